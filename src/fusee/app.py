@@ -1,0 +1,328 @@
+"""The composition root: the only place where concrete parts meet.
+
+app = Fusee("sqlite:///fusee.db")
+
+@app.handler("greet", timeout=30)
+async def greet(name: str) -> str:
+    return f"hello {name}"
+
+async with app.running():                       # the whole platform, in this process
+    run = await app.enqueue("greet", {"name": "Ada"})
+    print(await run.result())
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Self, TypeVar
+
+from sqlalchemy import Connection
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
+from sqlalchemy.orm import Session as SyncSession
+
+from fusee.clock import Clock, SystemClock
+from fusee.config import Config, load
+from fusee.dispatch import Dispatcher
+from fusee.errors import FuseeError, RunFailed
+from fusee.events import Bus
+from fusee.model import RetryPolicy, Run, RunSpec, RunStatus, WorkerInfo
+from fusee.operations import CancelAnswer, KeyOperations, QueueOperations, RunOperations, WorkerOperations
+from fusee.store import Store, open_store
+from fusee.version import __version__
+from fusee.worker import Handlers, Planner, Worker, WorkerSettings
+from fusee.worker.executors.base import Executor
+from fusee.worker.executors.http import HttpExecutor, check_http
+from fusee.worker.executors.python import PythonExecutor
+from fusee.worker.executors.shell import ShellExecutor, check_shell
+
+__all__ = ["Fusee", "RunHandle"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+Held = Connection | SyncSession | AsyncConnection | AsyncSession
+
+
+@dataclass(frozen=True, slots=True)
+class RunHandle:
+    """A run that was accepted; `await handle.result()` for what it returns."""
+
+    id: int
+    created: bool
+    """False when its idempotency key had been used before."""
+    _app: Fusee
+
+    async def result(self, timeout: float | None = None) -> Any:
+        """What the handler returned; `RunFailed` when the run ended in another way than success."""
+        run = await self._app.runs.wait(self.id, timeout)
+        if run.status is not RunStatus.SUCCEEDED:
+            raise RunFailed(run)
+        return run.result
+
+    async def wait(self, timeout: float | None = None) -> Run:
+        """The run, once it has ended, however it ended."""
+        return await self._app.runs.wait(self.id, timeout)
+
+    async def cancel(self, reason: str = "canceled by request") -> CancelAnswer:
+        return await self._app.runs.cancel(self.id, reason)
+
+    def __int__(self) -> int:
+        return self.id
+
+
+class Fusee:
+    """Handlers, and the parts that run them."""
+
+    def __init__(
+        self,
+        database: str | None = None,
+        *,
+        config: Config | None = None,
+        namespace: str | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        overrides: dict[str, Any] = {"namespace": namespace, "database": {"url": database}}
+        self.config = config or load(overrides=overrides)
+        self.clock = clock or SystemClock()
+        self.bus = Bus()
+        self.handlers = Handlers()
+        self._store: Store | None = None
+        self._opened = 0
+
+    # -- handlers
+
+    def handler(
+        self,
+        name: str | None = None,
+        *,
+        timeout: float | None = None,
+        retry: RetryPolicy | None = None,
+        isolation: str | None = None,
+    ) -> Callable[[F], F]:
+        """Register the decorated function; its name is the handler's unless another is given."""
+        if callable(name):
+            raise FuseeError("write @app.handler() with parentheses, or @app.handler('name')")
+
+        def register(function: F) -> F:
+            sync = self.config.executors.python.isolation
+            chosen = isolation
+            if chosen is None and not asyncio.iscoroutinefunction(function):
+                chosen = sync
+            self.handlers.register(
+                name or function.__name__, function, timeout=timeout, retry=retry, isolation=chosen
+            )
+            function.__dict__["fusee_handler"] = name or function.__name__
+            return function
+
+        return register
+
+    # -- opening and closing
+
+    @property
+    def store(self) -> Store:
+        if self._store is None:
+            database = self.config.database
+            self._store = open_store(
+                database.url,
+                namespace=self.config.namespace,
+                clock=self.clock,
+                max_connections=database.max_connections,
+                statement_timeout=database.statement_timeout,
+            )
+        return self._store
+
+    async def open(self) -> None:
+        """Connect, and bring the schema up to date where the configuration says so."""
+        self._opened += 1
+        if self._opened > 1:
+            return
+        try:
+            await self.store.open()
+            if self.config.database.migrate:
+                await self.store.upgrade()
+        except BaseException:
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        self._opened -= 1
+        if self._opened == 0 and self._store is not None:
+            store, self._store = self._store, None
+            await store.close()
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    # -- what people do
+
+    @property
+    def runs(self) -> RunOperations:
+        if self._runs_of is not self.store:
+            self._runs = RunOperations(
+                self.store, self.bus, handlers=self.handlers, check_payload=self._check_payload
+            )
+            self._runs_of = self.store
+        return self._runs
+
+    _runs: RunOperations
+    _runs_of: Store | None = None
+
+    @property
+    def workers(self) -> WorkerOperations:
+        return WorkerOperations(self.store)
+
+    @property
+    def queues(self) -> QueueOperations:
+        return QueueOperations(self.store)
+
+    @property
+    def keys(self) -> KeyOperations:
+        return KeyOperations(self.store, self.config.api.keys)
+
+    def _check_payload(self, spec: RunSpec) -> None:
+        match spec.executor:
+            case "shell":
+                if not self.config.executors.shell.enabled:
+                    raise ValueError("the shell executor is off: set executors.shell.enabled = true")
+                check_shell(spec.payload or {})
+            case "http":
+                if not self.config.executors.http.enabled:
+                    raise ValueError("the http executor is off: set executors.http.enabled = true")
+                check_http(spec.payload or {})
+
+    async def enqueue(
+        self,
+        handler: str | Callable[..., Any],
+        payload: Mapping[str, Any] | None = None,
+        *,
+        within: Held | None = None,
+        allow_unknown: bool = False,
+        **options: Any,
+    ) -> RunHandle:
+        """Accept one run; see `RunSpec` for the options (delay, priority, queue, idempotency_key …).
+
+        `within` takes your own SQLAlchemy connection or session on the same database: the run then exists
+        if and only if your transaction commits.
+        """
+        spec = RunSpec(handler=_name(handler), payload=payload, **options)
+        return (await self.enqueue_many([spec], within=within, allow_unknown=allow_unknown))[0]
+
+    async def enqueue_many(
+        self, specs: Iterable[RunSpec], *, within: Held | None = None, allow_unknown: bool = False
+    ) -> list[RunHandle]:
+        """Accept all or none; handles in the same order."""
+        listed = list(specs)
+        match within:
+            case None:
+                accepted = await self.runs.submit(listed, allow_unknown=allow_unknown)
+            case Connection():
+                accepted = self.runs.submit_within(within, listed)
+            case SyncSession():
+                accepted = self.runs.submit_within(within.connection(), listed)
+            case AsyncConnection():
+                accepted = await within.run_sync(self.runs.submit_within, listed)
+            case AsyncSession():
+                accepted = await (await within.connection()).run_sync(self.runs.submit_within, listed)
+        return [RunHandle(run.id, run.created, self) for run in accepted]
+
+    # -- the parts that work
+
+    def executors(self) -> dict[str, Executor]:
+        """What this process can execute, by the configuration."""
+        settings = self.config.executors
+        size = self.config.worker.max_concurrent_tasks
+        executors: dict[str, Executor] = {
+            "python": PythonExecutor(self.handlers, threads=self.config.worker.threads, processes=size)
+        }
+        if settings.shell.enabled:
+            executors["shell"] = ShellExecutor(
+                enabled=True,
+                allow=settings.shell.allow,
+                environment=settings.shell.environment,
+                output_tail=settings.shell.output_tail,
+            )
+        if settings.http.enabled:
+            executors["http"] = HttpExecutor(
+                timeout=settings.http.timeout,
+                allow_private=settings.http.allow_private,
+                max_response=settings.http.max_response,
+                output_tail=settings.http.output_tail,
+            )
+        return executors
+
+    def worker(self) -> Worker:
+        """A worker with this app's handlers; not running yet."""
+        settings = self.config.worker
+        executors = self.executors()
+        info = WorkerInfo(
+            name=settings.worker_id or f"{socket.gethostname()}-{os.getpid()}",
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            version=__version__,
+            capacity=settings.max_concurrent_tasks,
+            executors=tuple(sorted(executors)),
+            handlers=self.handlers.names(),
+            queues=tuple(settings.queues),
+            region=settings.region,
+            labels=dict(settings.labels),
+            policies={h.name: h.retry for h in self.handlers.all() if h.retry != RetryPolicy()},
+        )
+        return Worker(
+            self.store,
+            Planner(self.handlers, executors, queues=info.queues, region=info.region),
+            info,
+            WorkerSettings(
+                lease_ttl=settings.lease_ttl,
+                heartbeat=settings.heartbeat_interval_seconds,
+                poll_interval=settings.poll_interval,
+                prefetch=settings.prefetch,
+                drain_timeout=settings.drain_timeout,
+                grace=settings.grace,
+            ),
+            self.bus,
+        )
+
+    def dispatcher(self) -> Dispatcher:
+        """A dispatcher; not running yet."""
+        settings = self.config.dispatcher
+        return Dispatcher(
+            self.store,
+            self.bus,
+            interval=settings.schedule_interval_seconds,
+            recover_interval=settings.recover_interval,
+            retention=settings.retention,
+            prune_batch=settings.prune_batch,
+        )
+
+    @asynccontextmanager
+    async def running(self, *, worker: bool = True, dispatcher: bool = True) -> AsyncIterator[Self]:
+        """Run the platform inside your own program; leaving drains it."""
+        async with self:
+            parts: list[Worker | Dispatcher] = []
+            if dispatcher:
+                parts.append(self.dispatcher())
+            if worker:
+                parts.append(self.worker())
+            tasks = [asyncio.create_task(part.run(), name=f"fusee-{type(part).__name__}") for part in parts]
+            try:
+                yield self
+            finally:
+                for part in reversed(parts):
+                    part.stop()
+                await asyncio.gather(*tasks)
+
+
+def _name(handler: str | Callable[..., Any]) -> str:
+    if isinstance(handler, str):
+        return handler
+    name = getattr(handler, "fusee_handler", None)
+    if name is None:
+        raise FuseeError(f"{handler!r} is not a handler: decorate it with @app.handler(), or pass a name")
+    return str(name)

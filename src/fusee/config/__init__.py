@@ -1,0 +1,43 @@
+"""The configuration: one immutable value from a file, the environment and explicit overrides.
+
+    config = load()  # $FUSEE_CONFIG, ./fusee.toml, ./fusee.yaml, ./fusee.yml
+    config = load(overrides={"api": {"bind_address": "127.0.0.1:0"}})
+
+Whatever is wrong is told at once, each with the file and line (or the variable) and what to do.
+"""
+
+from fusee.config.load import load
+from fusee.config.reference import example_toml, reference
+from fusee.config.sections import (
+    ApiConfig,
+    DatabaseConfig,
+    DispatcherConfig,
+    ExecutorsConfig,
+    HttpConfig,
+    LoggingConfig,
+    MetricsConfig,
+    PythonConfig,
+    ShellConfig,
+    WorkerConfig,
+)
+from fusee.config.units import parse_duration, parse_size
+from fusee.config.whole import Config
+
+__all__ = [
+    "ApiConfig",
+    "Config",
+    "DatabaseConfig",
+    "DispatcherConfig",
+    "ExecutorsConfig",
+    "HttpConfig",
+    "LoggingConfig",
+    "MetricsConfig",
+    "PythonConfig",
+    "ShellConfig",
+    "WorkerConfig",
+    "example_toml",
+    "load",
+    "parse_duration",
+    "parse_size",
+    "reference",
+]

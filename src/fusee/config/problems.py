@@ -1,0 +1,46 @@
+"""What is wrong with a configuration, collected so that it can be told at once."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+
+from fusee.errors import ConfigError
+
+__all__ = ["Place", "Problems", "nearest"]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a setting was written: a line of a file, or an environment variable or override by name."""
+
+    source: str
+    line: int | None = None
+
+    def __str__(self) -> str:
+        return f"from {self.source}" if self.line is None else f"at {self.source}:{self.line}"
+
+
+@dataclass
+class Problems:
+    found: list[tuple[Place, str]] = field(default_factory=list)
+
+    def add(self, place: Place, text: str) -> None:
+        self.found.append((place, text))
+
+    def raise_any(self) -> None:
+        if not self.found:
+            return
+        # Files first, from the top down; the order of finding them would mean nothing to a reader.
+        texts = [
+            text
+            for place, text in sorted(self.found, key=lambda one: (one[0].line is None, one[0].line or 0))
+        ]
+        if len(texts) == 1:
+            raise ConfigError(texts[0])
+        raise ConfigError("\n  ".join([f"the configuration has {len(texts)} problems:", *texts]))
+
+
+def nearest(name: str, names: Iterable[str]) -> str | None:
+    """The name most likely meant, if one is near."""
+    matches = get_close_matches(name, list(names), n=1, cutoff=0.65)
+    return matches[0] if matches else None

@@ -1,0 +1,24 @@
+"""One small class a section; a field's description is its documentation."""
+
+from fusee.config.sections.api import ApiConfig
+from fusee.config.sections.database import DatabaseConfig
+from fusee.config.sections.dispatcher import DispatcherConfig
+from fusee.config.sections.executors import ExecutorsConfig, HttpConfig, PythonConfig, ShellConfig
+from fusee.config.sections.observe import LoggingConfig, MetricsConfig
+from fusee.config.sections.section import Secret, Section
+from fusee.config.sections.worker import WorkerConfig
+
+__all__ = [
+    "ApiConfig",
+    "DatabaseConfig",
+    "DispatcherConfig",
+    "ExecutorsConfig",
+    "HttpConfig",
+    "LoggingConfig",
+    "MetricsConfig",
+    "PythonConfig",
+    "Secret",
+    "Section",
+    "ShellConfig",
+    "WorkerConfig",
+]

@@ -1,0 +1,55 @@
+"""The REST server."""
+
+import re
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
+
+from fusee.config.addresses import check_bind_address, is_loopback, split_bind_address
+from fusee.config.sections.section import SECRET, Section
+from fusee.config.units import Count, Duration, Size
+
+__all__ = ["ApiConfig"]
+
+
+def _check_digest(digest: str) -> str:
+    if not re.fullmatch(r"[0-9a-fA-F]{64}", digest):
+        raise ValueError(
+            "must be the SHA-256 of an API key in 64 hexadecimal digits, never the key itself; "
+            '`printf %s "$KEY" | sha256sum` prints it'
+        )
+    return digest.lower()
+
+
+class ApiConfig(Section):
+    enabled: bool = Field(default=True, description="Whether `fusee up` serves the API in this process.")
+    bind_address: Annotated[str, AfterValidator(check_bind_address)] = Field(
+        default="127.0.0.1:8080",
+        description="Where the API listens, as `host:port`, with IPv6 in brackets; port 0 takes any free "
+        "one. Anything wider than loopback needs an API key.",
+    )
+    max_body: Size = Field(default=8 * 2**20, ge=1024, description="Largest request body accepted.")
+    max_header: Size = Field(default=32 * 2**10, ge=1024, description="Largest request head accepted.")
+    request_timeout: Duration = Field(
+        default=30.0, gt=0, description="A request that takes longer is answered with 504."
+    )
+    max_runs_per_request: Count = Field(
+        default=10_000, ge=1, le=1_000_000, description="Most runs one request may create."
+    )
+    keys: Annotated[tuple[Annotated[str, AfterValidator(_check_digest)], ...], SECRET] = Field(
+        default=(),
+        description="SHA-256 digests (64 hexadecimal digits each) of the API keys that are accepted.",
+    )
+
+    @property
+    def host(self) -> str:
+        return split_bind_address(self.bind_address)[0]
+
+    @property
+    def port(self) -> int:
+        return split_bind_address(self.bind_address)[1]
+
+    @property
+    def loopback(self) -> bool:
+        """Whether only this machine can reach the API."""
+        return is_loopback(self.host)

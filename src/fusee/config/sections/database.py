@@ -1,0 +1,43 @@
+"""Where the truth is kept."""
+
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, Field
+
+from fusee.config.addresses import DIALECTS, check_database_url, hide_password
+from fusee.config.sections.section import SECRET, Section
+from fusee.config.units import Count, Duration
+
+__all__ = ["DatabaseConfig"]
+
+
+class DatabaseConfig(Section):
+    url: Annotated[str, SECRET, AfterValidator(check_database_url)] = Field(
+        default="sqlite:///fusee.db",
+        description="Where the store lives: `sqlite:///file.db`, `postgresql://user:password@host/name` or "
+        "`mysql://user:password@host/name`. `postgres://` and `mariadb://` mean the same as their "
+        "longer names. A password with special characters is percent-encoded.",
+    )
+    max_connections: Count = Field(
+        default=10, ge=1, le=10_000, description="Most connections this process holds open at once."
+    )
+    statement_timeout: Duration = Field(
+        default=30.0, gt=0, description="A statement that runs longer is cancelled and its caller told."
+    )
+    migrate: bool = Field(
+        default=True,
+        description="Whether `fusee up` and its kin bring the schema up to date when they start.",
+    )
+
+    @property
+    def dialect(self) -> str:
+        """`sqlite`, `postgresql` or `mysql`."""
+        return DIALECTS[self.url.partition("://")[0]]
+
+    @property
+    def safe_url(self) -> str:
+        """The URL without its password, fit for a log."""
+        return hide_password(self.url)
+
+    def shown(self, name: str, value: Any) -> str:
+        return hide_password(value) if name == "url" else super().shown(name, value)

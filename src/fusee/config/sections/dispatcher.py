@@ -1,0 +1,30 @@
+"""The process that decides what runs when."""
+
+from pydantic import Field
+
+from fusee.config.sections.section import Section
+from fusee.config.units import Count, Duration
+
+__all__ = ["DispatcherConfig"]
+
+
+class DispatcherConfig(Section):
+    enabled: bool = Field(default=True, description="Whether `fusee up` runs a dispatcher in this process.")
+    schedule_interval_seconds: Duration = Field(
+        default=1.0,
+        ge=0.01,
+        description="How often the dispatcher looks for due schedules and runs to admit. "
+        "A schedule finer than this fires late, never twice.",
+    )
+    recover_interval: Duration = Field(
+        default=5.0, ge=0.01, description="How often it looks for workers whose lease has expired."
+    )
+    retention: Duration = Field(
+        default=7 * 86400.0, description="Finished runs older than this are deleted; 0 keeps them forever."
+    )
+    prune_batch: Count = Field(
+        default=1000, ge=1, le=100_000, description="Most finished runs deleted in one transaction."
+    )
+    region: str = Field(
+        default="", max_length=64, description="The region this dispatcher serves; empty serves all."
+    )

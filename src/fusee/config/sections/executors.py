@@ -1,0 +1,61 @@
+"""The ways a run executes, each with its limits."""
+
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field
+
+from fusee.config.addresses import check_host
+from fusee.config.sections.section import SECRET, Section
+from fusee.config.table import Labels, Table
+from fusee.config.units import Duration, Size
+
+__all__ = ["ExecutorsConfig", "HttpConfig", "PythonConfig", "ShellConfig"]
+
+_TAIL = "How much of the end of a run's output is kept."
+
+
+class ShellConfig(Section):
+    enabled: bool = Field(
+        default=False,
+        description="Whether runs may start programs on this worker. Whoever may create a run may then "
+        "run commands.",
+    )
+    allow: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
+        default=(), description="The programs that may be started, by name or path; empty allows any."
+    )
+    environment: Annotated[Labels, SECRET] = Field(
+        default=Table(), description="Environment variables given to every program."
+    )
+    output_tail: Size = Field(default=64 * 2**10, description=_TAIL)
+
+
+class HttpConfig(Section):
+    enabled: bool = Field(default=True, description="Whether runs may make HTTP calls from this worker.")
+    timeout: Duration = Field(
+        default=15.0, gt=0, description="How long a call may take when its task does not say."
+    )
+    allow_private: tuple[Annotated[str, AfterValidator(check_host)], ...] = Field(
+        default=(),
+        description='Hosts or networks that may be called although private, such as `["127.0.0.0/8", '
+        '"svc.internal"]`. All others on private, loopback and link-local addresses are refused.',
+    )
+    max_response: Size = Field(
+        default=2**20, ge=1024, description="A response longer than this is cut off there."
+    )
+    output_tail: Size = Field(default=64 * 2**10, description=_TAIL)
+
+
+class PythonConfig(Section):
+    isolation: Literal["thread", "process"] = Field(
+        default="thread",
+        description="Where plain functions run: `thread` is fast, `process` can be killed when it "
+        "will not stop.",
+    )
+
+
+class ExecutorsConfig(Section):
+    shell: ShellConfig = Field(default_factory=ShellConfig, description="Programs on the worker's machine.")
+    http: HttpConfig = Field(default_factory=HttpConfig, description="HTTP calls.")
+    python: PythonConfig = Field(
+        default_factory=PythonConfig, description="Handlers registered in your application."
+    )

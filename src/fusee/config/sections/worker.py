@@ -1,0 +1,88 @@
+"""The process that executes."""
+
+from typing import Annotated
+
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator
+
+from fusee.config.sections.section import Section
+from fusee.config.table import Labels, Table
+from fusee.config.units import Count, Duration, format_duration
+
+__all__ = ["WorkerConfig"]
+
+Name = Annotated[str, Field(min_length=1, max_length=128)]
+
+
+def _check_app(app: str) -> str:
+    module, _, attribute = app.partition(":")
+    if not all(part.isidentifier() for part in [*module.split("."), *attribute.split(".")]):
+        raise ValueError("must be a module and a name in it, such as myproject.jobs:app")
+    return app
+
+
+class WorkerConfig(Section):
+    enabled: bool = Field(default=True, description="Whether `fusee up` runs a worker in this process.")
+    worker_id: Name | None = Field(
+        default=None, description="This worker's name; left out, one is made from the host's name."
+    )
+    max_concurrent_tasks: Count = Field(
+        default=32, ge=1, le=10_000, description="Most runs this worker executes at once."
+    )
+    heartbeat_interval_seconds: Duration = Field(
+        default=10.0, ge=0.05, description="How often the worker renews its lease."
+    )
+    lease_ttl: Duration = Field(
+        default_factory=lambda others: max(30.0, 3 * others["heartbeat_interval_seconds"]),
+        description="A worker silent for this long is taken for dead and its runs go to others. At least "
+        "three heartbeats; left out, it is 30s or three heartbeats, whichever is longer.",
+    )
+    queues: tuple[Name, ...] = Field(
+        default=("*",),
+        min_length=1,
+        description="The queues this worker takes runs from; `*` is every queue.",
+    )
+    region: str = Field(
+        default="",
+        max_length=64,
+        description="The region this worker is in; it takes runs of this region and of none.",
+    )
+    labels: Labels = Field(
+        default=Table(), description="What this worker has to offer, by name, for runs that ask for it."
+    )
+    poll_interval: Duration = Field(
+        default=0.5,
+        ge=0.001,
+        description="How often an idle worker looks for work when nothing has woken it sooner.",
+    )
+    prefetch: Duration = Field(
+        default=0.05,
+        description="How much work, counted in time, is claimed beyond what can start at once; 0 claims "
+        "none ahead.",
+    )
+    drain_timeout: Duration = Field(
+        default=30.0,
+        description="On shutdown, how long running work may take to finish before it is stopped.",
+    )
+    grace: Duration = Field(
+        default=10.0, description="Between telling a run to stop (timeout, cancel, drain) and killing it."
+    )
+    app: Annotated[str, AfterValidator(_check_app)] | None = Field(
+        default=None,
+        description="Where your handlers are registered, as `module:app`.",
+    )
+    threads: Count = Field(
+        default=32, ge=1, le=10_000, description="Threads for handlers that are plain functions."
+    )
+
+    # Runs only for a lease_ttl that was written down; the default follows the heartbeat by itself.
+    @field_validator("lease_ttl")
+    @classmethod
+    def _outlives_three_heartbeats(cls, lease_ttl: float, others: ValidationInfo) -> float:
+        # Rounded: three times 0.1 is a little more than 0.3.
+        least = round(3 * others.data.get("heartbeat_interval_seconds", 0.0), 6)
+        if lease_ttl < least:
+            raise ValueError(
+                f"must be at least {format_duration(least)}, three times "
+                "worker.heartbeat_interval_seconds; raise it, or leave it out to follow the heartbeat"
+            )
+        return lease_ttl

@@ -1,0 +1,50 @@
+"""The configuration as one value."""
+
+import re
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
+
+from fusee.config.sections import (
+    ApiConfig,
+    DatabaseConfig,
+    DispatcherConfig,
+    ExecutorsConfig,
+    LoggingConfig,
+    MetricsConfig,
+    Section,
+    WorkerConfig,
+)
+
+__all__ = ["Config"]
+
+
+def _check_namespace(namespace: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", namespace):
+        raise ValueError(
+            "must be 1 to 64 letters, digits, dots, dashes or underscores, the first a letter or digit"
+        )
+    return namespace
+
+
+class Config(Section):
+    """Everything that can be set, immutable; `Config()` is the defaults."""
+
+    namespace: Annotated[str, AfterValidator(_check_namespace)] = Field(
+        default="default",
+        description="The tenant this process works for: letters, digits, `.`, `_` and `-`, 64 at most.",
+    )
+    database: DatabaseConfig = Field(
+        default_factory=DatabaseConfig, description="The store: the only truth there is."
+    )
+    dispatcher: DispatcherConfig = Field(
+        default_factory=DispatcherConfig,
+        description="Decides what runs when: fires schedules, admits what waited, recovers what was lost.",
+    )
+    worker: WorkerConfig = Field(default_factory=WorkerConfig, description="Executes runs.")
+    api: ApiConfig = Field(default_factory=ApiConfig, description="The REST server.")
+    executors: ExecutorsConfig = Field(
+        default_factory=ExecutorsConfig, description="The ways a run may execute on a worker."
+    )
+    logging: LoggingConfig = Field(default_factory=LoggingConfig, description="What is logged, and how.")
+    metrics: MetricsConfig = Field(default_factory=MetricsConfig, description="Prometheus metrics.")

@@ -1,0 +1,50 @@
+"""A dispatcher: the loops that decide. There is no leader; any number may run at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from fusee.dispatch.promote import Promote
+from fusee.dispatch.prune import Prune
+from fusee.dispatch.recover import Recover
+from fusee.events import Bus
+from fusee.service import Service
+from fusee.store import Store
+
+__all__ = ["Dispatcher"]
+
+
+class Dispatcher:
+    """`await dispatcher.run()` until `dispatcher.stop()`."""
+
+    def __init__(
+        self,
+        store: Store,
+        bus: Bus,
+        *,
+        interval: float = 1.0,
+        recover_interval: float = 5.0,
+        retention: float = 7 * 86400.0,
+        prune_batch: int = 1000,
+    ) -> None:
+        self.store = store
+        self.recover = Recover(store, bus, recover_interval)
+        self.promote = Promote(store, bus, interval)
+        loops: list[Service] = [self.recover, self.promote]
+        if retention > 0:
+            loops.append(Prune(store, bus, retention=retention, batch=prune_batch))
+        self.loops: Sequence[Service] = loops
+
+    async def run(self) -> None:
+        forget = self.store.wakes.on("delayed", self.promote.wake)
+        try:
+            async with asyncio.TaskGroup() as group:
+                for loop in self.loops:
+                    group.create_task(loop.run(), name=f"fusee-{loop.name}")
+        finally:
+            forget()
+
+    def stop(self) -> None:
+        for loop in self.loops:
+            loop.stop()

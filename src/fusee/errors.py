@@ -1,0 +1,92 @@
+"""What can go wrong, as one tree.
+
+    FuseeError
+    ├── ConfigError          a setting is wrong; the text names the file and line
+    ├── Invalid              the caller's input cannot be accepted (HTTP 422)
+    │   └── UnknownHandler   no such handler is registered here
+    ├── NotFound             no such thing in this namespace (404)
+    ├── Conflict             the thing is in a state that does not allow this (409)
+    ├── Denied               no key, a wrong key, or a role that may not (401, 403)
+    ├── TooLarge             over a size limit (413)
+    ├── RunFailed            a run that was awaited ended in another way than success
+    ├── LeaseLost            this worker no longer owns what it wrote about
+    └── StoreUnavailable     the database did not answer; the same call may succeed later (503)
+
+Every message says what to do.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = [
+    "ConfigError",
+    "Conflict",
+    "Denied",
+    "FuseeError",
+    "Invalid",
+    "LeaseLost",
+    "NotFound",
+    "RunFailed",
+    "StoreUnavailable",
+    "TooLarge",
+    "UnknownHandler",
+]
+
+
+class FuseeError(Exception):
+    """Anything Fusee raises on purpose."""
+
+
+class ConfigError(FuseeError):
+    """A setting is wrong."""
+
+
+class Invalid(FuseeError):
+    """The caller's input cannot be accepted; `field` points at the part that is wrong."""
+
+    def __init__(self, message: str, *, field: str | None = None) -> None:
+        super().__init__(message)
+        self.field = field
+
+
+class UnknownHandler(Invalid):
+    """No handler of that name is registered."""
+
+
+class NotFound(FuseeError):
+    """No such thing in this namespace."""
+
+
+class Conflict(FuseeError):
+    """The thing exists, in a state that does not allow this."""
+
+
+class Denied(FuseeError):
+    """Not allowed; `known` tells a caller without a valid key (401) from one without the role (403)."""
+
+    def __init__(self, message: str, *, known: bool = False) -> None:
+        super().__init__(message)
+        self.known = known
+
+
+class TooLarge(FuseeError):
+    """Over a size limit."""
+
+
+class RunFailed(FuseeError):
+    """A run that was awaited ended in another way than success; `run` tells how."""
+
+    def __init__(self, run: Any) -> None:
+        super().__init__(
+            f"run {run.id} ({run.handler}) ended {run.status}: {run.error or run.reason or 'no reason kept'}"
+        )
+        self.run = run
+
+
+class LeaseLost(FuseeError):
+    """A fenced write changed nothing: another session owns the run, or the run has ended."""
+
+
+class StoreUnavailable(FuseeError):
+    """The database did not answer."""

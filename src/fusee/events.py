@@ -1,0 +1,170 @@
+"""Everything that happens, as small facts on a bus; logs, metrics and alerts subscribe.
+
+Nothing is built when nobody listens: hot places ask `bus.wants(RunStarted)` first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+__all__ = [
+    "Bus",
+    "Event",
+    "LoopFailed",
+    "RunAttemptEnded",
+    "RunCancelRequested",
+    "RunRefused",
+    "RunStuck",
+    "RunsClaimed",
+    "RunsEnqueued",
+    "RunsFinished",
+    "RunsPromoted",
+    "RunsPruned",
+    "SessionEnded",
+    "SessionExpired",
+    "SessionLost",
+    "SessionStarted",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunsEnqueued(Event):
+    namespace: str
+    queue: str
+    handler: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunsClaimed(Event):
+    session: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunsFinished(Event):
+    """Runs that succeeded, written in one statement; `seconds` has one duration a run."""
+
+    handler: str
+    seconds: list[float]
+
+
+@dataclass(frozen=True, slots=True)
+class RunAttemptEnded(Event):
+    """An attempt ended in another way than plain success."""
+
+    run_id: int
+    attempt: int
+    handler: str
+    end: str
+    status: str
+    seconds: float
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class RunRefused(Event):
+    """A late result: the fence refused it and it was recorded as stale."""
+
+    run_id: int
+    attempt: int
+    end: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunCancelRequested(Event):
+    run_id: int
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunStuck(Event):
+    """A handler ignored being told to stop and cannot be killed; its slot stays taken."""
+
+    run_id: int
+    attempt: int
+    handler: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunsPromoted(Event):
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunsPruned(Event):
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class SessionStarted(Event):
+    session: int
+    worker: str
+
+
+@dataclass(frozen=True, slots=True)
+class SessionEnded(Event):
+    session: int
+    worker: str
+    returned: int
+
+
+@dataclass(frozen=True, slots=True)
+class SessionExpired(Event):
+    """This worker could not renew its lease in time and gave up everything it ran."""
+
+    session: int
+    worker: str
+    dropped: int
+
+
+@dataclass(frozen=True, slots=True)
+class SessionLost(Event):
+    """A dispatcher found a dead session and returned its runs."""
+
+    session: int
+    worker: str
+    requeued: int
+    failed: int
+
+
+@dataclass(frozen=True, slots=True)
+class LoopFailed(Event):
+    loop: str
+    error: BaseException
+    failures: int
+
+
+E = TypeVar("E", bound=Event)
+
+
+class Bus:
+    """Delivers each event to its subscribers, at once and in order; a failing subscriber harms no one."""
+
+    def __init__(self) -> None:
+        self._subscribers: dict[type[Event], list[Callable[[Any], None]]] = {}
+        self.broken: int = 0
+
+    def subscribe(self, kind: type[E], receive: Callable[[E], None]) -> Callable[[], None]:
+        """Call `receive` for each event of that kind; the answer undoes it."""
+        receivers = self._subscribers.setdefault(kind, [])
+        receivers.append(receive)
+        return lambda: receivers.remove(receive)
+
+    def wants(self, kind: type[Event]) -> bool:
+        return bool(self._subscribers.get(kind))
+
+    def emit(self, event: Event) -> None:
+        for receive in tuple(self._subscribers.get(type(event), ())):
+            try:
+                receive(event)
+            except Exception:
+                # A broken subscriber must not stop the engine; the count shows in health.
+                self.broken += 1

@@ -1,0 +1,41 @@
+"""What names and sizes are allowed; one place for every surface."""
+
+from __future__ import annotations
+
+import re
+
+__all__ = [
+    "LONGEST_KEY",
+    "LONGEST_TIMEOUT",
+    "MOST_PAYLOAD",
+    "check_key",
+    "check_name",
+]
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:/-]{0,127}")
+
+LONGEST_KEY = 200
+LONGEST_TIMEOUT = 30 * 86400.0
+MOST_PAYLOAD = 1024 * 1024
+
+
+def check_name(value: object, what: str) -> str:
+    """A handler, queue, worker or namespace: ASCII letters, digits and `_ . : / -`, at most 128."""
+    if not isinstance(value, str) or not _NAME.fullmatch(value):
+        raise ValueError(
+            f"{what} must be 1 to 128 letters, digits or _ . : / - and start with a letter, digit or _,"
+            f" not {_shown(value)}"
+        )
+    return value
+
+
+def check_key(value: object, what: str) -> str:
+    """An idempotency key: printable, at most 200 characters."""
+    if not isinstance(value, str) or not 0 < len(value) <= LONGEST_KEY or not value.isprintable():
+        raise ValueError(f"{what} must be 1 to {LONGEST_KEY} printable characters, not {_shown(value)}")
+    return value
+
+
+def _shown(value: object) -> str:
+    text = ascii(value)
+    return text if len(text) <= 60 else text[:57] + "..."

@@ -1,0 +1,127 @@
+"""How an attempt ends: what a handler may answer, and what the engine makes of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from fusee.model.retry import RetryPolicy
+from fusee.model.states import RunStatus
+
+__all__ = ["Abandon", "Done", "Effect", "End", "Ended", "Retry", "Skip", "Verdict", "decide"]
+
+
+class Effect(StrEnum):
+    """What an attempt did to the world, as far as is known."""
+
+    NONE = "none"
+    """Nothing was done."""
+    APPLIED = "applied"
+    """It was done."""
+    UNKNOWN = "unknown"
+    """It was started and nobody can say how far it came."""
+
+
+class End(StrEnum):
+    """How one attempt ended."""
+
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    TIMED_OUT = "timed_out"
+    CANCELED = "canceled"
+    LOST = "lost"
+    """Its worker's lease expired."""
+    ABANDONED = "abandoned"
+    """The handler said that trying again is of no use."""
+    SKIPPED = "skipped"
+    """The handler said that there was nothing to do."""
+    RETURNED = "returned"
+    """Handed back before it started; costs nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """Return it, or just the value: the run succeeded."""
+
+    result: Any = None
+
+
+class Retry(Exception):
+    """Return or raise it: try again, `after` seconds from now (else by the retry policy)."""
+
+    def __init__(self, message: str = "the handler asked for a retry", *, after: float | None = None) -> None:
+        if after is not None and not 0 <= after <= 30 * 86400:
+            raise ValueError(f"Retry(after={after!r}): seconds from 0 to 30 days")
+        super().__init__(message)
+        self.after = after
+
+
+class Abandon(Exception):
+    """Return or raise it: failed, and trying again is of no use."""
+
+
+class Skip(Exception):
+    """Return or raise it: there was nothing to do; the reason is kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """An attempt's end, as its executor reports it."""
+
+    end: End
+    result: str | None = None
+    """JSON text."""
+    error: str | None = None
+    output: str | None = None
+    effect: Effect = Effect.UNKNOWN
+    after: float | None = None
+    """Seconds the handler asked to wait before the next attempt."""
+    final: bool = False
+    """No further attempt may start: this one could not be stopped for sure."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What an attempt's end does to its run: a verb of the transition table, with its reason."""
+
+    verb: str
+    status: RunStatus
+    reason: str
+    delay: float = 0.0
+    counted: bool = True
+    """Whether the attempt counts against `max_attempts`."""
+
+
+def decide(ended: Ended, policy: RetryPolicy, spent: int, chance: float = 0.5) -> Verdict:
+    """Judge an attempt; `spent` counts the earlier attempts that counted."""
+    match ended.end:
+        case End.SUCCEEDED:
+            return Verdict("succeed", RunStatus.SUCCEEDED, "succeeded")
+        case End.SKIPPED:
+            return Verdict("skip", RunStatus.SKIPPED, ended.error or "skipped by its handler")
+        case End.ABANDONED:
+            return Verdict("fail", RunStatus.FAILED, "abandoned by its handler")
+        case End.CANCELED:
+            return Verdict("cancel", RunStatus.CANCELED, "canceled while running")
+        case End.RETURNED:
+            return Verdict("release", RunStatus.PENDING, "handed back before it started", counted=False)
+        case End.LOST:
+            if policy.allows("lost", spent + 1):
+                return Verdict("lose", RunStatus.PENDING, "its worker was lost")
+            return Verdict("fail", RunStatus.FAILED, _spent("its worker was lost", "lost", policy, spent + 1))
+        case End.FAILED | End.TIMED_OUT:
+            what = "failed" if ended.end is End.FAILED else "timed out"
+            if policy.allows(ended.end, spent + 1) and not ended.final:
+                delay = ended.after if ended.after is not None else policy.delay(spent + 1, chance)
+                return Verdict("retry", RunStatus.DELAYED, f"{what}; tried again", delay)
+            why = "it could not be stopped" if ended.final else _spent(what, ended.end, policy, spent + 1)
+            if ended.end is End.FAILED:
+                return Verdict("fail", RunStatus.FAILED, why)
+            return Verdict("time_out", RunStatus.TIMED_OUT, why)
+
+
+def _spent(what: str, end: str, policy: RetryPolicy, spent: int) -> str:
+    if end not in policy.on:
+        return f"{what}; its policy does not retry this"
+    return f"{what}; {spent} of {policy.max_attempts} attempts spent"

@@ -1,0 +1,92 @@
+"""When a run that did not succeed is tried again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["BACKOFFS", "RETRYABLE", "RetryPolicy"]
+
+BACKOFFS = ("fixed", "linear", "exponential")
+RETRYABLE = ("failed", "timed_out", "lost")
+
+MOST_ATTEMPTS = 1000
+LONGEST_DELAY = 30 * 86400.0
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """At most `max_attempts` tries, `backoff` apart; `on` says which ends are retried.
+
+    fixed: base, base, base …; linear: base, 2·base, 3·base …; exponential: base, 2·base, 4·base …;
+    never longer than `max`, then spread by ±`jitter` (a share).
+    A lost attempt (its worker died) goes back in line at once: waiting would help nobody.
+    """
+
+    max_attempts: int = 3
+    backoff: str = "exponential"
+    base: float = 2.0
+    max: float = 3600.0
+    jitter: float = 0.1
+    on: tuple[str, ...] = RETRYABLE
+
+    def __post_init__(self) -> None:
+        def refuse(what: str) -> None:
+            raise ValueError(f"retry.{what}")
+
+        if type(self.max_attempts) is not int or not 1 <= self.max_attempts <= MOST_ATTEMPTS:
+            refuse(
+                f"max_attempts must be a whole number from 1 to {MOST_ATTEMPTS}, not {self.max_attempts!r}"
+            )
+        if self.backoff not in BACKOFFS:
+            refuse(f"backoff must be one of {', '.join(BACKOFFS)}, not {self.backoff!r}")
+        for name in ("base", "max"):
+            value = getattr(self, name)
+            if (
+                isinstance(value, bool)
+                or not isinstance(value, int | float)
+                or not 0 <= value <= LONGEST_DELAY
+            ):
+                refuse(f"{name} must be seconds from 0 to {LONGEST_DELAY:.0f}, not {value!r}")
+        jitter = self.jitter
+        if isinstance(jitter, bool) or not isinstance(jitter, int | float) or not 0 <= jitter <= 1:
+            refuse(f"jitter must be a share from 0 to 1, not {jitter!r}")
+        if not isinstance(self.on, tuple) or not set(self.on) <= set(RETRYABLE):
+            refuse(f"on may hold {', '.join(RETRYABLE)}, not {self.on!r}")
+
+    def allows(self, end: str, spent: int) -> bool:
+        """Whether, after `spent` counted attempts of which the last ended so, another may start."""
+        return end in self.on and spent < self.max_attempts
+
+    def delay(self, spent: int, chance: float = 0.5) -> float:
+        """Seconds before the next attempt; `chance` in [0, 1] places it within the jitter."""
+        if self.backoff == "fixed":
+            seconds = self.base
+        elif self.backoff == "linear":
+            seconds = self.base * spent
+        else:
+            # Past 2**40 the cap decides anyway, and a float must not overflow.
+            seconds = self.base * 2.0 ** min(spent - 1, 40)
+        return min(seconds, self.max) * (1 + self.jitter * (2 * chance - 1))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Only what differs from the default."""
+        plain = RetryPolicy()
+        fields = ("max_attempts", "backoff", "base", "max", "jitter", "on")
+        return {f: getattr(self, f) for f in fields if getattr(self, f) != getattr(plain, f)}
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any]) -> RetryPolicy:
+        """Read what a user or the store wrote; refuses what it does not know."""
+        known = {"max_attempts", "backoff", "base", "max", "jitter", "on"}
+        if unknown := set(value) - known:
+            raise ValueError(f"retry has no {sorted(unknown)[0]!r}; it has {', '.join(sorted(known))}")
+        fields = dict(value)
+        if "on" in fields:
+            if not isinstance(fields["on"], list | tuple) or not all(
+                isinstance(e, str) for e in fields["on"]
+            ):
+                raise ValueError(f"retry.on must be a list of {', '.join(RETRYABLE)}")
+            fields["on"] = tuple(fields["on"])
+        return cls(**fields)

@@ -1,0 +1,168 @@
+"""A run: one firing of a task, one target of a batch, one segment of a bulk job, one ad-hoc piece of work."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fusee.model.names import LONGEST_TIMEOUT, check_key, check_name
+from fusee.model.outcome import Effect, End
+from fusee.model.retry import RetryPolicy
+from fusee.model.states import RunStatus
+
+__all__ = ["EXECUTORS", "Attempt", "Claimed", "Lane", "Run", "RunSpec"]
+
+EXECUTORS = ("python", "shell", "http")
+
+LOWEST_PRIORITY, HIGHEST_PRIORITY = -1000, 1000
+LONGEST_DELAY = 10 * 366 * 86400.0
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """What a worker must be able to do to claim a run: runs of one lane are interchangeable to it.
+
+    A run row carries the lane's number only; a claim names the lanes it takes, so it never reads
+    a run that it cannot execute.
+    """
+
+    namespace: str
+    queue: str
+    executor: str
+    handler: str
+    region: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSpec:
+    """What a caller asks for; checked when it is made."""
+
+    handler: str
+    payload: Mapping[str, Any] | None = None
+    executor: str = "python"
+    queue: str = "default"
+    region: str = ""
+    priority: int = 0
+    delay: float = 0.0
+    """Seconds from now, by the database's clock."""
+    due_at: int | None = None
+    """Microseconds since the epoch; wins over `delay`."""
+    timeout: float | None = None
+    retry: RetryPolicy | None = None
+    idempotency_key: str | None = None
+    origin_id: int | None = None
+    """The run this one does again."""
+
+    def __post_init__(self) -> None:
+        check_name(self.handler, "handler")
+        check_name(self.queue, "queue")
+        if self.region:
+            check_name(self.region, "region")
+        if self.executor not in EXECUTORS:
+            raise ValueError(f"executor must be one of {', '.join(EXECUTORS)}, not {self.executor!r:.60}")
+        if self.payload is not None and not isinstance(self.payload, Mapping):
+            raise ValueError("payload must be an object: its members are the handler's arguments")
+        if type(self.priority) is not int or not LOWEST_PRIORITY <= self.priority <= HIGHEST_PRIORITY:
+            raise ValueError(
+                f"priority must be a whole number from {LOWEST_PRIORITY} to {HIGHEST_PRIORITY},"
+                f" not {self.priority!r:.60}"
+            )
+        if not _is_number(self.delay) or not 0 <= self.delay <= LONGEST_DELAY:
+            raise ValueError(f"delay must be seconds from 0 to {LONGEST_DELAY:.0f}, not {self.delay!r:.60}")
+        if self.due_at is not None and (type(self.due_at) is not int or not 0 <= self.due_at < 2**62):
+            raise ValueError(f"due_at must be microseconds since 1970, not {self.due_at!r:.60}")
+        if self.timeout is not None and not (
+            _is_number(self.timeout) and 0 < self.timeout <= LONGEST_TIMEOUT
+        ):
+            raise ValueError(
+                f"timeout must be seconds above 0, at most {LONGEST_TIMEOUT:.0f}, not {self.timeout!r:.60}"
+            )
+        if self.retry is not None and not isinstance(self.retry, RetryPolicy):
+            raise ValueError("retry must be a RetryPolicy")
+        if self.idempotency_key is not None:
+            check_key(self.idempotency_key, "idempotency_key")
+
+    def lane(self, namespace: str) -> Lane:
+        return Lane(namespace, self.queue, self.executor, self.handler, self.region)
+
+    def options(self) -> dict[str, Any] | None:
+        """What differs from the handler's own settings, or nothing at all."""
+        options: dict[str, Any] = {}
+        if self.timeout is not None:
+            options["timeout"] = self.timeout
+        if self.retry is not None:
+            options["retry"] = self.retry.to_dict()
+        return options or None
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and value == value
+
+
+@dataclass(slots=True)
+class Claimed:
+    """A run in a worker's hands. `attempt` is its fencing token; JSON stays text until it is needed."""
+
+    id: int
+    attempt: int
+    spent: int
+    lane_id: int
+    payload: str | None
+    options: str | None
+    held_since: float = 0.0
+    """The worker's monotonic clock from before the claim was sent."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """One try that did not end its run in success, kept for the reader."""
+
+    run_id: int
+    attempt: int
+    end: End
+    worker: str | None
+    started_at: int | None
+    finished_at: int
+    error: str | None
+    output: str | None
+    effect: Effect | None
+    late_end: str | None = None
+    """What the worker reported after it had lost the run; refused, and kept here."""
+    late_at: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """A run as people see it."""
+
+    id: int
+    namespace: str
+    queue: str
+    executor: str
+    handler: str
+    region: str
+    status: RunStatus
+    reason: str | None
+    priority: int
+    attempt: int
+    spent: int
+    payload: Any
+    timeout: float | None
+    retry: RetryPolicy | None
+    result: Any
+    error: str | None
+    output: str | None
+    effect: Effect | None
+    idempotency_key: str | None
+    origin_id: int | None
+    worker: str | None
+    created_at: int
+    due_at: int
+    started_at: int | None
+    finished_at: int | None
+    cancel_requested_at: int | None
+
+    @property
+    def ended(self) -> bool:
+        return self.finished_at is not None

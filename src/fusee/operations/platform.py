@@ -1,0 +1,152 @@
+"""Workers, queues, keys and health, as people see them."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fusee.errors import Denied, Invalid
+from fusee.model import Lane, QueueLimits, QueueStats, Session
+from fusee.model.names import check_name
+from fusee.store import ApiKey, Store
+
+__all__ = ["ROLES", "Caller", "KeyOperations", "QueueOperations", "WorkerOperations", "digest"]
+
+ROLES = ("viewer", "operator", "admin")
+"""Each may do what those before it may."""
+
+
+class WorkerOperations:
+    def __init__(self, store: Store) -> None:
+        self.store = store
+
+    async def list(self, *, all_states: bool = False) -> Sequence[Session]:
+        return await self.store.sessions(all_states=all_states)
+
+
+class QueueOperations:
+    def __init__(self, store: Store) -> None:
+        self.store = store
+
+    async def list(self) -> Sequence[QueueStats]:
+        """Every queue that has work or limits, by name."""
+        counts = await self.store.counts()
+        limits = await self.store.read_limits()
+        sessions = await self.store.sessions()
+        names = sorted({lane.queue for lane in counts} | set(limits))
+        return [self._stats(name, counts, limits.get(name, QueueLimits()), sessions) for name in names]
+
+    async def get(self, name: str) -> QueueStats:
+        _checked(name)
+        found = {stats.name: stats for stats in await self.list()}
+        return found.get(name) or self._stats(name, {}, QueueLimits(), [])
+
+    async def limit(self, name: str, limits: QueueLimits) -> QueueStats:
+        """Replace a queue's limits; they hold across all workers within a second."""
+        await self.store.set_limits(_checked(name), limits)
+        return await self.get(name)
+
+    async def pause(self, name: str, paused: bool) -> QueueStats:
+        limits = (await self.store.read_limits()).get(_checked(name), QueueLimits())
+        return await self.limit(name, QueueLimits(paused, limits.concurrency, limits.rate, limits.burst))
+
+    @staticmethod
+    def _stats(
+        name: str,
+        counts: dict[Lane, dict[str, tuple[int, int | None]]],
+        limits: QueueLimits,
+        sessions: Sequence[Session],
+    ) -> QueueStats:
+        mine = {lane: by_status for lane, by_status in counts.items() if lane.queue == name}
+
+        def total(status: str) -> int:
+            return sum(by_status.get(status, (0, None))[0] for by_status in mine.values())
+
+        oldest = [by_status["pending"][1] for by_status in mine.values() if "pending" in by_status]
+        unserved = {
+            lane.handler
+            for lane, by_status in mine.items()
+            if "pending" in by_status and not any(_serves(session, lane) for session in sessions)
+        }
+        return QueueStats(
+            name=name,
+            limits=limits,
+            blocked=total("blocked"),
+            delayed=total("delayed"),
+            pending=total("pending"),
+            running=total("running") + total("dispatched"),
+            waiting=total("waiting"),
+            oldest_pending_at=min((at for at in oldest if at is not None), default=None),
+            unserved=tuple(sorted(unserved)),
+        )
+
+
+def _serves(session: Session, lane: Lane) -> bool:
+    info = session.info
+    takes_queue = "*" in info.queues or lane.queue in info.queues
+    can = lane.handler in info.handlers if lane.executor == "python" else lane.executor in info.executors
+    return takes_queue and can and lane.region in ("", info.region)
+
+
+def _checked(name: str) -> str:
+    try:
+        return check_name(name, "queue")
+    except ValueError as error:
+        raise Invalid(str(error), field="queue") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who calls, and what they may."""
+
+    name: str
+    role: str
+    namespace: str
+
+    def needs(self, role: str) -> None:
+        if ROLES.index(self.role) < ROLES.index(role):
+            raise Denied(f"this needs the role {role}; key {self.name!r} has {self.role}", known=True)
+
+
+def digest(key: str) -> str:
+    """Keys are long and random, so a plain hash cannot be turned back; no slow hash is needed."""
+    return hashlib.sha256(key.encode()).hexdigest()
+
+
+class KeyOperations:
+    """API keys: made here, shown once, stored as a digest."""
+
+    def __init__(self, store: Store, configured: Sequence[str] = ()) -> None:
+        self.store = store
+        self.configured = frozenset(configured)
+        """Digests from the configuration; each is an admin of the store's namespace."""
+
+    async def create(self, name: str, role: str = "operator") -> tuple[int, str]:
+        """(id, the key); the key cannot be had again."""
+        try:
+            check_name(name, "name")
+        except ValueError as error:
+            raise Invalid(str(error), field="name") from None
+        if role not in ROLES:
+            raise Invalid(f"role must be one of {', '.join(ROLES)}, not {role!r:.40}", field="role")
+        key = "fusee_" + secrets.token_urlsafe(32)
+        return await self.store.add_key(name, role, digest(key)), key
+
+    async def list(self) -> Sequence[ApiKey]:
+        return await self.store.keys()
+
+    async def revoke(self, key_id: int) -> None:
+        await self.store.revoke_key(key_id)
+
+    async def any(self) -> bool:
+        return bool(self.configured) or await self.store.count_keys() > 0
+
+    async def caller(self, key: str) -> Caller | None:
+        """Who holds that key; found by digest, so comparing leaks nothing of the key."""
+        hashed = digest(key)
+        if hashed in self.configured:
+            return Caller("configured", "admin", self.store.namespace)
+        found = await self.store.key_by_digest(hashed)
+        return None if found is None else Caller(found.name, found.role, found.namespace)

@@ -1,0 +1,202 @@
+"""Everything a person can do with runs."""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+import time
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection
+
+from fusee.errors import Conflict, Invalid, UnknownHandler
+from fusee.events import Bus, RunsEnqueued
+from fusee.model import Attempt, RetryPolicy, Run, RunSpec, RunStatus
+from fusee.store import Enqueued, RunFilter, Store
+
+__all__ = ["CancelAnswer", "RunOperations", "RunWithAttempts", "spec_from"]
+
+# Seconds after which a claimed run has started or never will (worker.pool.HOLD, and a margin).
+START_CERTAIN_AFTER = 1.2
+LONGEST_LIST = 1000
+
+SPEC_FIELDS = (
+    "handler",
+    "payload",
+    "executor",
+    "queue",
+    "region",
+    "priority",
+    "delay",
+    "due_at",
+    "timeout",
+    "retry",
+    "idempotency_key",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RunWithAttempts:
+    run: Run
+    attempts: Sequence[Attempt]
+
+
+@dataclass(frozen=True, slots=True)
+class CancelAnswer:
+    """`canceled`: it is over; else the running attempt was told to stop. No other will start."""
+
+    run: Run
+    canceled: bool
+
+
+def spec_from(fields: Mapping[str, Any]) -> RunSpec:
+    """A `RunSpec` from what a caller wrote; refuses what it does not know."""
+    if not isinstance(fields, Mapping):
+        raise Invalid('a run is an object such as {"handler": "send_mail", "payload": {"to": "a@b.example"}}')
+    unknown = [key for key in fields if key not in SPEC_FIELDS]
+    if unknown:
+        raise Invalid(
+            f"a run has no {str(unknown[0])[:60]!r}; it has {', '.join(SPEC_FIELDS)}",
+            field=str(unknown[0])[:60],
+        )
+    given = dict(fields)
+    try:
+        executor = given.get("executor", "python")
+        if executor in ("shell", "http"):
+            given.setdefault("handler", executor)
+        if "handler" not in given:
+            raise ValueError("handler is missing: name the handler that shall run")
+        if isinstance(given.get("retry"), Mapping):
+            given["retry"] = RetryPolicy.from_dict(given["retry"])
+        return RunSpec(**given)
+    except (ValueError, TypeError) as error:
+        raise Invalid(str(error), field=str(error).split(" ", 1)[0].split(".")[0]) from None
+
+
+class RunOperations:
+    """Submit, look, wait, cancel, run again."""
+
+    def __init__(
+        self,
+        store: Store,
+        bus: Bus,
+        *,
+        handlers: Container[str] = (),
+        check_payload: Callable[[RunSpec], None] = lambda spec: None,
+    ) -> None:
+        self.store = store
+        self.bus = bus
+        self.handlers = handlers
+        """What this process itself can run."""
+        self.check_payload = check_payload
+        """Refuses a spec whose payload its executor could never run."""
+        self._elsewhere: frozenset[str] = frozenset()
+
+    async def submit(self, specs: Sequence[RunSpec], *, allow_unknown: bool = False) -> list[Enqueued]:
+        """Accept all or none. A handler that no worker has ever had is refused, unless that is allowed."""
+        for spec in specs:
+            if spec.executor != "python":
+                self._check(spec)
+            elif not allow_unknown and not self._known(spec.handler):
+                self._elsewhere = await self.store.known_handlers()
+                if not self._known(spec.handler):
+                    raise self._unknown(spec.handler)
+        enqueued = await self.store.enqueue(specs)
+        if self.bus.wants(RunsEnqueued):
+            self._tell(specs)
+        return enqueued
+
+    def submit_within(self, connection: Connection, specs: Sequence[RunSpec]) -> list[Enqueued]:
+        """Accept as part of the caller's transaction."""
+        for spec in specs:
+            if spec.executor != "python":
+                self._check(spec)
+        return self.store.enqueue_within(connection, specs)
+
+    def _known(self, handler: str) -> bool:
+        return handler in self.handlers or handler in self._elsewhere
+
+    def _unknown(self, name: str) -> UnknownHandler:
+        known = sorted({*self._elsewhere, *(self.handlers if isinstance(self.handlers, Iterable) else ())})
+        near = difflib.get_close_matches(name, known, 1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        have = (
+            f"workers have {', '.join(known[:20])}" if known else "no worker with handlers has registered yet"
+        )
+        return UnknownHandler(
+            f"no worker has a handler {name!r}: {have}.{hint} Start a worker that has it,"
+            " or allow unknown handlers",
+            field="handler",
+        )
+
+    def _check(self, spec: RunSpec) -> None:
+        try:
+            self.check_payload(spec)
+        except ValueError as error:
+            raise Invalid(str(error), field="payload") from None
+
+    def _tell(self, specs: Sequence[RunSpec]) -> None:
+        counts: dict[tuple[str, str], int] = {}
+        for spec in specs:
+            key = (spec.queue, spec.handler)
+            counts[key] = counts.get(key, 0) + 1
+        for (queue, handler), count in counts.items():
+            self.bus.emit(
+                RunsEnqueued(namespace=self.store.namespace, queue=queue, handler=handler, count=count)
+            )
+
+    async def get(self, run_id: int) -> RunWithAttempts:
+        run = await self.store.run(run_id)
+        return RunWithAttempts(run, await self.store.attempts(run_id))
+
+    async def list(self, wanted: RunFilter) -> Sequence[Run]:
+        if not 1 <= wanted.limit <= LONGEST_LIST:
+            raise Invalid(f"limit must be from 1 to {LONGEST_LIST}", field="limit")
+        return await self.store.runs(wanted)
+
+    async def cancel(self, run_id: int, reason: str = "canceled by request") -> CancelAnswer:
+        """Stop it; when this returns, no attempt will start any more.
+
+        A worker may hold a freshly claimed run for a moment before it starts it: the answer waits that long.
+        """
+        status = await self.store.cancel(run_id, reason[:500])
+        while status is RunStatus.RUNNING:
+            ago = await self.store.claimed_ago(run_id)
+            if ago is None or ago > START_CERTAIN_AFTER:
+                break
+            await asyncio.sleep(0.05)
+        run = await self.store.run(run_id)
+        return CancelAnswer(run, run.status is RunStatus.CANCELED)
+
+    async def retry(self, run_id: int) -> Enqueued:
+        """Do an ended run again, as a new run that names it as its origin."""
+        run = await self.store.run(run_id)
+        if not run.ended:
+            raise Conflict(f"run {run_id} has not ended ({run.status}): cancel it, or wait")
+        spec = RunSpec(
+            handler=run.handler,
+            payload=run.payload,
+            executor=run.executor,
+            queue=run.queue,
+            region=run.region,
+            priority=run.priority,
+            timeout=run.timeout,
+            retry=run.retry,
+            origin_id=run.id,
+        )
+        return (await self.submit([spec]))[0]
+
+    async def wait(self, run_id: int, timeout: float | None = None) -> Run:
+        """The run, once it has ended; `TimeoutError` when that takes longer."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        pause = 0.005
+        await self.store.run(run_id)
+        while True:
+            if await self.store.ended([run_id]):
+                return await self.store.run(run_id)
+            if deadline is not None and time.monotonic() >= deadline:
+                raise TimeoutError(f"run {run_id} had not ended after {timeout:g} s")
+            await asyncio.sleep(pause)
+            pause = min(pause * 1.5, 0.25)

@@ -1,0 +1,112 @@
+"""Accepting runs: in bulk, once a key, or inside the caller's own transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import Connection, insert, select, text
+from sqlalchemy.exc import IntegrityError
+
+from fusee.errors import Conflict
+from fusee.model import RunSpec
+from fusee.store.contract import Enqueued
+from fusee.store.lanes import Lanes
+from fusee.store.rows import NewRun, new_run
+from fusee.store.schema import runs
+from fusee.store.wakes import DELAYED, PENDING
+
+__all__ = ["Enqueue"]
+
+
+class Enqueue(Lanes):
+    async def enqueue(self, specs: Sequence[RunSpec]) -> list[Enqueued]:
+        """Accept them all or none; answers in the same order."""
+        if not specs:
+            return []
+        rows = await self._rows(specs)
+        if any(row.idempotency_key is not None for row in rows):
+            answer = await self._enqueue_keyed(rows)
+        else:
+            answer = [Enqueued(run_id) for run_id in await self.hot.insert(self.namespace, rows)]
+        self.wakes.fire(PENDING if any(row.immediate for row in rows) else DELAYED)
+        return answer
+
+    async def _rows(self, specs: Sequence[RunSpec]) -> list[NewRun]:
+        namespace = self.namespace
+        wanted = [spec.lane(namespace) for spec in specs]
+        ids = await self.lane_ids(set(wanted))
+        return [new_run(spec, ids[lane]) for spec, lane in zip(specs, wanted, strict=True)]
+
+    async def _enqueue_keyed(self, rows: Sequence[NewRun]) -> list[Enqueued]:
+        for again in range(5):
+            try:
+                return await self.database.write(lambda connection: self._insert_all(connection, rows))
+            except IntegrityError:  # another caller used one of the keys just now: look again
+                if again == 4:
+                    raise
+        raise AssertionError("unreachable")
+
+    def enqueue_within(self, connection: Connection, specs: Sequence[RunSpec]) -> list[Enqueued]:
+        """Accept runs as part of a transaction the caller holds on this same database."""
+        lane_ids = {lane: self._lane_id(connection, lane) for lane in {s.lane(self.namespace) for s in specs}}
+        rows = [new_run(spec, lane_ids[spec.lane(self.namespace)]) for spec in specs]
+        with connection.begin_nested():
+            return self._insert_all(connection, rows)
+
+    def _insert_all(self, connection: Connection, rows: Sequence[NewRun]) -> list[Enqueued]:
+        now = self._now(connection)
+        used = self._used_keys(connection, rows)
+        answer: list[Enqueued] = []
+        for row in rows:
+            before = used.get(row.idempotency_key) if row.idempotency_key is not None else None
+            if before is not None:
+                _same_request(before, row)
+                answer.append(Enqueued(before[0], created=False))
+                continue
+            run_id = self._insert_one(connection, row, now)
+            if row.idempotency_key is not None:
+                used[row.idempotency_key] = (run_id, row.lane_id, row.payload, row.options)
+            answer.append(Enqueued(run_id))
+        if self.database.capabilities.notify:
+            kind = PENDING if any(row.immediate for row in rows) else DELAYED
+            connection.execute(text("SELECT pg_notify('fusee', :kind)"), {"kind": kind})
+        return answer
+
+    def _insert_one(self, connection: Connection, row: NewRun, now: int) -> int:
+        due = row.due_at if row.due_at is not None else now + row.delay_us
+        added = connection.execute(
+            insert(runs).values(
+                namespace=self.namespace,
+                lane_id=row.lane_id,
+                status="delayed" if due > now else "pending",
+                priority=row.priority,
+                created_at=now,
+                due_at=due,
+                origin_id=row.origin_id,
+                payload=row.payload,
+                options=row.options,
+                idempotency_key=row.idempotency_key,
+            )
+        )
+        key = added.inserted_primary_key
+        assert key is not None
+        return int(key[0])
+
+    def _used_keys(self, connection: Connection, rows: Sequence[NewRun]) -> dict[str, tuple[Any, ...]]:
+        keys = list({row.idempotency_key for row in rows if row.idempotency_key is not None})
+        used: dict[str, tuple[Any, ...]] = {}
+        for start in range(0, len(keys), 500):
+            query = select(
+                runs.c.idempotency_key, runs.c.id, runs.c.lane_id, runs.c.payload, runs.c.options
+            ).where(runs.c.namespace == self.namespace, runs.c.idempotency_key.in_(keys[start : start + 500]))
+            used |= {row[0]: tuple(row[1:]) for row in connection.execute(query)}
+        return used
+
+
+def _same_request(before: tuple[Any, ...], row: NewRun) -> None:
+    if before[1:] != (row.lane_id, row.payload, row.options):
+        raise Conflict(
+            f"idempotency key {row.idempotency_key!r} was used for another request (run {before[0]}):"
+            " use a new key for new work"
+        )

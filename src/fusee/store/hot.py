@@ -1,0 +1,27 @@
+"""The statements that every run passes through, each for many runs at once; raw SQL for each database."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+from fusee.store.contract import Exchanged, Finished
+from fusee.store.rows import NewRun
+
+__all__ = ["Hot"]
+
+
+class Hot(ABC):
+    """A run's row is touched three times: inserted, claimed, finished."""
+
+    @abstractmethod
+    async def insert(self, namespace: str, rows: Sequence[NewRun]) -> list[int]:
+        """Insert runs without idempotency keys; their ids in the same order."""
+
+    @abstractmethod
+    async def exchange(self, session: int, finished: Finished, want: int, lanes: Sequence[int]) -> Exchanged:
+        """In one transaction: write the successes of this session, claim up to `want` runs of `lanes`.
+
+        A success counts only where run, attempt and session still match a running row. A claim takes
+        the highest priority first, then the earliest due, and nothing when the session is not alive.
+        """

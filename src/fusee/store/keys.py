@@ -1,0 +1,79 @@
+"""API keys, by the digest of each: the key itself is shown once and never stored."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, func, insert, select, update
+
+from fusee.errors import NotFound
+from fusee.store.parts import StorePart
+from fusee.store.schema import api_keys
+
+__all__ = ["ApiKey", "Keys"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiKey:
+    """A key as people see it."""
+
+    id: int
+    namespace: str
+    name: str
+    role: str
+    created_at: int
+    revoked_at: int | None
+
+
+class Keys(StorePart):
+    async def add_key(self, name: str, role: str, digest: str) -> int:
+        def work(connection: Connection) -> int:
+            added = connection.execute(
+                insert(api_keys).values(
+                    namespace=self.namespace,
+                    name=name,
+                    role=role,
+                    digest=digest,
+                    created_at=self._now(connection),
+                )
+            )
+            key = added.inserted_primary_key
+            assert key is not None
+            return int(key[0])
+
+        return await self.database.write(work)
+
+    async def key_by_digest(self, digest: str) -> ApiKey | None:
+        """The valid key with that digest, in whatever namespace it belongs to."""
+        query = select(api_keys).where(api_keys.c.digest == digest, api_keys.c.revoked_at.is_(None))
+        row = await self.database.read(lambda connection: connection.execute(query).one_or_none())
+        return None if row is None else _key(row)
+
+    async def keys(self) -> list[ApiKey]:
+        query = select(api_keys).where(api_keys.c.namespace == self.namespace).order_by(api_keys.c.id)
+        rows = await self.database.read(lambda connection: connection.execute(query).all())
+        return [_key(row) for row in rows]
+
+    async def count_keys(self) -> int:
+        """Valid keys of all namespaces: whether anyone could log in at all."""
+        query = select(func.count()).select_from(api_keys).where(api_keys.c.revoked_at.is_(None))
+        return int(await self.database.read(lambda connection: connection.execute(query).scalar_one()))
+
+    async def revoke_key(self, key_id: int) -> None:
+        change = (
+            update(api_keys)
+            .where(
+                api_keys.c.namespace == self.namespace,
+                api_keys.c.id == key_id,
+                api_keys.c.revoked_at.is_(None),
+            )
+            .values(revoked_at=self.database.now)
+        )
+        if await self.database.write(lambda connection: connection.execute(change).rowcount) == 0:
+            raise NotFound(f"no valid key {key_id} in namespace {self.namespace!r}")
+
+
+def _key(row: object) -> ApiKey:
+    return ApiKey(
+        **{f: getattr(row, f) for f in ("id", "namespace", "name", "role", "created_at", "revoked_at")}
+    )

@@ -1,0 +1,67 @@
+"""Lanes: read often, written once each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from sqlalchemy import Connection, insert, select
+from sqlalchemy.exc import IntegrityError
+
+from fusee.model import Lane
+from fusee.store.parts import StorePart
+from fusee.store.schema import lanes
+
+__all__ = ["Lanes"]
+
+
+class Lanes(StorePart):
+    async def lane_ids(self, wanted: Iterable[Lane]) -> dict[Lane, int]:
+        """The number of each lane; those that are new are created."""
+        known = {lane: lane_id for lane_id, lane in self.lane_map.lanes.items()}
+        missing = {lane for lane in wanted if lane not in known}
+        for lane in sorted(missing, key=str):
+            lane_id = await self.database.write(lambda connection, lane=lane: self._lane_id(connection, lane))  # type: ignore[misc]
+            self.lane_map.lanes[lane_id] = lane
+            known[lane] = lane_id
+        return known
+
+    async def read_new_lanes(self) -> bool:
+        """Look for lanes that other processes created; true when there were any."""
+        newest = self.lane_map.newest
+        query = select(lanes).where(lanes.c.namespace == self.namespace, lanes.c.id > newest)
+        rows = await self.database.read(lambda connection: connection.execute(query).all())
+        for row in rows:
+            self.lane_map.lanes[row.id] = _lane(row)
+        return bool(rows)
+
+    def _lane_id(self, connection: Connection, lane: Lane) -> int:
+        """Find or create it, in the transaction of `connection`."""
+        same = [
+            lanes.c[name] == getattr(lane, name)
+            for name in ("namespace", "queue", "executor", "handler", "region")
+        ]
+        query = select(lanes.c.id).where(*same)
+        found = connection.execute(query).scalar_one_or_none()
+        if found is not None:
+            return int(found)
+        try:
+            with connection.begin_nested():
+                added = connection.execute(
+                    insert(lanes).values(
+                        namespace=lane.namespace,
+                        queue=lane.queue,
+                        executor=lane.executor,
+                        handler=lane.handler,
+                        region=lane.region,
+                    )
+                )
+                key = added.inserted_primary_key
+                assert key is not None
+                return int(key[0])
+        except IntegrityError:  # someone else was first
+            return int(connection.execute(query).scalar_one())
+
+
+def _lane(row: Any) -> Lane:
+    return Lane(row.namespace, row.queue, row.executor, row.handler, row.region)

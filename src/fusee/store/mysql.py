@@ -1,0 +1,240 @@
+"""MySQL and MariaDB: the same steps as PostgreSQL in a few short statements of one transaction.
+
+MariaDB has no `UPDATE … RETURNING`, so a claim selects with SKIP LOCKED and updates by primary key.
+Rows are counted as matched, not as changed. READ COMMITTED keeps the claim from locking gaps.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any, TypeVar
+
+import asyncmy
+from asyncmy.constants.CLIENT import FOUND_ROWS
+from asyncmy.errors import InterfaceError, OperationalError
+from sqlalchemy import make_url
+from sqlalchemy.ext.asyncio import create_async_engine
+
+from fusee.errors import StoreUnavailable
+from fusee.model import Claimed
+from fusee.store.contract import Exchanged, Finished
+from fusee.store.database import Capabilities, EngineDatabase
+from fusee.store.hot import Hot
+from fusee.store.rows import NewRun
+
+__all__ = ["MysqlDatabase"]
+
+T = TypeVar("T")
+
+CLOCK = "CAST(UNIX_TIMESTAMP(NOW(6)) * 1000000 AS SIGNED)"
+
+SESSION = "SET time_zone = '+00:00', tx_isolation = 'READ-COMMITTED'"
+ROWS_A_STATEMENT = 1000
+LOST_CONNECTION = {0, 1053, 1927, 2002, 2003, 2006, 2013, 2014, 2055}
+# 1213: we are the deadlock's victim, rolled back. 1205: a lock wait timed out, *not* rolled back.
+AGAIN = {1213, 1205}
+
+_PENDING = """
+SELECT id, attempt + 1, spent, lane_id, payload, options, priority, due_at FROM fusee_runs
+WHERE status = 'pending' AND lane_id = %s ORDER BY priority DESC, due_at, id LIMIT %s FOR UPDATE SKIP LOCKED
+"""
+_ACTIVE_LANES = "SELECT DISTINCT lane_id FROM fusee_runs WHERE status = 'pending' AND lane_id IN ({lanes})"
+_COLUMNS = "namespace, lane_id, status, priority, created_at, due_at, origin_id, payload, options"
+
+
+class MysqlDatabase(EngineDatabase, Hot):
+    """MySQL 8 or MariaDB 10.8 and later (descending indexes)."""
+
+    def __init__(
+        self, url: str, *, max_connections: int = 10, statement_timeout: float = 30.0, now: str = CLOCK
+    ) -> None:
+        self.capabilities = Capabilities(skip_locked=True, returning=False, notify=False, now=now)
+        self.url = make_url("mysql+asyncmy://" + url.split("://", 1)[1])
+        self.statement_timeout = statement_timeout
+        self.hot_connections = max(2, min(4, max_connections // 2))
+        self.engine = create_async_engine(
+            self.url,
+            pool_size=max(1, max_connections - self.hot_connections),
+            max_overflow=0,
+            pool_pre_ping=True,
+            pool_recycle=1800,
+            connect_args={"init_command": SESSION, "charset": "utf8mb4"},
+        )
+        self._pool: Any = None
+
+    async def open(self) -> None:
+        with _unavailable():
+            self._pool = await asyncmy.create_pool(
+                host=self.url.host or "127.0.0.1",
+                port=self.url.port or 3306,
+                user=self.url.username or "root",
+                password=self.url.password or "",
+                db=self.url.database,
+                minsize=1,
+                maxsize=self.hot_connections,
+                charset="utf8mb4",
+                autocommit=True,
+                init_command=SESSION,
+                client_flag=FOUND_ROWS,
+                connect_timeout=10,
+                read_timeout=round(self.statement_timeout + 5),
+                pool_recycle=1800,
+            )
+
+    async def close(self) -> None:
+        if self._pool is not None:
+            self._pool.close()
+            await self._pool.wait_closed()
+            self._pool = None
+        await self.engine.dispose()
+
+    @asynccontextmanager
+    async def _connection(self) -> AsyncIterator[Any]:
+        if self._pool is None:
+            raise StoreUnavailable("the store is not open: call open() first")
+        connection = await self._pool.acquire()
+        try:
+            yield connection
+        except BaseException:
+            # Whatever state it is in, nobody shall use it again.
+            connection.close()
+            raise
+        finally:
+            self._pool.release(connection)
+
+    async def _transaction(self, unit: Callable[[Any], Awaitable[T]]) -> T:
+        for again in range(8):
+            try:
+                with _unavailable():
+                    async with self._connection() as connection, connection.cursor() as cursor:
+                        await cursor.execute("START TRANSACTION")
+                        try:
+                            answer = await unit(cursor)
+                        except OperationalError as error:
+                            if error.args[0] in AGAIN:
+                                await cursor.execute("ROLLBACK")  # 1205 leaves the transaction open
+                                raise _Again from error
+                            raise
+                        await cursor.execute("COMMIT")
+                        return answer
+            except _Again as error:
+                if again == 7:
+                    raise StoreUnavailable(
+                        f"the database kept reporting a lock conflict: {error.__cause__}"
+                    ) from error
+                await asyncio.sleep(random.uniform(0.002, 0.01) * 2**again)
+        raise AssertionError("unreachable")
+
+    async def insert(self, namespace: str, rows: Sequence[NewRun]) -> list[int]:
+        async def unit(cursor: Any) -> list[int]:
+            await cursor.execute(f"SELECT {self.capabilities.now}, @@auto_increment_increment")
+            now, step = await cursor.fetchone()
+            ids: list[int] = []
+            for start in range(0, len(rows), ROWS_A_STATEMENT):
+                part = rows[start : start + ROWS_A_STATEMENT]
+                values = ", ".join(["(%s, %s, %s, %s, %s, %s, %s, %s, %s)"] * len(part))
+                await cursor.execute(
+                    f"INSERT INTO fusee_runs ({_COLUMNS}) VALUES {values}",
+                    [value for row in part for value in _values(namespace, row, now)],
+                )
+                # The numbers of one multi-row INSERT are consecutive in every autoinc lock mode.
+                first = cursor.lastrowid
+                ids.extend(range(first, first + len(part) * step, step))
+            return ids
+
+        return await self._transaction(unit)
+
+    async def exchange(self, session: int, finished: Finished, want: int, lanes: Sequence[int]) -> Exchanged:
+        async def unit(cursor: Any) -> Exchanged:
+            refused: list[tuple[int, int]] = []
+            if finished.ids and await self._finish(cursor, session, finished) != len(finished.ids):
+                refused = await _refused(cursor, session, finished)
+            claimed = await self._claim(cursor, session, want, lanes) if want and lanes else []
+            return Exchanged(claimed, refused)
+
+        return await self._transaction(unit)
+
+    async def _finish(self, cursor: Any, session: int, finished: Finished) -> int:
+        """Grouped by attempt number, which is nearly always 1: one statement, found by primary key."""
+        changed = 0
+        by_attempt: dict[int, list[int]] = {}
+        for run_id, attempt, result in zip(finished.ids, finished.attempts, finished.results, strict=True):
+            if result is None:
+                by_attempt.setdefault(attempt, []).append(run_id)
+            else:
+                await cursor.execute(
+                    f"UPDATE fusee_runs SET status = 'succeeded', finished_at = {self.capabilities.now},"
+                    " effect = 'applied', result = %s"
+                    " WHERE id = %s AND attempt = %s AND session_id = %s AND status = 'running'",
+                    (result, run_id, attempt, session),
+                )
+                changed += cursor.rowcount
+        for attempt, ids in by_attempt.items():
+            await cursor.execute(
+                f"UPDATE fusee_runs SET status = 'succeeded', finished_at = {self.capabilities.now},"
+                f" effect = 'applied' WHERE id IN ({_numbers(ids)}) AND attempt = {attempt}"
+                f" AND session_id = {session} AND status = 'running'"
+            )
+            changed += cursor.rowcount
+        return changed
+
+    async def _claim(self, cursor: Any, session: int, want: int, lanes: Sequence[int]) -> list[Claimed]:
+        await cursor.execute(f"SELECT 1 FROM fusee_sessions WHERE id = {session} AND state = 'alive'")
+        if await cursor.fetchone() is None:
+            return []
+        if len(lanes) > 1:
+            await cursor.execute(_ACTIVE_LANES.format(lanes=_numbers(lanes)))
+            lanes = [row[0] for row in await cursor.fetchall()]
+        rows: list[Any] = []
+        for lane in lanes:
+            await cursor.execute(_PENDING, (lane, want))
+            rows += await cursor.fetchall()
+        if len(lanes) > 1:
+            rows.sort(key=lambda row: (-row[6], row[7], row[0]))
+            del rows[want:]
+        if not rows:
+            return []
+        await cursor.execute(
+            "UPDATE fusee_runs SET status = 'running', attempt = attempt + 1,"
+            f" session_id = {session}, started_at = {self.capabilities.now}"
+            f" WHERE id IN ({_numbers(row[0] for row in rows)})"
+        )
+        return [Claimed(*row[:6]) for row in rows]
+
+
+class _Again(Exception):
+    """The database rolled back, or must be rolled back; the unit runs again from its start."""
+
+
+def _numbers(ids: Any) -> str:
+    return ",".join([str(int(i)) for i in ids])
+
+
+def _values(namespace: str, row: NewRun, now: int) -> tuple[Any, ...]:
+    due = row.due_at if row.due_at is not None else now + row.delay_us
+    status = "delayed" if due > now else "pending"
+    return (namespace, row.lane_id, status, row.priority, now, due, row.origin_id, row.payload, row.options)
+
+
+async def _refused(cursor: Any, session: int, finished: Finished) -> list[tuple[int, int]]:
+    await cursor.execute(
+        f"SELECT id, attempt FROM fusee_runs WHERE id IN ({_numbers(finished.ids)})"
+        f" AND session_id = {session} AND status = 'succeeded'"
+    )
+    mine = {(row[0], row[1]) for row in await cursor.fetchall()}
+    return [pair for pair in zip(finished.ids, finished.attempts, strict=True) if pair not in mine]
+
+
+@contextmanager
+def _unavailable() -> Iterator[None]:
+    try:
+        yield
+    except (InterfaceError, ConnectionError, OSError, TimeoutError, asyncio.IncompleteReadError) as error:
+        raise StoreUnavailable(f"the database did not answer: {error or type(error).__name__}") from error
+    except OperationalError as error:
+        if error.args and error.args[0] in LOST_CONNECTION:
+            raise StoreUnavailable(f"the database did not answer: {error}") from error
+        raise

@@ -1,0 +1,31 @@
+"""What every noun of the store stands on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sqlalchemy import Connection, select
+
+from fusee.store.contract import LaneMap
+from fusee.store.wakes import Wakes
+
+if TYPE_CHECKING:
+    from fusee.store.database import Database
+    from fusee.store.hot import Hot
+
+__all__ = ["StorePart"]
+
+
+class StorePart:
+    """The database, the namespace whose rows are seen, and the lanes as last read."""
+
+    database: Database
+    hot: Hot
+    namespace: str
+    wakes: Wakes
+    lane_map: LaneMap
+
+    def _now(self, connection: Connection) -> int:
+        """The database's clock."""
+        now: int = connection.execute(select(self.database.now)).scalar_one()
+        return int(now)

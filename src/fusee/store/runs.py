@@ -1,0 +1,225 @@
+"""Looking at runs, and telling them to stop."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, Row, Select, func, select, text, update
+
+from fusee.errors import Conflict, NotFound
+from fusee.model import Attempt, Effect, End, RetryPolicy, Run, RunStatus
+from fusee.store.parts import StorePart
+from fusee.store.rows import decode
+from fusee.store.schema import attempts, lanes, runs, sessions, status_is
+from fusee.store.wakes import CANCEL
+
+__all__ = ["RunFilter", "Runs"]
+
+NOT_STARTED = (
+    RunStatus.BLOCKED,
+    RunStatus.DELAYED,
+    RunStatus.PENDING,
+    RunStatus.DISPATCHED,
+    RunStatus.WAITING,
+)
+
+HAVE_REASON = frozenset(
+    {
+        RunStatus.BLOCKED,
+        RunStatus.WAITING,
+        RunStatus.FAILED,
+        RunStatus.TIMED_OUT,
+        RunStatus.CANCELED,
+        RunStatus.SKIPPED,
+        RunStatus.MISSED,
+    }
+)
+"""A run gets into these by a rule, and the rule is written down."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFilter:
+    """Which runs to list; newest first, below `before` when given."""
+
+    status: Sequence[RunStatus] = ()
+    handler: str | None = None
+    queue: str | None = None
+    before: int | None = None
+    limit: int = 50
+
+
+class Runs(StorePart):
+    def _select(self) -> Select[Any]:
+        return (
+            select(
+                runs,
+                lanes.c.queue,
+                lanes.c.executor,
+                lanes.c.handler,
+                lanes.c.region,
+                sessions.c.worker,
+            )
+            .join(lanes, lanes.c.id == runs.c.lane_id)
+            .outerjoin(sessions, sessions.c.id == runs.c.session_id)
+            .where(runs.c.namespace == self.namespace)
+        )
+
+    async def run(self, run_id: int) -> Run:
+        query = self._select().where(runs.c.id == run_id)
+        row = await self.database.read(lambda connection: connection.execute(query).one_or_none())
+        if row is None:
+            raise NotFound(f"no run {run_id} in namespace {self.namespace!r}")
+        return _run(row)
+
+    async def runs(self, wanted: RunFilter) -> list[Run]:
+        query = self._select().order_by(runs.c.id.desc()).limit(wanted.limit)
+        if wanted.status:
+            query = query.where(runs.c.status.in_(wanted.status))
+            if set(wanted.status) <= HAVE_REASON:
+                query = query.where(runs.c.reason.is_not(None))  # opens the index of just these
+        if wanted.handler is not None:
+            query = query.where(lanes.c.handler == wanted.handler)
+        if wanted.queue is not None:
+            query = query.where(lanes.c.queue == wanted.queue)
+        if wanted.before is not None:
+            query = query.where(runs.c.id < wanted.before)
+        rows = await self.database.read(lambda connection: connection.execute(query).all())
+        return [_run(row) for row in rows]
+
+    async def attempts(self, run_id: int) -> list[Attempt]:
+        query = (
+            select(attempts, sessions.c.worker)
+            .outerjoin(sessions, sessions.c.id == attempts.c.session_id)
+            .where(attempts.c.namespace == self.namespace, attempts.c.run_id == run_id)
+            .order_by(attempts.c.attempt)
+        )
+        rows = await self.database.read(lambda connection: connection.execute(query).all())
+        return [_attempt(row) for row in rows]
+
+    async def ended(self, run_ids: Sequence[int]) -> dict[int, RunStatus]:
+        """Which of them are terminal, and how they ended; unknown ids are left out."""
+        query = select(runs.c.id, runs.c.status).where(
+            runs.c.namespace == self.namespace, runs.c.id.in_(run_ids), runs.c.finished_at.is_not(None)
+        )
+        rows = await self.database.read(lambda connection: connection.execute(query).all())
+        return {row.id: RunStatus(row.status) for row in rows}
+
+    async def cancel(self, run_id: int, reason: str) -> RunStatus:
+        """Cancel what has not started; ask a running one to stop. Answers the status it has now."""
+
+        def work(connection: Connection) -> RunStatus:
+            now = self._now(connection)
+            mine = (runs.c.namespace == self.namespace, runs.c.id == run_id)
+            row = connection.execute(select(runs.c.status).where(*mine).with_for_update()).one_or_none()
+            if row is None:
+                raise NotFound(f"no run {run_id} in namespace {self.namespace!r}")
+            status = RunStatus(row.status)
+            if status in NOT_STARTED:
+                connection.execute(
+                    update(runs)
+                    .where(*mine, runs.c.status == status)
+                    .values(
+                        status=RunStatus.CANCELED,
+                        finished_at=now,
+                        cancel_requested_at=now,
+                        reason=reason,
+                        effect=func.coalesce(runs.c.effect, Effect.NONE),
+                    )
+                )
+                return RunStatus.CANCELED
+            if status is RunStatus.RUNNING:
+                connection.execute(
+                    update(runs)
+                    .where(*mine, runs.c.status == status)
+                    .values(cancel_requested_at=func.coalesce(runs.c.cancel_requested_at, now), reason=reason)
+                )
+                if self.database.capabilities.notify:
+                    connection.execute(text("SELECT pg_notify('fusee', 'cancel')"))
+                return status
+            if status is not RunStatus.CANCELED:
+                raise Conflict(f"run {run_id} has ended ({status}): there is nothing to cancel")
+            return status
+
+        status = await self.database.write(work)
+        self.wakes.fire(CANCEL)
+        return status
+
+    async def claimed_ago(self, run_id: int) -> float | None:
+        """Seconds since a running run was claimed, by the database's clock; None when it is not running."""
+
+        def work(connection: Connection) -> float | None:
+            query = select(runs.c.started_at).where(
+                runs.c.namespace == self.namespace, runs.c.id == run_id, status_is(RunStatus.RUNNING)
+            )
+            started: int | None = connection.execute(query).scalar_one_or_none()
+            return None if started is None else (self._now(connection) - started) / 1_000_000
+
+        return await self.database.read(work)
+
+    async def cancel_requests(self, session: int) -> list[tuple[int, int]]:
+        """(run id, attempt) of this session's runs that someone asked to stop."""
+        query = select(runs.c.id, runs.c.attempt).where(
+            status_is(RunStatus.RUNNING),
+            runs.c.session_id == session,
+            runs.c.cancel_requested_at.is_not(None),
+        )
+        rows = await self.database.read(lambda connection: connection.execute(query).all())
+        return [(row.id, row.attempt) for row in rows]
+
+    async def owned(self, session: int) -> list[tuple[int, int]]:
+        """(run id, attempt) of everything the store believes this session runs."""
+        query = select(runs.c.id, runs.c.attempt).where(
+            status_is(RunStatus.RUNNING), runs.c.session_id == session
+        )
+        rows = await self.database.read(lambda connection: connection.execute(query).all())
+        return [(row.id, row.attempt) for row in rows]
+
+
+def _run(row: Row[Any]) -> Run:
+    options = decode(row.options) or {}
+    return Run(
+        id=row.id,
+        namespace=row.namespace,
+        queue=row.queue,
+        executor=row.executor,
+        handler=row.handler,
+        region=row.region,
+        status=RunStatus(row.status),
+        reason=row.reason,
+        priority=row.priority,
+        attempt=row.attempt,
+        spent=row.spent,
+        payload=decode(row.payload) or {},
+        timeout=options.get("timeout"),
+        retry=RetryPolicy.from_dict(options["retry"]) if "retry" in options else None,
+        result=decode(row.result),
+        error=row.error,
+        output=row.output,
+        effect=Effect(row.effect) if row.effect else None,
+        idempotency_key=row.idempotency_key,
+        origin_id=row.origin_id,
+        worker=row.worker,
+        created_at=row.created_at,
+        due_at=row.due_at,
+        started_at=row.started_at,
+        finished_at=row.finished_at,
+        cancel_requested_at=row.cancel_requested_at,
+    )
+
+
+def _attempt(row: Row[Any]) -> Attempt:
+    return Attempt(
+        run_id=row.run_id,
+        attempt=row.attempt,
+        end=End(row.ended),
+        worker=row.worker,
+        started_at=row.started_at,
+        finished_at=row.finished_at,
+        error=row.error,
+        output=row.output,
+        effect=Effect(row.effect) if row.effect else None,
+        late_end=row.late_end,
+        late_at=row.late_at,
+    )

@@ -1,0 +1,136 @@
+"""Worker sessions: one row each, renewed as a whole; the database's clock decides when one is dead."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import Connection, Row, insert, select, update
+
+from fusee.errors import LeaseLost
+from fusee.model import RetryPolicy, Session, SessionState, WorkerInfo
+from fusee.store.parts import StorePart
+from fusee.store.rows import decode, encode
+from fusee.store.schema import sessions
+
+__all__ = ["Sessions"]
+
+LIVE = (SessionState.ALIVE, SessionState.DRAINING)
+
+
+class Sessions(StorePart):
+    async def open_session(self, info: WorkerInfo, ttl: float) -> int:
+        """Begin a session; its lease runs from now, by the database's clock."""
+
+        def work(connection: Connection) -> int:
+            now = self._now(connection)
+            added = connection.execute(
+                insert(sessions).values(
+                    namespace=self.namespace,
+                    worker=info.name,
+                    host=info.host,
+                    pid=info.pid,
+                    version=info.version,
+                    state=SessionState.ALIVE,
+                    capacity=info.capacity,
+                    abilities=encode(
+                        {
+                            "executors": info.executors,
+                            "handlers": info.handlers,
+                            "queues": info.queues,
+                            "region": info.region,
+                            "labels": info.labels,
+                            "policies": {name: policy.to_dict() for name, policy in info.policies.items()},
+                        },
+                        "abilities",
+                    ),
+                    started_at=now,
+                    seen_at=now,
+                    expires_at=now + round(ttl * 1_000_000),
+                )
+            )
+            key = added.inserted_primary_key
+            assert key is not None
+            return int(key[0])
+
+        return await self.database.write(work)
+
+    async def renew(self, session: int, ttl: float, running: int) -> None:
+        """Prolong the lease; `LeaseLost` when a dispatcher has taken the session."""
+        await self._change(session, LIVE, ttl=ttl, running=running)
+
+    async def drain_session(self, session: int) -> None:
+        """Stop claiming; the lease goes on."""
+        await self._change(session, (SessionState.ALIVE, SessionState.DRAINING), state=SessionState.DRAINING)
+
+    async def end_session(self, session: int) -> None:
+        """Say goodbye; whatever it still owned is returned by the next recovery."""
+        await self._change(session, LIVE, state=SessionState.ENDED)
+
+    async def _change(
+        self,
+        session: int,
+        allowed: Sequence[SessionState],
+        *,
+        ttl: float | None = None,
+        running: int | None = None,
+        state: SessionState | None = None,
+    ) -> None:
+        now = self.database.now
+        values: dict[str, Any] = {"seen_at": now}
+        if ttl is not None:
+            values["expires_at"] = now + round(ttl * 1_000_000)
+        if running is not None:
+            values["running"] = running
+        if state is not None:
+            values["state"] = state
+        if state is SessionState.ENDED:
+            values |= {"ended_at": now, "running": 0}
+        change = (
+            update(sessions).where(sessions.c.id == session, sessions.c.state.in_(allowed)).values(values)
+        )
+        changed = await self.database.write(lambda connection: connection.execute(change).rowcount)
+        if changed == 0:
+            raise LeaseLost(f"session {session} is over: its lease expired, or it had ended")
+
+    async def known_handlers(self) -> frozenset[str]:
+        """Every handler that a worker of this namespace has had, as far as its sessions are kept."""
+        query = (
+            select(sessions.c.abilities).where(sessions.c.namespace == self.namespace).distinct().limit(1000)
+        )
+        rows = await self.database.read(lambda connection: connection.execute(query).scalars().all())
+        return frozenset(handler for text in rows for handler in decode(text)["handlers"])
+
+    async def sessions(self, *, all_states: bool = False) -> list[Session]:
+        """The workers of this namespace, live ones unless all are asked for; newest first."""
+        query = select(sessions).where(sessions.c.namespace == self.namespace).order_by(sessions.c.id.desc())
+        query = query.limit(1000) if all_states else query.where(sessions.c.state.in_(LIVE))
+        rows = await self.database.read(lambda connection: connection.execute(query).all())
+        return [_session(row) for row in rows]
+
+
+def _session(row: Row[Any]) -> Session:
+    abilities = decode(row.abilities)
+    return Session(
+        id=row.id,
+        namespace=row.namespace,
+        info=WorkerInfo(
+            name=row.worker,
+            host=row.host,
+            pid=row.pid,
+            version=row.version,
+            capacity=row.capacity,
+            executors=tuple(abilities["executors"]),
+            handlers=tuple(abilities["handlers"]),
+            queues=tuple(abilities["queues"]),
+            region=abilities["region"],
+            labels=abilities["labels"],
+            policies={name: RetryPolicy.from_dict(policy) for name, policy in abilities["policies"].items()},
+        ),
+        state=SessionState(row.state),
+        running=row.running,
+        started_at=row.started_at,
+        seen_at=row.seen_at,
+        expires_at=row.expires_at,
+        ended_at=row.ended_at,
+    )

@@ -1,0 +1,166 @@
+"""Writing down attempts that ended in another way than plain success; fenced like every write about a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, bindparam, insert, select, update
+
+from fusee.model import Effect, End, RunStatus
+from fusee.model.states import TERMINAL
+from fusee.store.contract import Settlement
+from fusee.store.parts import StorePart
+from fusee.store.schema import attempts, runs, status_is
+from fusee.store.wakes import DELAYED, PENDING
+
+__all__ = ["Settle"]
+
+ROWS_A_STATEMENT = 500
+RULED_BY = (
+    runs.c.id,
+    runs.c.namespace,
+    runs.c.attempt,
+    runs.c.status,
+    runs.c.due_at,
+    runs.c.started_at,
+    runs.c.cancel_requested_at,
+    runs.c.session_id,
+    runs.c.effect,
+)
+"""What a row must tell before a verdict about it can be written."""
+LONGEST_REASON = 500
+
+
+class Settle(StorePart):
+    async def settle(self, session: int, settlements: Sequence[Settlement]) -> list[tuple[int, int]]:
+        """Apply each verdict where this session still owns the attempt; answers what was refused."""
+
+        def work(connection: Connection) -> list[tuple[int, int]]:
+            refused: list[tuple[int, int]] = []
+            for start in range(0, len(settlements), ROWS_A_STATEMENT):
+                refused += self._settle(connection, session, settlements[start : start + ROWS_A_STATEMENT])
+            return refused
+
+        refused = await self.database.write(work)
+        statuses = {s.verdict.status for s in settlements}
+        if RunStatus.PENDING in statuses:
+            self.wakes.fire(PENDING)
+        if RunStatus.DELAYED in statuses:
+            self.wakes.fire(DELAYED)
+        return refused
+
+    def _settle(
+        self, connection: Connection, session: int, settlements: Sequence[Settlement]
+    ) -> list[tuple[int, int]]:
+        query = (
+            select(*RULED_BY)
+            .where(runs.c.id.in_([s.run_id for s in settlements]), runs.c.session_id == session)
+            .order_by(runs.c.id)
+            .with_for_update()
+        )
+        rows = {(row.id, row.attempt): row for row in connection.execute(query)}
+        now = self._now(connection)
+        owned: list[tuple[Settlement, Any]] = []
+        refused: list[tuple[int, int]] = []
+        for settlement in settlements:
+            row = rows.get((settlement.run_id, settlement.attempt))
+            if row is None:
+                refused.append((settlement.run_id, settlement.attempt))
+            elif row.status == RunStatus.RUNNING:
+                owned.append((settlement, row))
+            # else: written already by an earlier try of this very call, whose answer was lost.
+        self._apply(connection, owned, now, session)
+        return refused
+
+    def _apply(
+        self, connection: Connection, owned: Sequence[tuple[Settlement, Any]], now: int, session: int | None
+    ) -> None:
+        """Write verdicts about rows that are locked in this transaction."""
+        if not owned:
+            return
+        connection.execute(_UPDATE, [_changes(settlement, row, now) for settlement, row in owned])
+        kept = [
+            {
+                "run_id": settlement.run_id,
+                "attempt": settlement.attempt,
+                "namespace": row.namespace,
+                "session_id": session,
+                "ended": settlement.ended.end,
+                "started_at": row.started_at,
+                "finished_at": now,
+                "effect": settlement.ended.effect,
+                "error": settlement.ended.error,
+                "output": settlement.ended.output,
+            }
+            for settlement, row in owned
+            if (settlement.ended.end is not End.RETURNED or settlement.ended.effect is not Effect.NONE)
+            and (settlement.verdict.status not in TERMINAL or settlement.ended.end is End.LOST)
+        ]
+        if kept:
+            connection.execute(insert(attempts), kept)
+
+    async def record_stale(self, late: Iterable[tuple[int, int, str]]) -> None:
+        """Keep what a worker reported about (run, attempt) after it had lost them."""
+        reports = list(late)
+
+        def work(connection: Connection) -> None:
+            now = self._now(connection)
+            connection.execute(
+                update(attempts)
+                .where(attempts.c.run_id == bindparam("b_run"), attempts.c.attempt == bindparam("b_attempt"))
+                .values(late_end=bindparam("b_end"), late_at=bindparam("b_now")),
+                [
+                    {"b_run": run, "b_attempt": attempt, "b_end": end, "b_now": now}
+                    for run, attempt, end in reports
+                ],
+            )
+
+        if reports:
+            await self.database.write(work)
+
+
+_UPDATE = (
+    update(runs)
+    .where(
+        runs.c.id == bindparam("b_id"),
+        runs.c.attempt == bindparam("b_attempt"),
+        status_is(RunStatus.RUNNING),
+    )
+    .values(
+        status=bindparam("b_status"),
+        due_at=bindparam("b_due_at"),
+        finished_at=bindparam("b_finished_at"),
+        spent=runs.c.spent + bindparam("b_counted"),
+        session_id=bindparam("b_session"),
+        effect=bindparam("b_effect"),
+        reason=bindparam("b_reason"),
+        error=bindparam("b_error"),
+        output=bindparam("b_output"),
+        result=bindparam("b_result"),
+    )
+)
+
+
+def _changes(settlement: Settlement, row: Any, now: int) -> dict[str, Any]:
+    verdict, ended = settlement.verdict, settlement.ended
+    status, reason = verdict.status, verdict.reason
+    if row.cancel_requested_at is not None and status not in TERMINAL:
+        # Someone was told that no further attempt will start.
+        status, reason = RunStatus.CANCELED, "canceled while running"
+    return {
+        "b_id": settlement.run_id,
+        "b_attempt": settlement.attempt,
+        "b_status": status,
+        "b_due_at": now + round(verdict.delay * 1_000_000) if status is RunStatus.DELAYED else row.due_at,
+        "b_finished_at": now if status in TERMINAL else None,
+        "b_counted": int(verdict.counted),
+        # A lost run is taken away from its session: that is what the fence looks at.
+        "b_session": None if ended.end is End.LOST else row.session_id,
+        # An earlier attempt may have done something: a later one that did nothing does not undo that.
+        "b_effect": row.effect if ended.effect is Effect.NONE and row.effect is not None else ended.effect,
+        "b_reason": None if status is RunStatus.SUCCEEDED else reason[:LONGEST_REASON],
+        "b_error": ended.error,
+        "b_output": ended.output,
+        "b_result": ended.result,
+    }

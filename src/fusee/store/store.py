@@ -1,0 +1,101 @@
+"""The store: the only truth. One contract over SQLite, PostgreSQL and MySQL/MariaDB."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import text
+
+from fusee.clock import Clock, SystemClock
+from fusee.errors import ConfigError
+from fusee.store import migrate
+from fusee.store.contract import Exchanged, Finished, LaneMap
+from fusee.store.database import Database
+from fusee.store.enqueue import Enqueue
+from fusee.store.hot import Hot
+from fusee.store.keys import Keys
+from fusee.store.queues import Queues
+from fusee.store.runs import Runs
+from fusee.store.sessions import Sessions
+from fusee.store.upkeep import Upkeep
+from fusee.store.wakes import Wakes
+
+__all__ = ["Store", "open_store"]
+
+
+class Store(Enqueue, Runs, Sessions, Queues, Upkeep, Keys):
+    """Everything that can be asked of the database, for one namespace."""
+
+    def __init__(self, database: Database, namespace: str = "default", *, wakes: Wakes | None = None) -> None:
+        assert isinstance(database, Hot)
+        self.database = database
+        self.hot = database
+        self.namespace = namespace
+        self.wakes = wakes or Wakes()
+        self.lane_map = LaneMap()
+
+    def for_namespace(self, namespace: str) -> Store:
+        """The same database seen as another tenant; opened and closed with this one."""
+        return Store(self.database, namespace, wakes=self.wakes)
+
+    async def open(self) -> None:
+        await self.database.open()
+        listen: Any = getattr(self.database, "listen", None)
+        if listen is not None:
+            listen(self.wakes.fire)
+
+    async def close(self) -> None:
+        await self.database.close()
+
+    async def upgrade(self) -> str:
+        """Bring the schema to this version; answers the revision."""
+        return await self.database.write(migrate.upgrade)
+
+    async def revision(self) -> tuple[str | None, str]:
+        """(the schema's revision, the one this version wants)."""
+        return await self.database.read(migrate.revision)
+
+    async def ping(self) -> None:
+        await self.database.read(lambda connection: connection.execute(text("SELECT 1")).scalar_one())
+
+    async def exchange(
+        self, session: int, finished: Finished, want: int = 0, lanes: list[int] | None = None
+    ) -> Exchanged:
+        """Hand in successes, take new runs: one round trip for both, for hundreds of each."""
+        return await self.hot.exchange(session, finished, want, lanes or [])
+
+
+def open_store(
+    url: str,
+    *,
+    namespace: str = "default",
+    clock: Clock | None = None,
+    max_connections: int = 10,
+    statement_timeout: float = 30.0,
+    now: str | None = None,
+) -> Store:
+    """The store behind a URL, not opened yet. `now` replaces the database's clock, for tests."""
+    scheme, _, rest = url.partition("://")
+    kind = scheme.split("+")[0]
+    extra: dict[str, Any] = {"now": now} if now else {}
+    options = {"max_connections": max_connections, "statement_timeout": statement_timeout, **extra}
+    if kind == "sqlite":
+        from fusee.store.sqlite import SqliteDatabase
+
+        path = rest[1:] if rest.startswith("/") else rest
+        return Store(SqliteDatabase(path, clock or SystemClock()), namespace)
+    try:
+        if kind in ("postgresql", "postgres"):
+            from fusee.store.postgres import PostgresDatabase
+
+            return Store(PostgresDatabase(url, **options), namespace)
+        if kind in ("mysql", "mariadb"):
+            from fusee.store.mysql import MysqlDatabase
+
+            return Store(MysqlDatabase(url, **options), namespace)
+    except ModuleNotFoundError as error:
+        extra_name = "mysql" if kind in ("mysql", "mariadb") else "postgres"
+        raise ConfigError(
+            f"{kind} needs the driver {error.name}: pip install 'fusee[{extra_name}]'"
+        ) from None
+    raise ConfigError(f"database.url must begin with sqlite, postgresql or mysql, not {scheme!r}")

@@ -1,0 +1,31 @@
+"""Who wants to know at once: a hint that something changed, never the truth of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+__all__ = ["CANCEL", "DELAYED", "PENDING", "Wakes"]
+
+PENDING = "pending"
+"""Some run became claimable."""
+DELAYED = "delayed"
+"""Some run will become due later."""
+CANCEL = "cancel"
+"""Some running run should stop."""
+
+
+class Wakes:
+    """Callbacks by kind; polling is the floor beneath them."""
+
+    def __init__(self) -> None:
+        self._callbacks: dict[str, list[Callable[[], None]]] = {}
+
+    def on(self, kind: str, callback: Callable[[], None]) -> Callable[[], None]:
+        """Call it at each such hint; the answer undoes it."""
+        callbacks = self._callbacks.setdefault(kind, [])
+        callbacks.append(callback)
+        return lambda: callbacks.remove(callback)
+
+    def fire(self, kind: str) -> None:
+        for callback in tuple(self._callbacks.get(kind, ())):
+            callback()

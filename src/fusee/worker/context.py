@@ -1,0 +1,67 @@
+"""What a handler may know of the run it serves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextvars import ContextVar, Token
+from dataclasses import dataclass
+
+__all__ = ["RunContext", "current_run", "in_thread", "serve"]
+
+
+@dataclass(frozen=True, slots=True)
+class RunContext:
+    """The run a handler works for: take it as a parameter `run: RunContext`, or ask `current_run()`."""
+
+    run_id: int
+    attempt: int
+    """The fencing token: pass it to systems that can refuse an older one."""
+    handler: str
+    queue: str
+    _stopping: Callable[[], bool] = lambda: False
+
+    @property
+    def idempotency_key(self) -> str:
+        """The same at every attempt: give it to services that take one."""
+        return f"fusee-run-{self.run_id}"
+
+    @property
+    def stopping(self) -> bool:
+        """Told to stop (timeout, cancel, drain): a handler in a thread looks here now and then."""
+        return self._stopping()
+
+
+# Holds who knows, not what: a slot sets it once for all the runs it will serve, since setting it for
+# each run would cost more than a no-op run does. Tasks and threads that a handler starts inherit it.
+_source: ContextVar[Callable[[], RunContext | None]] = ContextVar("fusee_run")
+
+
+def serve(source: Callable[[], RunContext | None]) -> None:
+    """In this context, from now on, `source` knows the current run."""
+    _source.set(source)
+
+
+class in_thread:
+    """`with in_thread(context):` makes it current in a handler's thread or process."""
+
+    def __init__(self, context: RunContext) -> None:
+        self._context = context
+        self._token: Token[Callable[[], RunContext | None]] | None = None
+
+    def __enter__(self) -> None:
+        self._token = _source.set(lambda: self._context)
+
+    def __exit__(self, *_: object) -> None:
+        assert self._token is not None
+        _source.reset(self._token)
+
+
+def current_run() -> RunContext:
+    """The run that the calling handler serves."""
+    source = _source.get(None)
+    context = None if source is None else source()
+    if context is None:
+        raise RuntimeError(
+            "current_run() works inside a handler that a Fusee worker called: there is no run here"
+        )
+    return context

@@ -1,0 +1,58 @@
+"""The contract of an executor: one small async method that returns how the attempt ended."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from fusee.model import Effect, Ended
+
+__all__ = ["Executor", "Job", "Unstoppable"]
+
+
+@dataclass(slots=True)
+class Job:
+    """One attempt, as its executor sees it."""
+
+    run_id: int
+    attempt: int
+    handler: str
+    queue: str
+    payload: dict[str, Any]
+    timeout: float | None
+    """Seconds; the pool keeps the time, an executor only passes it on where that is useful."""
+    grace: float
+    """Seconds between being told to stop and being killed."""
+    output: str | None = None
+    """A bounded tail of what it printed; set before returning *and* before raising."""
+    effect: Effect = Effect.UNKNOWN
+    """What was done, should it be stopped."""
+    stop: threading.Event = field(default_factory=threading.Event)
+    """Set when the attempt is told to stop; handlers in threads look at it."""
+    fire_time: str | None = None
+    """The logical time of a scheduled run, as ISO 8601."""
+    shard_index: int = 0
+    shard_total: int = 1
+
+
+class Executor(Protocol):
+    """Runs attempts of one kind.
+
+    `execute` is stopped by cancelling it. It then tells its work to stop, waits `job.grace` seconds,
+    kills what is left (the whole process group), and only when nothing of it is alive any more
+    lets the `CancelledError` through. Cancelled a second time, it kills at once. If something cannot be
+    killed it raises `Unstoppable`.
+    An error of the work itself is not raised: it is the `Ended` it returns.
+    """
+
+    name: str
+
+    async def execute(self, job: Job) -> Ended: ...
+
+    async def close(self) -> None:
+        """Free everything that outlives a run: pools, clients, children."""
+
+
+class Unstoppable(Exception):
+    """Told to stop and out of grace, the work goes on and cannot be killed (a thread)."""

@@ -1,0 +1,47 @@
+"""Python handlers: async ones here, sync ones in threads, killable ones in processes."""
+
+from __future__ import annotations
+
+from fusee.model import Ended
+from fusee.worker.context import RunContext
+from fusee.worker.executors.answer import arguments, ended_by, ended_by_error, misfit
+from fusee.worker.executors.base import Job
+from fusee.worker.executors.process import ProcessExecutor
+from fusee.worker.executors.thread import ThreadExecutor
+from fusee.worker.handlers import Handler, Handlers
+
+__all__ = ["PythonExecutor"]
+
+
+class PythonExecutor:
+    """Finds the handler and runs it where it belongs."""
+
+    name = "python"
+
+    def __init__(self, handlers: Handlers, *, threads: int = 32, processes: int = 32) -> None:
+        self.handlers = handlers
+        self._threads = ThreadExecutor(threads)
+        self._processes = ProcessExecutor(processes)
+
+    async def execute(self, job: Job) -> Ended:
+        handler = self.handlers.get(job.handler)
+        match handler.isolation:
+            case "thread":
+                return await self._threads.call(job, handler)
+            case "process":
+                return await self._processes.call(job, handler)
+            case _:
+                return await self._await(job, handler)
+
+    async def _await(self, job: Job, handler: Handler) -> Ended:
+        context = RunContext(job.run_id, job.attempt, job.handler, job.queue, job.stop.is_set)
+        given = arguments(handler, job.payload, context)
+        try:
+            value = await handler.function(**given)
+        except Exception as error:
+            return misfit(handler, given, error) or ended_by_error(error)
+        return ended_by(value)
+
+    async def close(self) -> None:
+        await self._threads.close()
+        await self._processes.close()

@@ -1,0 +1,77 @@
+"""How this worker runs the runs of one lane; made once for each lane, looked up for each run."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from fusee.model import Lane, RetryPolicy
+from fusee.worker.executors.base import Executor
+from fusee.worker.handlers import Handler, Handlers
+
+__all__ = ["Options", "Plan", "Planner"]
+
+Call = Callable[..., Awaitable[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """`inline` is the handler itself when it can be awaited right where the run was taken."""
+
+    lane: Lane
+    executor: Executor | None
+    handler: Handler | None
+    inline: Call | None
+    timeout: float | None
+    policy: RetryPolicy
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a run asks for itself, where it differs from its handler."""
+
+    timeout: float | None
+    policy: RetryPolicy
+
+    @classmethod
+    def of(cls, plan: Plan, text: str | None) -> Options:
+        if text is None:
+            return cls(plan.timeout, plan.policy)
+        given: dict[str, Any] = msgspec.json.decode(text)
+        policy = RetryPolicy.from_dict(given["retry"]) if "retry" in given else plan.policy
+        return cls(given.get("timeout", plan.timeout), policy)
+
+
+class Planner:
+    """Decides which lanes this worker serves, and how."""
+
+    def __init__(
+        self,
+        handlers: Handlers,
+        executors: Mapping[str, Executor],
+        *,
+        queues: tuple[str, ...] = ("*",),
+        region: str = "",
+    ) -> None:
+        self.handlers = handlers
+        self.executors = executors
+        self.queues = queues
+        self.region = region
+
+    def serves(self, lane: Lane) -> bool:
+        """A worker claims only what it can run, so a rolling deploy never fails a run for its handler."""
+        if "*" not in self.queues and lane.queue not in self.queues:
+            return False
+        if lane.region not in ("", self.region):
+            return False
+        return lane.handler in self.handlers if lane.executor == "python" else lane.executor in self.executors
+
+    def plan(self, lane: Lane) -> Plan:
+        if lane.executor != "python":
+            return Plan(lane, self.executors[lane.executor], None, None, None, RetryPolicy())
+        handler = self.handlers.get(lane.handler)
+        inline = handler.function if handler.isolation == "async" and handler.run_parameter is None else None
+        return Plan(lane, self.executors.get("python"), handler, inline, handler.timeout, handler.retry)

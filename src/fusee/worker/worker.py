@@ -1,0 +1,405 @@
+"""A worker: claims what it can run, runs it, reports how it ended; its session holds the lease.
+
+Two couriers go to the store and back: each trip hands in outcomes and brings new runs, so while one is
+under way the other's runs execute. The store is never asked about a single run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+
+from fusee.errors import FuseeError, LeaseLost, StoreUnavailable
+from fusee.events import (
+    Bus,
+    LoopFailed,
+    RunCancelRequested,
+    RunRefused,
+    RunsClaimed,
+    SessionEnded,
+    SessionExpired,
+    SessionStarted,
+)
+from fusee.model import Claimed, Effect, End, Ended, Lease, RetryPolicy, WorkerInfo, decide
+from fusee.store import Settlement, Store
+from fusee.worker.pace import Pace
+from fusee.worker.plan import Planner
+from fusee.worker.pool import Pool
+from fusee.worker.settings import WorkerSettings
+
+__all__ = ["Worker"]
+
+COURIERS = 2
+MOST_A_TRIP = 500
+"""Runs claimed by one statement at most: beyond this the database's time a run no longer falls."""
+LIMITS_EVERY = 1.0
+CANCELS_EVERY = 1.0
+WATCH_EVERY = 0.1
+LIMITED_EVERY = 0.1
+
+
+class Worker:
+    """`await worker.run()` until `worker.stop()`; then it drains."""
+
+    def __init__(
+        self, store: Store, planner: Planner, info: WorkerInfo, settings: WorkerSettings, bus: Bus
+    ) -> None:
+        self.store = store
+        self.planner = planner
+        self.info = info
+        self.settings = settings
+        self.bus = bus
+        self.pool = Pool(info.capacity, settings.grace, bus, self._nudge)
+        self.pace = Pace(settings.prefetch)
+        self.session: int | None = None
+        self.lease = Lease(settings.lease_ttl, time.monotonic() - settings.lease_ttl)
+        self.started = asyncio.Event()
+        """Set when the first session is open."""
+        self._nudged = asyncio.Event()
+        self._draining = asyncio.Event()
+        self._cancels_wanted = asyncio.Event()
+        self._dry_until = 0.0
+        self._limited_at = 0.0
+        self._wanted = 0
+        """Runs asked for by trips under way."""
+        self._trips = 0
+        self._lost_answer = False
+        self._free_lanes: list[int] = []
+        self._limited_lanes: dict[str, list[int]] = {}
+
+    # -- life
+
+    def stop(self) -> None:
+        """Claim nothing more; finish or hand back what there is, then end."""
+        self._draining.set()
+        self._nudge()
+
+    async def run(self) -> None:
+        undo = [
+            self.store.wakes.on("pending", self._hear_pending),
+            self.store.wakes.on("cancel", self._cancels_wanted.set),
+        ]
+        try:
+            await self._open()
+            async with asyncio.TaskGroup() as group:
+                tasks = [
+                    group.create_task(self._courier(), name=f"fusee-courier-{n}") for n in range(COURIERS)
+                ]
+                tasks += [group.create_task(loop()) for loop in (self._beat, self._watch, self._heed_cancels)]
+                await self._draining.wait()
+                await self._drain()
+                for task in tasks:
+                    task.cancel()
+            await self._close()
+        finally:
+            for forget in undo:
+                forget()
+
+    async def _open(self) -> None:
+        """Begin a session, however long the store takes to answer."""
+        failures = 0
+        while not self._draining.is_set():
+            asked_at = time.monotonic()
+            try:
+                await self._read_lanes()
+                self.session = await self.store.open_session(self.info, self.settings.lease_ttl)
+            except StoreUnavailable as error:
+                failures += 1
+                self.bus.emit(LoopFailed(loop="worker", error=error, failures=failures))
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._draining.wait(), min(5.0, 0.2 * 2**failures))
+                continue
+            self.lease = Lease(self.settings.lease_ttl, asked_at)
+            self.bus.emit(SessionStarted(session=self.session, worker=self.info.name))
+            self._dry_until = 0.0
+            self.started.set()
+            self._nudge()
+            return
+
+    async def _drain(self) -> None:
+        """Hand back what has not started, wait for what runs, hand back the rest when time is up."""
+        self.pool.hand_back_all()
+        if self.session is not None:
+            with contextlib.suppress(FuseeError):
+                await self.store.drain_session(self.session)
+        if not await self._emptied(self.settings.drain_timeout):
+            self.pool.tell_all(End.RETURNED, time.monotonic())
+            await self._emptied(self.settings.grace + 10)
+
+    async def _emptied(self, seconds: float) -> bool:
+        """Whether, within that time, everything in our hands had ended and was written."""
+        deadline = time.monotonic() + seconds
+        while not self._empty_handed:
+            if time.monotonic() > deadline:
+                return False
+            await asyncio.sleep(0.02)
+        return True
+
+    @property
+    def _empty_handed(self) -> bool:
+        pool = self.pool
+        return not (pool.slots or pool.ready or pool.finished.ids or pool.settlements or self._trips)
+
+    async def _close(self) -> None:
+        if self.session is not None:
+            with contextlib.suppress(FuseeError):
+                await self.store.end_session(self.session)
+            self.bus.emit(SessionEnded(session=self.session, worker=self.info.name, returned=0))
+        for executor in self.planner.executors.values():
+            await executor.close()
+
+    # -- the lease
+
+    async def _beat(self) -> None:
+        """Renew the lease; try again soon when the store does not answer."""
+        while True:
+            await asyncio.sleep(self.settings.heartbeat)
+            while self.session is not None:
+                asked_at = time.monotonic()
+                try:
+                    async with asyncio.timeout(max(1.0, self.lease.left(asked_at))):
+                        await self.store.renew(self.session, self.settings.lease_ttl, self.pool.busy)
+                except LeaseLost:
+                    await self._expire()
+                except (StoreUnavailable, TimeoutError) as error:
+                    self.bus.emit(LoopFailed(loop="heartbeat", error=error, failures=1))
+                    if not self.lease.holds(time.monotonic()):
+                        await self._expire()
+                    await asyncio.sleep(min(1.0, self.settings.heartbeat / 4))
+                    continue
+                else:
+                    self.lease.renewed(asked_at)
+                break
+
+    async def _expire(self) -> None:
+        """The lease is over: whatever runs here may run elsewhere soon, so stop it and forget it."""
+        session, self.session = self.session, None
+        if session is None:
+            return
+        now = time.monotonic()
+        dropped = len(self.pool.ready) + self.pool.tell_all(End.LOST, now)
+        self.pool.tell_all(End.LOST, now)  # a second time: no grace, others may have started
+        self.pool.ready.clear()
+        finished, settlements = self.pool.collect()
+        late = [(i, a, "succeeded") for i, a in zip(finished.ids, finished.attempts, strict=True)]
+        late += [(s.run_id, s.attempt, s.ended.end) for s in settlements]
+        self.bus.emit(SessionExpired(session=session, worker=self.info.name, dropped=dropped + len(late)))
+        await self._open()
+        await self._record_stale(late)
+
+    # -- the couriers
+
+    def _nudge(self) -> None:
+        self._nudged.set()
+
+    def _hear_pending(self) -> None:
+        self._dry_until = 0.0
+        self._nudged.set()
+
+    async def _courier(self) -> None:
+        failures = 0
+        while True:
+            try:
+                if not await self._trip():
+                    await self._rest()
+                failures = 0
+            except StoreUnavailable as error:
+                failures += 1
+                self.bus.emit(LoopFailed(loop="courier", error=error, failures=failures))
+                await asyncio.sleep(min(2.0, 0.05 * 2 ** min(failures, 6)))
+
+    async def _rest(self) -> None:
+        """Wait for an outcome, a hint, or the next poll."""
+        self._nudged.clear()
+        if self.pool.finished.ids or self.pool.settlements:
+            if self._trips:
+                # The other courier is under way: let outcomes gather until it is back.
+                await self._nudged.wait()
+            return
+        pause = max(0.001, self._dry_until - time.monotonic())
+        if self._limited_lanes:
+            pause = min(pause, LIMITED_EVERY)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._nudged.wait(), pause)
+
+    async def _trip(self) -> bool:
+        """To the store and back, when there is something to bring or to fetch; false when there was not."""
+        session = self.session
+        if session is None:
+            await asyncio.sleep(0.01)
+            return True
+        if self._lost_answer and self._trips == 0:
+            await self._reconcile(session)
+        now = time.monotonic()
+        self.pace.measure(self.pool.completed, now)
+        want = self._room(now)
+        if not want and not self.pool.finished.ids and not self.pool.settlements:
+            return await self._claim_limited(session)
+        finished, settlements = self.pool.collect()
+        self._trips += 1
+        self._wanted += want
+        try:
+            if settlements:
+                await self._settle(session, settlements)
+                settlements = []
+            exchanged = await self.store.exchange(session, finished, want, self._free_lanes)
+        except BaseException:
+            self._lost_answer = self._lost_answer or want > 0
+            if self.session == session:
+                self.pool.put_back(finished, settlements)
+            raise
+        finally:
+            self._trips -= 1
+            self._wanted -= want
+            self._nudge()
+        if exchanged.refused:
+            await self._refused([(run, attempt, End.SUCCEEDED) for run, attempt in exchanged.refused])
+        if want:
+            self._arrive(session, exchanged.claimed, now)
+            if len(exchanged.claimed) < want:
+                await self._ran_dry()
+        await self._claim_limited(session)
+        return True
+
+    def _room(self, now: float) -> int:
+        """How many to ask for: enough to keep busy, and not in many small portions."""
+        if self._draining.is_set() or now < self._dry_until or not self._free_lanes:
+            return 0
+        if not self.lease.holds(now) or self._lost_answer:
+            return 0
+        pool = self.pool
+        target = pool.capacity + self.pace.ahead
+        room = target - pool.holding - self._wanted
+        idle = pool.capacity - pool.holding - self._wanted
+        if room <= 0 or (idle <= 0 and room < target // 4):
+            return 0
+        return min(room, MOST_A_TRIP)
+
+    def _arrive(self, session: int, claimed: list[Claimed], asked_at: float) -> None:
+        if not claimed:
+            return
+        if session != self.session or not self.lease.holds(time.monotonic()):
+            return  # not ours any more: the dispatcher returns them with the rest of that session
+        for run in claimed:
+            run.held_since = asked_at
+        if self.bus.wants(RunsClaimed):
+            self.bus.emit(RunsClaimed(session=session, count=len(claimed)))
+        self.pool.take(claimed)
+        if self._draining.is_set():
+            self.pool.hand_back_all()
+
+    async def _ran_dry(self) -> None:
+        """There was less than we asked for: wait for a hint, unless a new lane has appeared."""
+        if await self.store.read_new_lanes():
+            self._sort_lanes()
+        else:
+            self._dry_until = time.monotonic() + self.settings.poll_interval
+
+    async def _claim_limited(self, session: int) -> bool:
+        """Queues with limits, one after the other; at most ten times a second, or when a place came free."""
+        now = time.monotonic()
+        if not self._limited_lanes or self._draining.is_set() or now - self._limited_at < LIMITED_EVERY / 2:
+            return False
+        self._limited_at = now
+        took = False
+        for queue, lanes in list(self._limited_lanes.items()):
+            room = self.pool.capacity - self.pool.holding - self._wanted
+            if room <= 0 or not self.lease.holds(now):
+                break
+            self._trips += 1
+            self._wanted += room
+            try:
+                claimed = await self.store.claim_limited(session, queue, room, lanes)
+            except BaseException:
+                self._lost_answer = True
+                raise
+            finally:
+                self._trips -= 1
+                self._wanted -= room
+            self._arrive(session, claimed, now)
+            took = took or bool(claimed)
+        return took
+
+    async def _settle(self, session: int, settlements: list[Settlement]) -> None:
+        refused = set(await self.store.settle(session, settlements))
+        if refused:
+            ends = {(s.run_id, s.attempt): s.ended.end for s in settlements}
+            await self._refused([(run, attempt, ends[run, attempt]) for run, attempt in refused])
+
+    async def _refused(self, late: list[tuple[int, int, End]]) -> None:
+        for run_id, attempt, end in late:
+            self.bus.emit(RunRefused(run_id=run_id, attempt=attempt, end=end))
+        await self._record_stale([(run, attempt, str(end)) for run, attempt, end in late])
+
+    async def _record_stale(self, late: list[tuple[int, int, str]]) -> None:
+        with contextlib.suppress(StoreUnavailable):  # a note for the reader, never the truth
+            await self.store.record_stale(late)
+
+    async def _reconcile(self, session: int) -> None:
+        """A claim whose answer we never got may have been carried out: hand back what we do not hold."""
+        self._trips += 1
+        try:
+            strangers = set(await self.store.owned(session)) - self.pool.in_hand()
+            returned = Ended(End.RETURNED, effect=Effect.NONE)
+            verdict = decide(returned, RetryPolicy(), 0)
+            if strangers:
+                await self._settle(session, [Settlement(run, n, returned, verdict) for run, n in strangers])
+            self._lost_answer = False
+        finally:
+            self._trips -= 1
+
+    # -- lanes and limits
+
+    async def _read_lanes(self) -> None:
+        await self.store.read_new_lanes()
+        await self.store.read_limits()
+        self._sort_lanes()
+
+    def _sort_lanes(self) -> None:
+        """Which lanes we serve, apart by whether their queue has limits."""
+        lane_map = self.store.lane_map
+        free: list[int] = []
+        limited: dict[str, list[int]] = {}
+        for lane_id, lane in lane_map.lanes.items():
+            if not self.planner.serves(lane):
+                continue
+            if lane_id not in self.pool.plans:
+                self.pool.plans[lane_id] = self.planner.plan(lane)
+            limits = lane_map.limits.get(lane.queue)
+            if limits is None or not limits.limited:
+                free.append(lane_id)
+            elif not limits.paused:
+                limited.setdefault(lane.queue, []).append(lane_id)
+        self._free_lanes = free
+        self._limited_lanes = limited
+
+    # -- watching
+
+    async def _watch(self) -> None:
+        """Ten times a second: deadlines, stale holds, the lease; once a second: limits."""
+        limits_at = time.monotonic()
+        while True:
+            await asyncio.sleep(WATCH_EVERY)
+            now = time.monotonic()
+            self.pool.watch(now)
+            self.pool.hand_back_stale(now)
+            if self.session is not None and not self.lease.holds(now):
+                await self._expire()
+            if now - limits_at >= LIMITS_EVERY:
+                limits_at = now
+                with contextlib.suppress(StoreUnavailable):
+                    await self._read_lanes()
+
+    async def _heed_cancels(self) -> None:
+        """Once a second, and at every hint: which of our runs should stop?"""
+        while True:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._cancels_wanted.wait(), CANCELS_EVERY)
+            self._cancels_wanted.clear()
+            if self.session is None or not self.pool.holding:
+                continue
+            with contextlib.suppress(StoreUnavailable):
+                for run_id, attempt in await self.store.cancel_requests(self.session):
+                    if self.pool.cancel(run_id, attempt, time.monotonic()):
+                        self.bus.emit(RunCancelRequested(run_id=run_id, attempt=attempt))

@@ -1,0 +1,123 @@
+"""Servers and databases for the tests, and the rule that nothing is skipped in CI."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+if str(ROOT) not in sys.path:  # for `tools` and `bench`, which are not installed
+    sys.path.insert(0, str(ROOT))
+
+from tools import servers  # noqa: E402
+
+ENGINES = ("sqlite", "postgres", "mysql")
+
+
+# --- servers, started when first asked for -----------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[servers.Database]:
+    yield from _running(servers.postgres)
+
+
+@pytest.fixture(scope="session")
+def mysql_server() -> Iterator[servers.Database]:
+    yield from _running(servers.mysql)
+
+
+def _running(start: Callable[[], servers.Database]) -> Iterator[servers.Database]:
+    try:
+        server = start()
+    except servers.Unavailable as reason:
+        pytest.skip(str(reason))
+    with server:
+        yield server
+
+
+# --- one empty database per test ---------------------------------------------------------------------
+
+
+@pytest.fixture
+def postgres_url(postgres_server: servers.Database) -> Iterator[str]:
+    yield from _database(postgres_server)
+
+
+@pytest.fixture
+def mysql_url(mysql_server: servers.Database) -> Iterator[str]:
+    yield from _database(mysql_server)
+
+
+@pytest.fixture(params=ENGINES)
+def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The test runs once per engine."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/fusee.db"
+    url: str = request.getfixturevalue(f"{request.param}_url")
+    return url
+
+
+def _database(server: servers.Database) -> Iterator[str]:
+    url = server.create_database()
+    yield url
+    with suppress(Exception):  # a test may leave the server broken; the next database is another one
+        server.give_back(url)
+
+
+# --- FUSEE_TEST_ONLY=sqlite,postgres leaves the other engines out -------------------------------------
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    only = {name.strip() for name in os.environ.get("FUSEE_TEST_ONLY", "").split(",") if name.strip()}
+    if not only:
+        return
+    if unknown := only - set(ENGINES):
+        raise pytest.UsageError(
+            f"FUSEE_TEST_ONLY: {', '.join(sorted(unknown))} is none of {', '.join(ENGINES)}"
+        )
+    left_out = [item for item in items if not _engines(item) <= only]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if _engines(item) <= only]
+
+
+def _engines(item: pytest.Item) -> set[str]:
+    """Which engines a test needs: those that its parameters name, or its fixtures."""
+    callspec = getattr(item, "callspec", None)
+    named = [value for value in callspec.params.values() if isinstance(value, str)] if callspec else []
+    fixtures = getattr(item, "fixturenames", ())
+    return {name for name in ENGINES if name in named or f"{name}_server" in fixtures}
+
+
+# --- CI: a skipped test is a failed one --------------------------------------------------------------
+
+
+def _skipped(config: pytest.Config) -> list[pytest.TestReport]:
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is None or os.environ.get("CI") != "true":
+        return []
+    return [*reporter.stats.get("skipped", ())]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if _skipped(session.config) and session.exitstatus in (
+        pytest.ExitCode.OK,
+        pytest.ExitCode.NO_TESTS_COLLECTED,
+    ):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if not (skipped := _skipped(config)):
+        return
+    terminalreporter.section("skipped, and CI=true allows none", red=True, bold=True)
+    for report in skipped:
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        terminalreporter.line(f"{report.nodeid}: {reason}", red=True)

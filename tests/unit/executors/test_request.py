@@ -1,0 +1,112 @@
+"""From a payload to a request."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from fusee.worker.executors.base import Job
+from fusee.worker.executors.request import check_http, prepare, success_codes
+
+
+@pytest.mark.parametrize(
+    ("payload", "text"),
+    [
+        ({}, "an HTTP payload is an object"),
+        ({"url": 3}, "url must be text"),
+        ({"url": "ftp://h/"}, "must start with http://"),
+        ({"url": "file:///etc/passwd"}, "must start with http://"),
+        ({"url": "/path"}, "must start with http://"),
+        ({"url": "http://"}, "url"),
+        ({"url": "http:///path"}, "has no host"),
+        ({"url": "http://%7f/"}, "has no host"),
+        ({"url": "http://h:99999/"}, "cannot be read"),
+        ({"url": "http://me:pw@h/"}, "use a header"),
+        ({"url": "http://me@h/"}, "use a header"),
+        ({"url": "http://@h/"}, "use a header"),
+        ({"url": "http://h\\@evil/"}, "backslash"),
+        ({"url": "http://h/a b"}, "blank"),
+        ({"url": "http://h/\r\nX: y"}, "control character"),
+        ({"url": "http://0x7f.1/"}, "four decimal numbers"),
+        ({"url": "http://h/{{param.x}}"}, "{{param.x}} is not a name here"),
+        ({"url": "http://h/{{param.x}}/b", "params": {"x": ".."}}, "change the path"),
+        ({"url": "http://h/", "method": "TRACE"}, "method must be one of"),
+        ({"url": "http://h/", "retries": 3}, "has no 'retries'; it has body, headers"),
+        ({"url": "http://h/", "headers": {"A b": "c"}}, "no name of a header"),
+        ({"url": "http://h/", "headers": {"A\r\nB": "c"}}, "no name of a header"),
+        ({"url": "http://h/", "headers": {"A": "b\r\nC: d"}}, "line break"),
+        ({"url": "http://h/", "headers": {"A": "{{param.x}}"}, "params": {"x": "b\nC: d"}}, "line break"),
+        ({"url": "http://h/", "headers": {"A": 1}}, "header A must be text"),
+        ({"url": "http://h/", "headers": {"A": "1", "a": "2"}}, "given twice"),
+        ({"url": "http://h/", "headers": {"Transfer-Encoding": "chunked"}}, "cannot be set"),
+        ({"url": "http://h/", "headers": {"content-length": "0"}}, "cannot be set"),
+        ({"url": "http://h/", "headers": []}, "headers must be an object"),
+        ({"url": "http://h/", "params": []}, "params must be an object"),
+        ({"url": "http://h/", "params": {"a b": 1}}, "params has 'a b'"),
+        ({"url": "http://h/", "success": "2xx"}, "success must be statuses"),
+        ({"url": "http://h/", "success": "200-999"}, "success must be statuses"),
+        ({"url": "http://h/", "success": []}, "success must be statuses"),
+        ({"url": "http://h/", "success": True}, "success must be statuses"),
+        ({"url": "http://h/", "body": {"a": float("nan")}}, "not JSON compliant"),
+        ({"url": "http://h/", "body": {"a": "{{nope}}"}}, "{{nope}} is not a name here"),
+    ],
+)
+def test_a_wrong_payload_is_refused_with_a_reason(payload: dict[str, Any], text: str) -> None:
+    with pytest.raises(ValueError) as refusal:
+        check_http(payload)
+    assert text.lower() in str(refusal.value).lower()
+
+
+def test_names_are_filled_in_everywhere(job: Callable[..., Job]) -> None:
+    this = job(
+        method="put",
+        url="https://h.example/{{param.id}}?run={{run_id}}#gone",
+        headers={"X-Try": "{{attempt}}"},
+        body={"id": "{{param.id}}", "deep": [{"k": "{{idempotency_key}}"}]},
+        params={"id": 'a/"b"'},
+    )
+    request = prepare(this.payload, this)
+    assert request.method == "PUT"
+    assert str(request.url) == "https://h.example/a%2F%22b%22?run=7"
+    assert json.loads(request.body or b"") == {"id": 'a/"b"', "deep": [{"k": "fusee-run-7"}]}
+    assert request.headers["x-try"] == "2"
+    assert request.headers["content-type"] == "application/json"
+    assert request.headers["idempotency-key"] == "fusee-run-7"
+    assert request.headers["x-fusee-run-id"] == "7"
+    assert request.headers["x-fusee-attempt"] == "2"
+
+
+def test_text_is_escaped_where_it_is_json() -> None:
+    payload = {
+        "url": "http://h/",
+        "body": '{"x": "{{param.x}}", "n": {{param.n}}}',
+        "params": {"x": '"', "n": [1]},
+    }
+    as_text = prepare(payload, None)
+    assert as_text.body == b'{"x": """, "n": [1]}'
+    assert as_text.headers["content-type"] == "text/plain; charset=utf-8"
+    for kind in ("application/json", "application/vnd.api+json; charset=utf-8"):
+        as_json = prepare(payload | {"headers": {"content-type": kind}}, None)
+        assert json.loads(as_json.body or b"") == {"x": '"', "n": [1]}
+
+
+def test_the_method_follows_the_body() -> None:
+    assert prepare({"url": "http://h/"}, None).method == "GET"
+    assert prepare({"url": "http://h/", "body": ""}, None).method == "POST"
+
+
+def test_ones_own_idempotency_key_stays(job: Callable[..., Job]) -> None:
+    this = job(url="http://h/", headers={"idempotency-key": "mine", "X-Fusee-Attempt": "forged"})
+    headers = prepare(this.payload, this).headers
+    assert headers.getall("Idempotency-Key") == ["mine"]
+    assert headers.getall("X-Fusee-Attempt") == ["2"]
+
+
+def test_success_is_written_in_many_ways() -> None:
+    assert success_codes(204) == {204}
+    assert success_codes("200-202") == {200, 201, 202}
+    assert success_codes("200, 404-405") == {200, 404, 405}
+    assert success_codes([200, "300-301"]) == {200, 300, 301}
