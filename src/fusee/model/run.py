@@ -110,8 +110,12 @@ class Claimed:
     lane_id: int
     payload: str | None
     options: str | None
+    receipt: int = 0
+    """The trip that brought it."""
     held_since: float = 0.0
     """The worker's monotonic clock from before the claim was sent."""
+    ticket: bool = False
+    """It holds a place in a queue with limits, to be given back when it ends."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

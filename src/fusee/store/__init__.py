@@ -1,6 +1,6 @@
 """The store and its contract."""
 
-from fusee.store.contract import Enqueued, Exchanged, Finished, LaneMap, Settlement
+from fusee.store.contract import Enqueued, Exchanged, Finished, LaneMap, Order, Settlement
 from fusee.store.keys import ApiKey
 from fusee.store.runs import RunFilter
 from fusee.store.store import Store, open_store
@@ -12,6 +12,7 @@ __all__ = [
     "Exchanged",
     "Finished",
     "LaneMap",
+    "Order",
     "Promoted",
     "Pruned",
     "Recovered",

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from fusee.model import Claimed, Ended, Lane, QueueLimits, Verdict
 
-__all__ = ["Enqueued", "Exchanged", "Finished", "LaneMap", "Settlement"]
+__all__ = ["Enqueued", "Exchanged", "Finished", "LaneMap", "Order", "Settlement"]
 
 
 @dataclass(slots=True)
@@ -16,17 +17,28 @@ class Finished:
     ids: list[int] = field(default_factory=list)
     attempts: list[int] = field(default_factory=list)
     results: list[str | None] = field(default_factory=list)
-    any_result: bool = False
+    receipts: list[int] = field(default_factory=list)
+    """The trip that brought each; not written, but tells when a receipt is used up."""
 
     def __len__(self) -> int:
         return len(self.ids)
 
-    def add(self, run_id: int, attempt: int, result: str | None) -> None:
+    def add(self, run_id: int, attempt: int, result: str | None, receipt: int = 0) -> None:
         self.ids.append(run_id)
         self.attempts.append(attempt)
         self.results.append(result)
-        if result is not None:
-            self.any_result = True
+        self.receipts.append(receipt)
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What a courier asks the store for: up to `want` runs of these lanes, under a new receipt number."""
+
+    want: int = 0
+    lanes: Sequence[int] = ()
+    receipt: int = 0
+    used_up: Sequence[int] = ()
+    """Receipts all of whose runs have ended: the store forgets them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +58,8 @@ class Settlement:
     attempt: int
     ended: Ended
     verdict: Verdict
+    receipt: int = 0
+    ticket: bool = False
 
 
 @dataclass(frozen=True, slots=True)

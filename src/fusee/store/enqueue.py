@@ -13,7 +13,7 @@ from fusee.model import RunSpec
 from fusee.store.contract import Enqueued
 from fusee.store.lanes import Lanes
 from fusee.store.rows import NewRun, new_run
-from fusee.store.schema import runs
+from fusee.store.schema import later, line, runs
 from fusee.store.wakes import DELAYED, PENDING
 
 __all__ = ["Enqueue"]
@@ -74,7 +74,7 @@ class Enqueue(Lanes):
         return answer
 
     def _insert_one(self, connection: Connection, row: NewRun, now: int) -> int:
-        due = row.due_at if row.due_at is not None else now + row.delay_us
+        due = row.due(now)
         added = connection.execute(
             insert(runs).values(
                 namespace=self.namespace,
@@ -91,7 +91,13 @@ class Enqueue(Lanes):
         )
         key = added.inserted_primary_key
         assert key is not None
-        return int(key[0])
+        run_id = int(key[0])
+        entry = row.entry(run_id, now)
+        if entry.line is not None:
+            connection.execute(insert(line).values(entry.line))
+        if entry.later is not None:
+            connection.execute(insert(later).values(entry.later))
+        return run_id
 
     def _used_keys(self, connection: Connection, rows: Sequence[NewRun]) -> dict[str, tuple[Any, ...]]:
         keys = list({row.idempotency_key for row in rows if row.idempotency_key is not None})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
-from fusee.store.contract import Exchanged, Finished
+from fusee.store.contract import Exchanged, Finished, Order
 from fusee.store.rows import NewRun
 
 __all__ = ["Hot"]
@@ -19,9 +19,10 @@ class Hot(ABC):
         """Insert runs without idempotency keys; their ids in the same order."""
 
     @abstractmethod
-    async def exchange(self, session: int, finished: Finished, want: int, lanes: Sequence[int]) -> Exchanged:
-        """In one transaction: write the successes of this session, claim up to `want` runs of `lanes`.
+    async def exchange(self, session: int, finished: Finished, order: Order) -> Exchanged:
+        """In one transaction: write the successes of this session, claim what is ordered.
 
         A success counts only where run, attempt and session still match a running row. A claim takes
-        the highest priority first, then the earliest due, and nothing when the session is not alive.
+        the highest priority first, then the earliest due, and nothing when the session is not alive;
+        it leaves a receipt by which the runs are found should the session die.
         """

@@ -20,10 +20,10 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 from fusee.errors import StoreUnavailable
 from fusee.model import Claimed
-from fusee.store.contract import Exchanged, Finished
+from fusee.store.contract import Exchanged, Finished, Order
 from fusee.store.database import Capabilities, EngineDatabase
 from fusee.store.hot import Hot
-from fusee.store.rows import NewRun
+from fusee.store.rows import NewRun, encode_rows
 
 __all__ = ["MysqlDatabase"]
 
@@ -37,11 +37,19 @@ LOST_CONNECTION = {0, 1053, 1927, 2002, 2003, 2006, 2013, 2014, 2055}
 # 1213: we are the deadlock's victim, rolled back. 1205: a lock wait timed out, *not* rolled back.
 AGAIN = {1213, 1205}
 
-_PENDING = """
-SELECT id, attempt + 1, spent, lane_id, payload, options, priority, due_at FROM fusee_runs
-WHERE status = 'pending' AND lane_id = %s ORDER BY priority DESC, due_at, id LIMIT %s FOR UPDATE SKIP LOCKED
+_LINE = """
+SELECT `rank`, due_at, run_id, lane_id FROM fusee_line WHERE lane_id = %s
+ORDER BY `rank`, due_at, run_id LIMIT %s FOR UPDATE SKIP LOCKED
 """
-_ACTIVE_LANES = "SELECT DISTINCT lane_id FROM fusee_runs WHERE status = 'pending' AND lane_id IN ({lanes})"
+_ACTIVE_LANES = "SELECT DISTINCT lane_id FROM fusee_line WHERE lane_id IN ({lanes})"
+# Joined, because MariaDB finds no row of a list of row values by the primary key.
+_LEAVE = """
+DELETE l FROM JSON_TABLE(%s, '$[*]' COLUMNS (
+  `rank` INT PATH '$[0]', due_at BIGINT PATH '$[1]', run_id BIGINT PATH '$[2]', lane_id INT PATH '$[3]')) d
+STRAIGHT_JOIN fusee_line l
+  ON l.lane_id = d.lane_id AND l.`rank` = d.`rank` AND l.due_at = d.due_at AND l.run_id = d.run_id
+"""
+_TAKEN = "SELECT id, attempt + 1, spent, lane_id, payload, options FROM fusee_runs WHERE id IN ({ids})"
 _COLUMNS = "namespace, lane_id, status, priority, created_at, due_at, origin_id, payload, options"
 
 
@@ -135,24 +143,32 @@ class MysqlDatabase(EngineDatabase, Hot):
             ids: list[int] = []
             for start in range(0, len(rows), ROWS_A_STATEMENT):
                 part = rows[start : start + ROWS_A_STATEMENT]
-                values = ", ".join(["(%s, %s, %s, %s, %s, %s, %s, %s, %s)"] * len(part))
                 await cursor.execute(
-                    f"INSERT INTO fusee_runs ({_COLUMNS}) VALUES {values}",
-                    [value for row in part for value in _values(namespace, row, now)],
+                    f"INSERT INTO fusee_runs ({_COLUMNS}) VALUES {_places(9, len(part))}",
+                    [value for row in part for value in row.values(namespace, now)],
                 )
                 # The numbers of one multi-row INSERT are consecutive in every autoinc lock mode.
                 first = cursor.lastrowid
-                ids.extend(range(first, first + len(part) * step, step))
+                added = range(first, first + len(part) * step, step)
+                ids.extend(added)
+                entries = [row.entry(run_id, now) for row, run_id in zip(part, added, strict=True)]
+                await _insert(cursor, "fusee_line", [e.line for e in entries if e.line])
+                await _insert(cursor, "fusee_later", [e.later for e in entries if e.later])
             return ids
 
         return await self._transaction(unit)
 
-    async def exchange(self, session: int, finished: Finished, want: int, lanes: Sequence[int]) -> Exchanged:
+    async def exchange(self, session: int, finished: Finished, order: Order) -> Exchanged:
         async def unit(cursor: Any) -> Exchanged:
             refused: list[tuple[int, int]] = []
             if finished.ids and await self._finish(cursor, session, finished) != len(finished.ids):
                 refused = await _refused(cursor, session, finished)
-            claimed = await self._claim(cursor, session, want, lanes) if want and lanes else []
+            if order.used_up:
+                await cursor.execute(
+                    f"DELETE FROM fusee_receipts WHERE session_id = {session}"
+                    f" AND number IN ({_numbers(order.used_up)})"
+                )
+            claimed = await self._claim(cursor, session, order) if order.want and order.lanes else []
             return Exchanged(claimed, refused)
 
         return await self._transaction(unit)
@@ -181,28 +197,37 @@ class MysqlDatabase(EngineDatabase, Hot):
             changed += cursor.rowcount
         return changed
 
-    async def _claim(self, cursor: Any, session: int, want: int, lanes: Sequence[int]) -> list[Claimed]:
+    async def _claim(self, cursor: Any, session: int, order: Order) -> list[Claimed]:
         await cursor.execute(f"SELECT 1 FROM fusee_sessions WHERE id = {session} AND state = 'alive'")
         if await cursor.fetchone() is None:
             return []
+        lanes = order.lanes
         if len(lanes) > 1:
             await cursor.execute(_ACTIVE_LANES.format(lanes=_numbers(lanes)))
             lanes = [row[0] for row in await cursor.fetchall()]
-        rows: list[Any] = []
+        found: list[Any] = []
         for lane in lanes:
-            await cursor.execute(_PENDING, (lane, want))
-            rows += await cursor.fetchall()
+            await cursor.execute(_LINE, (lane, order.want))
+            found += await cursor.fetchall()
         if len(lanes) > 1:
-            rows.sort(key=lambda row: (-row[6], row[7], row[0]))
-            del rows[want:]
-        if not rows:
+            found.sort()
+            del found[order.want :]
+        if not found:
             return []
+        await cursor.execute(_LEAVE, (encode_rows([list(row) for row in found]),))
+        ids = _numbers(row[2] for row in found)
+        await cursor.execute(_TAKEN.format(ids=ids) + " AND status = 'pending'")
+        rows = {row[0]: row for row in await cursor.fetchall()}
         await cursor.execute(
             "UPDATE fusee_runs SET status = 'running', attempt = attempt + 1,"
             f" session_id = {session}, started_at = {self.capabilities.now}"
-            f" WHERE id IN ({_numbers(row[0] for row in rows)})"
+            f" WHERE id IN ({ids}) AND status = 'pending'"
         )
-        return [Claimed(*row[:6]) for row in rows]
+        await cursor.execute(
+            "INSERT INTO fusee_receipts (session_id, number, run_ids) VALUES (%s, %s, %s)",
+            (session, order.receipt, ids),
+        )
+        return [Claimed(*rows[row[2]], receipt=order.receipt) for row in found if row[2] in rows]
 
 
 class _Again(Exception):
@@ -213,10 +238,16 @@ def _numbers(ids: Any) -> str:
     return ",".join([str(int(i)) for i in ids])
 
 
-def _values(namespace: str, row: NewRun, now: int) -> tuple[Any, ...]:
-    due = row.due_at if row.due_at is not None else now + row.delay_us
-    status = "delayed" if due > now else "pending"
-    return (namespace, row.lane_id, status, row.priority, now, due, row.origin_id, row.payload, row.options)
+def _places(columns: int, rows: int) -> str:
+    row = "(" + ", ".join(["%s"] * columns) + ")"
+    return ", ".join([row] * rows)
+
+
+async def _insert(cursor: Any, table: str, rows: Sequence[Sequence[int]]) -> None:
+    """Numbers only, so they may stand in the statement as they are."""
+    if rows:
+        values = ",".join([f"({_numbers(row)})" for row in rows])
+        await cursor.execute(f"INSERT INTO {table} VALUES {values}")
 
 
 async def _refused(cursor: Any, session: int, finished: Finished) -> list[tuple[int, int]]:

@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 from fusee.errors import StoreUnavailable
 from fusee.model import Claimed
-from fusee.store.contract import Exchanged, Finished
+from fusee.store.contract import Exchanged, Finished, Order
 from fusee.store.database import Capabilities, EngineDatabase
 from fusee.store.hot import Hot
 from fusee.store.rows import NewRun
@@ -46,50 +46,59 @@ done AS (
   UPDATE fusee_runs r
   SET status = 'succeeded', finished_at = (SELECT us FROM clock), effect = 'applied', result = d.result
   FROM unnest($2::bigint[], $3::int[], $4::text[]) AS d (id, attempt, result)
-  WHERE r.id = d.id AND r.attempt = d.attempt
-    AND r.session_id IS NOT DISTINCT FROM $1 AND r.status IS NOT DISTINCT FROM 'running'
+  WHERE r.id = d.id AND r.attempt = d.attempt AND r.session_id = $1 AND r.status = 'running'
   RETURNING r.id
 )"""
-# IS NOT DISTINCT FROM means = here, and keeps the planner from walking the index of running runs
-# once for each finished one (40x slower at 500 rows) instead of using the primary key.
 
-_PICK_ONE_LANE = """
-picked AS (
-  SELECT id FROM fusee_runs WHERE status = 'pending' AND lane_id = $6
-  ORDER BY priority DESC, due_at, id LIMIT $5 FOR UPDATE SKIP LOCKED
+_USED_UP = """
+used_up AS (DELETE FROM fusee_receipts WHERE session_id = $1 AND number = ANY ($5::bigint[]))"""
+
+_IS_ALIVE = "EXISTS (SELECT 1 FROM fusee_sessions WHERE id = $1 AND state = 'alive')"
+
+_PICK_ONE_LANE = f"""
+taken AS (
+  DELETE FROM fusee_line WHERE ctid = ANY (ARRAY (
+    SELECT ctid FROM fusee_line WHERE lane_id = $6 AND {_IS_ALIVE}
+    ORDER BY lane_id, rank, due_at, run_id LIMIT $5 FOR UPDATE SKIP LOCKED))
+  RETURNING rank, due_at, run_id
 )"""
 
-# Walks from one lane that has pending runs to the next: the cost is the number of such lanes,
+# Walks from one lane that has someone waiting to the next: the cost is the number of such lanes,
 # whatever the number of runs behind each and of lanes this worker serves.
-_PICK_LANES = """
+_PICK_LANES = f"""
 active AS (
-  (SELECT lane_id FROM fusee_runs WHERE status = 'pending' ORDER BY lane_id LIMIT 1)
+  (SELECT lane_id FROM fusee_line ORDER BY lane_id LIMIT 1)
   UNION ALL
-  SELECT (SELECT r.lane_id FROM fusee_runs r WHERE r.status = 'pending' AND r.lane_id > a.lane_id
-          ORDER BY r.lane_id LIMIT 1)
+  SELECT (SELECT l.lane_id FROM fusee_line l WHERE l.lane_id > a.lane_id ORDER BY l.lane_id LIMIT 1)
   FROM active a WHERE a.lane_id IS NOT NULL
 ), mine AS (
   SELECT lane_id, count(*) OVER () AS lanes FROM active WHERE lane_id = ANY ($6::int[])
-), picked AS (
-  SELECT p.id FROM mine CROSS JOIN LATERAL (
-    SELECT id, priority, due_at FROM fusee_runs WHERE status = 'pending' AND lane_id = mine.lane_id
-    ORDER BY priority DESC, due_at, id
-    LIMIT least($5, greatest(1, {most} / mine.lanes)) FOR UPDATE SKIP LOCKED
-  ) p
-  ORDER BY p.priority DESC, p.due_at, p.id LIMIT $5
+), taken AS (
+  DELETE FROM fusee_line WHERE ctid = ANY (ARRAY (
+    SELECT p.place FROM mine CROSS JOIN LATERAL (
+      SELECT ctid AS place, rank, due_at, run_id FROM fusee_line WHERE lane_id = mine.lane_id AND {_IS_ALIVE}
+      ORDER BY lane_id, rank, due_at, run_id
+      LIMIT least($5, greatest(1, {MOST_PEEKED} / mine.lanes)) FOR UPDATE SKIP LOCKED
+    ) p
+    ORDER BY p.rank, p.due_at, p.run_id LIMIT $5))
+  RETURNING rank, due_at, run_id
 )"""
 
 _CLAIM = """
 claimed AS (
   UPDATE fusee_runs r
   SET status = 'running', attempt = r.attempt + 1, session_id = $1, started_at = (SELECT us FROM clock)
-  FROM picked
-  WHERE r.id = picked.id AND EXISTS (SELECT 1 FROM fusee_sessions WHERE id = $1 AND state = 'alive')
-  RETURNING r.id, r.attempt, r.spent, r.lane_id, r.payload, r.options
+  FROM taken WHERE r.id = taken.run_id AND r.status = 'pending'
+  RETURNING r.id, r.attempt, r.spent, r.lane_id, r.payload, r.options, taken.rank, taken.due_at
+), receipt AS (
+  INSERT INTO fusee_receipts (session_id, number, run_ids)
+  SELECT $1, $7, string_agg(id::text, ',') FROM claimed HAVING count(*) > 0
+), used_up AS (
+  DELETE FROM fusee_receipts WHERE session_id = $1 AND number = ANY ($8::bigint[])
 )"""
 
 _ANSWER = """
-SELECT id, attempt, spent, lane_id, payload, options FROM claimed
+(SELECT id, attempt, spent, lane_id, payload, options FROM claimed ORDER BY rank, due_at, id)
 UNION ALL SELECT (SELECT count(*) FROM done), -1, 0, 0, NULL, NULL"""
 
 _REFUSED = """
@@ -106,7 +115,13 @@ WITH clock AS MATERIALIZED (SELECT {now} AS us), added AS (
   FROM unnest($2::int[], $3::int[], $4::bigint[], $5::bigint[], $6::text[], $7::text[], $8::bigint[])
        WITH ORDINALITY AS n (lane_id, priority, delay_us, due_at, payload, options, origin_id, nr), clock
   ORDER BY n.nr
-  RETURNING id
+  RETURNING id, lane_id, status, priority, due_at
+), waiting AS (
+  INSERT INTO fusee_line (lane_id, rank, due_at, run_id)
+  SELECT lane_id, -priority, due_at, id FROM added WHERE status = 'pending'
+), delayed AS (
+  INSERT INTO fusee_later (due_at, run_id, lane_id)
+  SELECT due_at, id, lane_id FROM added WHERE status = 'delayed'
 )
 SELECT array_agg(id ORDER BY id), pg_notify('{channel}', $9) FROM added"""
 
@@ -233,18 +248,20 @@ class PostgresDatabase(EngineDatabase, Hot):
                     for i, r in zip(ids, rows, strict=True)
                 ],
             )
+            await connection.copy_records_to_table(
+                "fusee_line",
+                columns=("lane_id", "rank", "due_at", "run_id"),
+                records=[(r.lane_id, -r.priority, now, i) for i, r in zip(ids, rows, strict=True)],
+            )
             await connection.execute(f"SELECT pg_notify('{CHANNEL}', 'pending')")
             return list(ids)
 
-    async def exchange(self, session: int, finished: Finished, want: int, lanes: Sequence[int]) -> Exchanged:
-        results = finished.results
+    async def exchange(self, session: int, finished: Finished, order: Order) -> Exchanged:
         with _unavailable():
             async with self.pool.acquire() as connection:
                 for again in range(6):
                     try:
-                        claimed, written = await self._exchange(
-                            connection, session, finished, results, want, lanes
-                        )
+                        claimed, written = await self._exchange(connection, session, finished, order)
                         break
                     except (asyncpg.DeadlockDetectedError, asyncpg.SerializationError):
                         if again == 5:
@@ -257,24 +274,22 @@ class PostgresDatabase(EngineDatabase, Hot):
         return Exchanged(claimed, refused)
 
     async def _exchange(
-        self,
-        connection: Any,
-        session: int,
-        finished: Finished,
-        results: list[str | None],
-        want: int,
-        lanes: Sequence[int],
+        self, connection: Any, session: int, finished: Finished, order: Order
     ) -> tuple[list[Claimed], int]:
-        if not want or not lanes:
-            done = (session, finished.ids, finished.attempts, results)
-            return [], await connection.fetchval(self._finish_only, *done)
-        done = (session, finished.ids, finished.attempts, results)
-        if len(lanes) == 1:
-            rows = await connection.fetch(self._exchange_one, *done, want, lanes[0])
+        done = (session, finished.ids, finished.attempts, finished.results)
+        if not order.want or not order.lanes:
+            return [], await connection.fetchval(self._finish_only, *done, order.used_up)
+        receipt = order.receipt
+        if len(order.lanes) == 1:
+            rows = await connection.fetch(
+                self._exchange_one, *done, order.want, order.lanes[0], receipt, order.used_up
+            )
         else:
-            rows = await connection.fetch(self._exchange_many, *done, want, lanes)
+            rows = await connection.fetch(
+                self._exchange_many, *done, order.want, order.lanes, receipt, order.used_up
+            )
         written: int = rows.pop()[0]
-        return [Claimed(*row) for row in rows], written
+        return [Claimed(*row, receipt=receipt) for row in rows], written
 
     def listen(self, hear: Callable[[str], None]) -> None:
         """Call `hear` with each notification's kind, for as long as the database is open."""

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, delete, func, insert, select, update
+from sqlalchemy import Connection, Select, bindparam, delete, func, insert, select, update
 
 from fusee.model import Claimed, Lane, QueueLimits, RunStatus, TokenBucket
-from fusee.store.parts import StorePart
-from fusee.store.schema import lanes, queues, runs, sessions, status_is
+from fusee.store.contract import Order
+from fusee.store.lanes import Lanes
+from fusee.store.runs import Runs
+from fusee.store.schema import later, line, queues, receipts, runs, sessions, tickets
 
 __all__ = ["Queues"]
 
 
-class Queues(StorePart):
+class Queues(Lanes, Runs):
     async def read_limits(self) -> dict[str, QueueLimits]:
         """The limits of this namespace's queues; also remembered in the lane map."""
         query = select(queues).where(queues.c.namespace == self.namespace)
@@ -47,13 +48,11 @@ class Queues(StorePart):
         await self.database.write(work)
         await self.read_limits()
 
-    async def claim_limited(
-        self, session: int, queue: str, want: int, lane_ids: Sequence[int]
-    ) -> list[Claimed]:
-        """Claim from a queue that has limits.
+    async def claim_limited(self, session: int, queue: str, order: Order) -> list[Claimed]:
+        """Claim from a queue that has limits; each run takes a ticket, which its end gives back.
 
         The queue's row is locked for the transaction: claims from it happen one after the other, so
-        the count of running runs and the bucket cannot be passed by two workers at once.
+        the count of tickets and the bucket cannot be passed by two workers at once.
         """
 
         def work(connection: Connection) -> list[Claimed]:
@@ -63,18 +62,18 @@ class Queues(StorePart):
             if connection.execute(alive).one_or_none() is None:
                 return []
             now = self._now(connection)
-            allowed = want
+            allowed = order.want
             bucket = None
             if row is not None:
                 limits = _limits(row)
                 if limits.paused:
                     return []
                 if limits.concurrency is not None:
-                    allowed = min(allowed, limits.concurrency - self._running(connection, queue))
+                    allowed = min(allowed, limits.concurrency - self._tickets(connection, queue))
                 if limits.rate is not None:
                     bucket = TokenBucket(row.tokens, row.tokens_at).filled(limits, now)
                     allowed = min(allowed, int(bucket.tokens))
-            claimed = self._claim(connection, session, allowed, lane_ids, now) if allowed > 0 else []
+            claimed = self._claim(connection, session, queue, allowed, order, now) if allowed > 0 else []
             if bucket is not None and claimed:
                 left = bucket.take(len(claimed))
                 connection.execute(update(queues).where(*mine).values(tokens=left.tokens, tokens_at=left.at))
@@ -82,76 +81,84 @@ class Queues(StorePart):
 
         return await self.database.write(work)
 
-    def _running(self, connection: Connection, queue: str) -> int:
-        """Runs of this queue in the hands of any worker; reads the index of running runs only."""
-        of_queue = select(lanes.c.id).where(lanes.c.namespace == self.namespace, lanes.c.queue == queue)
-        query = (
-            select(func.count())
-            .select_from(runs)
-            .where(status_is(RunStatus.RUNNING), runs.c.lane_id.in_(of_queue))
-        )
-        return int(connection.execute(query).scalar_one())
+    def _tickets(self, connection: Connection, queue: str) -> int:
+        """Runs of this queue in the hands of any worker."""
+        mine = (tickets.c.namespace == self.namespace, tickets.c.queue == queue)
+        return int(connection.execute(select(func.count()).select_from(tickets).where(*mine)).scalar_one())
 
     def _claim(
-        self, connection: Connection, session: int, want: int, lane_ids: Sequence[int], now: int
+        self, connection: Connection, session: int, queue: str, want: int, order: Order, now: int
     ) -> list[Claimed]:
         found: list[Any] = []
-        for lane_id in lane_ids:
+        for lane_id in order.lanes:
             query = (
-                select(
-                    runs.c.id,
-                    runs.c.attempt,
-                    runs.c.spent,
-                    runs.c.lane_id,
-                    runs.c.payload,
-                    runs.c.options,
-                    runs.c.priority,
-                    runs.c.due_at,
-                )
-                .where(status_is(RunStatus.PENDING), runs.c.lane_id == lane_id)
-                .order_by(runs.c.priority.desc(), runs.c.due_at, runs.c.id)
+                select(line)
+                .where(line.c.lane_id == lane_id)
+                .order_by(line.c.rank, line.c.due_at, line.c.run_id)
                 .limit(want)
                 .with_for_update(skip_locked=self.database.capabilities.skip_locked)
             )
             found += connection.execute(query).all()
-        found.sort(key=lambda row: (-row.priority, row.due_at, row.id))
+        found.sort(key=lambda row: (row.rank, row.due_at, row.run_id))
         chosen = found[:want]
-        if chosen:
-            connection.execute(
-                update(runs)
-                .where(runs.c.id.in_([row.id for row in chosen]), status_is(RunStatus.PENDING))
-                .values(
-                    status=RunStatus.RUNNING, attempt=runs.c.attempt + 1, session_id=session, started_at=now
-                )
-            )
-        return [Claimed(r.id, r.attempt + 1, r.spent, r.lane_id, r.payload, r.options) for r in chosen]
+        if not chosen:
+            return []
+        ids = [row.run_id for row in chosen]
+        connection.execute(
+            _LEAVE, [{f"b_{key}": value for key, value in row._mapping.items()} for row in chosen]
+        )
+        pending = (runs.c.id.in_(ids), runs.c.status == RunStatus.PENDING)
+        known = select(
+            runs.c.id, runs.c.attempt, runs.c.spent, runs.c.lane_id, runs.c.payload, runs.c.options
+        )
+        rows = {row.id: row for row in connection.execute(known.where(*pending).with_for_update())}
+        connection.execute(
+            update(runs)
+            .where(*pending)
+            .values(status=RunStatus.RUNNING, attempt=runs.c.attempt + 1, session_id=session, started_at=now)
+        )
+        connection.execute(
+            insert(receipts).values(session_id=session, number=order.receipt, run_ids=",".join(map(str, ids)))
+        )
+        connection.execute(
+            insert(tickets),
+            [{"namespace": self.namespace, "queue": queue, "run_id": run_id} for run_id in rows],
+        )
+        return [
+            Claimed(r.id, r.attempt + 1, r.spent, r.lane_id, r.payload, r.options, order.receipt, ticket=True)
+            for r in (rows[run_id] for run_id in ids if run_id in rows)
+        ]
 
     async def counts(self) -> dict[Lane, dict[str, tuple[int, int | None]]]:
         """For each lane with work that has not ended: status → (how many, the earliest due)."""
+        in_flight = await self.in_flight()
 
-        def work(connection: Connection) -> dict[Lane, dict[str, tuple[int, int | None]]]:
-            answer: dict[Lane, dict[str, tuple[int, int | None]]] = {}
-            # One status at a time: each has an index that holds just its rows.
-            for status in ("pending", "running", "delayed", "blocked", "waiting", "dispatched"):
-                query = (
-                    select(
-                        lanes.c.queue,
-                        lanes.c.executor,
-                        lanes.c.handler,
-                        lanes.c.region,
-                        func.count().label("many"),
-                        func.min(runs.c.due_at).label("earliest"),
-                    )
-                    .join(lanes, lanes.c.id == runs.c.lane_id)
-                    .where(status_is(status), lanes.c.namespace == self.namespace)
-                    .group_by(lanes.c.queue, lanes.c.executor, lanes.c.handler, lanes.c.region)
-                )
-                for row in connection.execute(query):
-                    lane = Lane(self.namespace, row.queue, row.executor, row.handler, row.region)
-                    answer.setdefault(lane, {})[status] = (row.many, row.earliest)
+        def work(connection: Connection) -> dict[int, dict[str, tuple[int, int | None]]]:
+            answer: dict[int, dict[str, tuple[int, int | None]]] = {}
+
+            def note(status: str, query: Select[Any]) -> None:
+                for lane_id, many, earliest in connection.execute(query):
+                    before, _ = answer.setdefault(lane_id, {}).get(status, (0, None))
+                    answer[lane_id][status] = (before + many, earliest)
+
+            many = func.count()
+            note("pending", select(line.c.lane_id, many, func.min(line.c.due_at)).group_by(line.c.lane_id))
+            note("delayed", select(later.c.lane_id, many, func.min(later.c.due_at)).group_by(later.c.lane_id))
+            by_lane = select(runs.c.lane_id, many, func.min(runs.c.due_at)).group_by(runs.c.lane_id)
+            for start in range(0, len(in_flight), 500):
+                part = in_flight[start : start + 500]
+                note("running", by_lane.where(runs.c.id.in_(part), runs.c.status == RunStatus.RUNNING))
+            for status in ("blocked", "waiting", "dispatched"):
+                note(status, by_lane.where(runs.c.namespace == self.namespace, runs.c.rare == status))
             return answer
 
-        return await self.database.read(work)
+        by_lane_id = await self.database.read(work)
+        await self.read_new_lanes()
+        known = self.lane_map.lanes
+        return {known[lane_id]: counts for lane_id, counts in by_lane_id.items() if lane_id in known}
+
+
+_LEAVE = delete(line).where(*[column == bindparam(f"b_{column.name}") for column in line.c])
 
 
 def _limits(row: Any) -> QueueLimits:

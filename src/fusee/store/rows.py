@@ -32,6 +32,39 @@ class NewRun(NamedTuple):
     def immediate(self) -> bool:
         return self.due_at is None and self.delay_us == 0
 
+    def due(self, now: int) -> int:
+        return self.due_at if self.due_at is not None else now + self.delay_us
+
+    def values(self, namespace: str, now: int) -> tuple[Any, ...]:
+        """The run's row: namespace, lane, status, priority, created, due, origin, payload, options."""
+        due = self.due(now)
+        status = "delayed" if due > now else "pending"
+        return (
+            namespace,
+            self.lane_id,
+            status,
+            self.priority,
+            now,
+            due,
+            self.origin_id,
+            self.payload,
+            self.options,
+        )
+
+    def entry(self, run_id: int, now: int) -> Entry:
+        """Where the run waits."""
+        due = self.due(now)
+        if due > now:
+            return Entry(None, (due, run_id, self.lane_id))
+        return Entry((self.lane_id, -self.priority, due, run_id), None)
+
+
+class Entry(NamedTuple):
+    """A row of `line`, or of `later`."""
+
+    line: tuple[int, int, int, int] | None
+    later: tuple[int, int, int] | None
+
 
 def new_run(spec: RunSpec, lane_id: int) -> NewRun:
     options = spec.options()

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Row, Select, func, select, text, update
+from sqlalchemy import ColumnElement, Connection, Row, Select, delete, func, select, text, update
 
 from fusee.errors import Conflict, NotFound
 from fusee.model import Attempt, Effect, End, RetryPolicy, Run, RunStatus
 from fusee.store.parts import StorePart
 from fusee.store.rows import decode
-from fusee.store.schema import attempts, lanes, runs, sessions, status_is
+from fusee.store.schema import attempts, lanes, later, line, receipts, runs, sessions
+from fusee.store.settle import RARE
 from fusee.store.wakes import CANCEL
 
 __all__ = ["RunFilter", "Runs"]
@@ -24,19 +25,6 @@ NOT_STARTED = (
     RunStatus.DISPATCHED,
     RunStatus.WAITING,
 )
-
-HAVE_REASON = frozenset(
-    {
-        RunStatus.BLOCKED,
-        RunStatus.WAITING,
-        RunStatus.FAILED,
-        RunStatus.TIMED_OUT,
-        RunStatus.CANCELED,
-        RunStatus.SKIPPED,
-        RunStatus.MISSED,
-    }
-)
-"""A run gets into these by a rule, and the rule is written down."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,8 +65,14 @@ class Runs(StorePart):
         query = self._select().order_by(runs.c.id.desc()).limit(wanted.limit)
         if wanted.status:
             query = query.where(runs.c.status.in_(wanted.status))
-            if set(wanted.status) <= HAVE_REASON:
-                query = query.where(runs.c.reason.is_not(None))  # opens the index of just these
+            if set(wanted.status) <= RARE:
+                query = query.where(runs.c.rare.in_(wanted.status))
+            elif set(wanted.status) == {RunStatus.PENDING}:
+                query = query.where(runs.c.id.in_(select(line.c.run_id)))
+            elif set(wanted.status) == {RunStatus.DELAYED}:
+                query = query.where(runs.c.id.in_(select(later.c.run_id)))
+            elif set(wanted.status) == {RunStatus.RUNNING}:
+                query = query.where(runs.c.id.in_(await self.in_flight()))
         if wanted.handler is not None:
             query = query.where(lanes.c.handler == wanted.handler)
         if wanted.queue is not None:
@@ -112,7 +106,8 @@ class Runs(StorePart):
         def work(connection: Connection) -> RunStatus:
             now = self._now(connection)
             mine = (runs.c.namespace == self.namespace, runs.c.id == run_id)
-            row = connection.execute(select(runs.c.status).where(*mine).with_for_update()).one_or_none()
+            known = select(runs.c.status, runs.c.lane_id, runs.c.priority, runs.c.due_at)
+            row = connection.execute(known.where(*mine).with_for_update()).one_or_none()
             if row is None:
                 raise NotFound(f"no run {run_id} in namespace {self.namespace!r}")
             status = RunStatus(row.status)
@@ -122,11 +117,16 @@ class Runs(StorePart):
                     .where(*mine, runs.c.status == status)
                     .values(
                         status=RunStatus.CANCELED,
+                        rare=RunStatus.CANCELED,
                         finished_at=now,
                         cancel_requested_at=now,
                         reason=reason,
                         effect=func.coalesce(runs.c.effect, Effect.NONE),
                     )
+                )
+                connection.execute(delete(line).where(*place(row, run_id)))
+                connection.execute(
+                    delete(later).where(later.c.due_at == row.due_at, later.c.run_id == run_id)
                 )
                 return RunStatus.CANCELED
             if status is RunStatus.RUNNING:
@@ -151,30 +151,58 @@ class Runs(StorePart):
 
         def work(connection: Connection) -> float | None:
             query = select(runs.c.started_at).where(
-                runs.c.namespace == self.namespace, runs.c.id == run_id, status_is(RunStatus.RUNNING)
+                runs.c.namespace == self.namespace, runs.c.id == run_id, runs.c.status == RunStatus.RUNNING
             )
             started: int | None = connection.execute(query).scalar_one_or_none()
             return None if started is None else (self._now(connection) - started) / 1_000_000
 
         return await self.database.read(work)
 
-    async def cancel_requests(self, session: int) -> list[tuple[int, int]]:
-        """(run id, attempt) of this session's runs that someone asked to stop."""
-        query = select(runs.c.id, runs.c.attempt).where(
-            status_is(RunStatus.RUNNING),
-            runs.c.session_id == session,
-            runs.c.cancel_requested_at.is_not(None),
-        )
-        rows = await self.database.read(lambda connection: connection.execute(query).all())
-        return [(row.id, row.attempt) for row in rows]
+    async def cancel_requests(self, session: int, run_ids: Sequence[int]) -> list[tuple[int, int]]:
+        """(run id, attempt) of those that this session runs and someone asked to stop."""
+        rows: list[tuple[int, int]] = []
+        for start in range(0, len(run_ids), 500):
+            query = select(runs.c.id, runs.c.attempt).where(
+                runs.c.id.in_(run_ids[start : start + 500]),
+                runs.c.session_id == session,
+                runs.c.status == RunStatus.RUNNING,
+                runs.c.cancel_requested_at.is_not(None),
+            )
+            found = await self.database.read(lambda connection, query=query: connection.execute(query).all())  # type: ignore[misc]
+            rows += [(row.id, row.attempt) for row in found]
+        return rows
+
+    async def in_flight(self, session: int | None = None) -> list[int]:
+        """Ids on the receipts of one session, or of all: whatever is running is among them."""
+        query = select(receipts.c.run_ids)
+        if session is not None:
+            query = query.where(receipts.c.session_id == session)
+        texts = await self.database.read(lambda connection: connection.execute(query).scalars().all())
+        return [int(run_id) for text in texts for run_id in text.split(",")]
 
     async def owned(self, session: int) -> list[tuple[int, int]]:
         """(run id, attempt) of everything the store believes this session runs."""
-        query = select(runs.c.id, runs.c.attempt).where(
-            status_is(RunStatus.RUNNING), runs.c.session_id == session
-        )
-        rows = await self.database.read(lambda connection: connection.execute(query).all())
-        return [(row.id, row.attempt) for row in rows]
+        rows: list[tuple[int, int]] = []
+        ids = await self.in_flight(session)
+        for start in range(0, len(ids), 500):
+            query = select(runs.c.id, runs.c.attempt).where(
+                runs.c.id.in_(ids[start : start + 500]),
+                runs.c.session_id == session,
+                runs.c.status == RunStatus.RUNNING,
+            )
+            found = await self.database.read(lambda connection, query=query: connection.execute(query).all())  # type: ignore[misc]
+            rows += [(row.id, row.attempt) for row in found]
+        return rows
+
+
+def place(row: Any, run_id: int) -> tuple[ColumnElement[bool], ...]:
+    """Where that run stands in line, as the key of its entry."""
+    return (
+        line.c.lane_id == row.lane_id,
+        line.c.rank == -row.priority,
+        line.c.due_at == row.due_at,
+        line.c.run_id == run_id,
+    )
 
 
 def _run(row: Row[Any]) -> Run:

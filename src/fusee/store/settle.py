@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, insert, select, update
+from sqlalchemy import Connection, bindparam, delete, insert, select, update
 
 from fusee.model import Effect, End, RunStatus
 from fusee.model.states import TERMINAL
 from fusee.store.contract import Settlement
 from fusee.store.parts import StorePart
-from fusee.store.schema import attempts, runs, status_is
+from fusee.store.schema import attempts, later, line, runs, tickets
 from fusee.store.wakes import DELAYED, PENDING
 
 __all__ = ["Settle"]
@@ -20,6 +20,8 @@ ROWS_A_STATEMENT = 500
 RULED_BY = (
     runs.c.id,
     runs.c.namespace,
+    runs.c.lane_id,
+    runs.c.priority,
     runs.c.attempt,
     runs.c.status,
     runs.c.due_at,
@@ -30,6 +32,13 @@ RULED_BY = (
 )
 """What a row must tell before a verdict about it can be written."""
 LONGEST_REASON = 500
+RARE = frozenset(RunStatus) - {
+    RunStatus.PENDING,
+    RunStatus.DELAYED,
+    RunStatus.RUNNING,
+    RunStatus.SUCCEEDED,
+}
+"""Found through an index of their own; the others by where they wait, or by the primary key."""
 
 
 class Settle(StorePart):
@@ -79,7 +88,11 @@ class Settle(StorePart):
         """Write verdicts about rows that are locked in this transaction."""
         if not owned:
             return
-        connection.execute(_UPDATE, [_changes(settlement, row, now) for settlement, row in owned])
+        changes = [_changes(settlement, row, now) for settlement, row in owned]
+        connection.execute(_UPDATE, changes)
+        wait_again(connection, [(change, row) for change, (_, row) in zip(changes, owned, strict=True)])
+        if held := [settlement.run_id for settlement, _ in owned if settlement.ticket]:
+            connection.execute(delete(tickets).where(tickets.c.run_id.in_(held)))
         kept = [
             {
                 "run_id": settlement.run_id,
@@ -125,10 +138,11 @@ _UPDATE = (
     .where(
         runs.c.id == bindparam("b_id"),
         runs.c.attempt == bindparam("b_attempt"),
-        status_is(RunStatus.RUNNING),
+        runs.c.status == RunStatus.RUNNING,
     )
     .values(
         status=bindparam("b_status"),
+        rare=bindparam("b_rare"),
         due_at=bindparam("b_due_at"),
         finished_at=bindparam("b_finished_at"),
         spent=runs.c.spent + bindparam("b_counted"),
@@ -142,6 +156,23 @@ _UPDATE = (
 )
 
 
+def wait_again(connection: Connection, changes: Iterable[tuple[dict[str, Any], Any]]) -> None:
+    """Runs that did not end stand in line again, or wait for their time."""
+    claimable, delayed = [], []
+    for change, row in changes:
+        due_at, run_id = change["b_due_at"], change["b_id"]
+        if change["b_status"] == RunStatus.PENDING:
+            claimable.append(
+                {"lane_id": row.lane_id, "rank": -row.priority, "due_at": due_at, "run_id": run_id}
+            )
+        elif change["b_status"] == RunStatus.DELAYED:
+            delayed.append({"due_at": due_at, "run_id": run_id, "lane_id": row.lane_id})
+    if claimable:
+        connection.execute(insert(line), claimable)
+    if delayed:
+        connection.execute(insert(later), delayed)
+
+
 def _changes(settlement: Settlement, row: Any, now: int) -> dict[str, Any]:
     verdict, ended = settlement.verdict, settlement.ended
     status, reason = verdict.status, verdict.reason
@@ -152,6 +183,7 @@ def _changes(settlement: Settlement, row: Any, now: int) -> dict[str, Any]:
         "b_id": settlement.run_id,
         "b_attempt": settlement.attempt,
         "b_status": status,
+        "b_rare": status if status in RARE else None,
         "b_due_at": now + round(verdict.delay * 1_000_000) if status is RunStatus.DELAYED else row.due_at,
         "b_finished_at": now if status in TERMINAL else None,
         "b_counted": int(verdict.counted),

@@ -13,7 +13,7 @@ from sqlalchemy.pool import StaticPool
 
 from fusee.clock import Clock
 from fusee.model import Claimed
-from fusee.store.contract import Exchanged, Finished
+from fusee.store.contract import Exchanged, Finished, Order
 from fusee.store.database import Capabilities, Database, Work, unavailable_on
 from fusee.store.hot import Hot
 from fusee.store.rows import NewRun, encode_rows
@@ -22,20 +22,23 @@ __all__ = ["SqliteDatabase"]
 
 T = TypeVar("T")
 
-_PENDING = """
-SELECT id, attempt, spent, lane_id, payload, options, priority, due_at FROM fusee_runs
-WHERE status = 'pending' AND lane_id = ? ORDER BY priority DESC, due_at, id LIMIT ?
+_LINE = """
+SELECT rank, due_at, run_id FROM fusee_line WHERE lane_id = ? ORDER BY rank, due_at, run_id LIMIT ?
 """
-_CLAIM = """
+_LEAVE = """
+DELETE FROM fusee_line WHERE lane_id = ? AND rank = ? AND due_at = ? AND run_id = ?
+"""
+_TAKE = """
 UPDATE fusee_runs SET status = 'running', attempt = attempt + 1, session_id = ?, started_at = ?
 WHERE id IN (SELECT value FROM json_each(?)) AND status = 'pending'
+RETURNING id, attempt, spent, lane_id, payload, options
 """
-# One statement for all (1.4x faster than one each); +status keeps it on the primary key.
+# One statement for all (1.4x faster than one each).
 _FINISH = """
 UPDATE fusee_runs SET status = 'succeeded', finished_at = ?, effect = 'applied', result = d.result
 FROM (SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS attempt,
              json_extract(value, '$[2]') AS result FROM json_each(?)) AS d
-WHERE fusee_runs.id = d.id AND fusee_runs.attempt = d.attempt AND session_id = ? AND +status = 'running'
+WHERE fusee_runs.id = d.id AND fusee_runs.attempt = d.attempt AND session_id = ? AND status = 'running'
 """
 _INSERT = """
 INSERT INTO fusee_runs (namespace, lane_id, status, priority, created_at, due_at, origin_id, payload, options)
@@ -136,12 +139,19 @@ class SqliteDatabase(Database, Hot):
             (last,) = connection.execute(
                 "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'fusee_runs'"
             ).fetchone()
-            connection.executemany(_INSERT, [_values(namespace, row, now) for row in rows])
+            entries = [row.entry(last + nr, now) for nr, row in enumerate(rows, 1)]
+            connection.executemany(_INSERT, [row.values(namespace, now) for row in rows])
+            connection.executemany(
+                "INSERT INTO fusee_line VALUES (?, ?, ?, ?)", [e.line for e in entries if e.line]
+            )
+            connection.executemany(
+                "INSERT INTO fusee_later VALUES (?, ?, ?)", [e.later for e in entries if e.later]
+            )
             return list(range(last + 1, last + 1 + len(rows)))
 
         return await self._raw(unit)
 
-    async def exchange(self, session: int, finished: Finished, want: int, lanes: Sequence[int]) -> Exchanged:
+    async def exchange(self, session: int, finished: Finished, order: Order) -> Exchanged:
         def unit(connection: sqlite3.Connection, now: int) -> Exchanged:
             refused: list[tuple[int, int]] = []
             if finished.ids:
@@ -149,35 +159,34 @@ class SqliteDatabase(Database, Hot):
                 changed = connection.execute(_FINISH, (now, encode_rows(rows), session)).rowcount
                 if changed != len(finished.ids):
                     refused = _refused(connection, session, finished)
-            claimed = _claim(connection, session, want, lanes, now) if want and lanes else []
+            if order.used_up:
+                connection.executemany(
+                    "DELETE FROM fusee_receipts WHERE session_id = ? AND number = ?",
+                    [(session, number) for number in order.used_up],
+                )
+            claimed = _claim(connection, session, order, now) if order.want and order.lanes else []
             return Exchanged(claimed, refused)
 
         return await self._raw(unit)
 
 
-def _values(namespace: str, row: NewRun, now: int) -> tuple[Any, ...]:
-    due = row.due_at if row.due_at is not None else now + row.delay_us
-    status = "delayed" if due > now else "pending"
-    return (namespace, row.lane_id, status, row.priority, now, due, row.origin_id, row.payload, row.options)
-
-
-def _claim(
-    connection: sqlite3.Connection, session: int, want: int, lanes: Sequence[int], now: int
-) -> list[Claimed]:
+def _claim(connection: sqlite3.Connection, session: int, order: Order, now: int) -> list[Claimed]:
     alive = connection.execute("SELECT 1 FROM fusee_sessions WHERE id = ? AND state = 'alive'", (session,))
     if alive.fetchone() is None:
         return []
-    rows: list[Any] = []
-    for lane in lanes:
-        rows += connection.execute(_PENDING, (lane, want)).fetchall()
-    if len(lanes) > 1:
-        rows.sort(key=lambda row: (-row[6], row[7], row[0]))
-        del rows[want:]
-    if not rows:
+    found: list[tuple[int, int, int, int]] = []
+    for lane in order.lanes:
+        found += [(lane, *row) for row in connection.execute(_LINE, (lane, order.want)).fetchall()]
+    if len(order.lanes) > 1:
+        found.sort(key=lambda row: row[1:])
+        del found[order.want :]
+    if not found:
         return []
-    ids = "[" + ",".join([str(row[0]) for row in rows]) + "]"
-    connection.execute(_CLAIM, (session, now, ids))
-    return [Claimed(row[0], row[1] + 1, row[2], row[3], row[4], row[5]) for row in rows]
+    connection.executemany(_LEAVE, found)
+    ids = ",".join([str(row[3]) for row in found])
+    rows = {row[0]: row for row in connection.execute(_TAKE, (session, now, f"[{ids}]"))}
+    connection.execute("INSERT INTO fusee_receipts VALUES (?, ?, ?)", (session, order.receipt, ids))
+    return [Claimed(*rows[row[3]], receipt=order.receipt) for row in found if row[3] in rows]
 
 
 def _refused(connection: sqlite3.Connection, session: int, finished: Finished) -> list[tuple[int, int]]:

@@ -9,13 +9,12 @@ from sqlalchemy import text
 from fusee.clock import Clock, SystemClock
 from fusee.errors import ConfigError
 from fusee.store import migrate
-from fusee.store.contract import Exchanged, Finished, LaneMap
+from fusee.store.contract import Exchanged, Finished, LaneMap, Order
 from fusee.store.database import Database
 from fusee.store.enqueue import Enqueue
 from fusee.store.hot import Hot
 from fusee.store.keys import Keys
 from fusee.store.queues import Queues
-from fusee.store.runs import Runs
 from fusee.store.sessions import Sessions
 from fusee.store.upkeep import Upkeep
 from fusee.store.wakes import Wakes
@@ -23,7 +22,7 @@ from fusee.store.wakes import Wakes
 __all__ = ["Store", "open_store"]
 
 
-class Store(Enqueue, Runs, Sessions, Queues, Upkeep, Keys):
+class Store(Enqueue, Queues, Sessions, Upkeep, Keys):
     """Everything that can be asked of the database, for one namespace."""
 
     def __init__(self, database: Database, namespace: str = "default", *, wakes: Wakes | None = None) -> None:
@@ -58,11 +57,9 @@ class Store(Enqueue, Runs, Sessions, Queues, Upkeep, Keys):
     async def ping(self) -> None:
         await self.database.read(lambda connection: connection.execute(text("SELECT 1")).scalar_one())
 
-    async def exchange(
-        self, session: int, finished: Finished, want: int = 0, lanes: list[int] | None = None
-    ) -> Exchanged:
+    async def exchange(self, session: int, finished: Finished, order: Order) -> Exchanged:
         """Hand in successes, take new runs: one round trip for both, for hundreds of each."""
-        return await self.hot.exchange(session, finished, want, lanes or [])
+        return await self.hot.exchange(session, finished, order)
 
 
 def open_store(

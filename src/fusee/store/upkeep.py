@@ -6,15 +6,17 @@ Any number of dispatchers may call them at once.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Select, delete, or_, select, text, update
+from sqlalchemy import Connection, bindparam, delete, func, insert, or_, select, text, update
 
 from fusee.model import Effect, End, Ended, RetryPolicy, RunStatus, SessionState, decide
 from fusee.store.contract import Settlement
 from fusee.store.rows import decode
-from fusee.store.schema import attempts, lanes, runs, sessions, status_is
+from fusee.store.schema import attempts, lanes, later, line, receipts, runs, sessions
 from fusee.store.sessions import LIVE
 from fusee.store.settle import RULED_BY, Settle
 from fusee.store.wakes import PENDING
@@ -58,18 +60,15 @@ class Pruned:
 
 
 class Upkeep(Settle):
-    def _locked(self, query: Select[Any]) -> Select[Any]:
-        return query.with_for_update(of=runs, skip_locked=self.database.capabilities.skip_locked)
-
-    async def recover(self, limit: int = 500) -> Recovered:
-        """Take sessions whose lease has expired, then return up to `limit` runs that no live session owns."""
+    async def recover(self, limit: int = 20) -> Recovered:
+        """Take sessions whose lease has expired, then return the runs on up to `limit` orphaned receipts."""
         taken = await self.database.write(self._take_expired)
-        requeued, failed, canceled = await self.database.write(
-            lambda connection: self._return(connection, limit)
-        )
-        if requeued:
+        tally = await self.database.write(lambda connection: self._return(connection, limit))
+        if tally[RunStatus.PENDING]:
             self.wakes.fire(PENDING)
-        return Recovered(tuple(taken), requeued, failed, canceled)
+        return Recovered(
+            tuple(taken), tally[RunStatus.PENDING], tally[RunStatus.FAILED], tally[RunStatus.CANCELED]
+        )
 
     def _take_expired(self, connection: Connection) -> list[tuple[int, str]]:
         now = self.database.now
@@ -86,34 +85,45 @@ class Upkeep(Settle):
                 taken.append((row.id, row.worker))
         return taken
 
-    def _return(self, connection: Connection, limit: int) -> tuple[int, int, int]:
+    def _return(self, connection: Connection, limit: int) -> Counter[RunStatus]:
+        """A receipt may be written by a claim that was under way while its session was taken: so not only the
+        sessions taken just now are looked at, but every receipt whose session is not live."""
         orphan = or_(sessions.c.id.is_(None), sessions.c.state.not_in(LIVE))
+        query = (
+            select(receipts)
+            .outerjoin(sessions, sessions.c.id == receipts.c.session_id)
+            .where(orphan)
+            .limit(limit)
+            .with_for_update(of=receipts, skip_locked=self.database.capabilities.skip_locked)
+        )
+        tally: Counter[RunStatus] = Counter()
+        for receipt in connection.execute(query).all():
+            ids = [int(run_id) for run_id in receipt.run_ids.split(",")]
+            tally += self._return_runs(connection, receipt.session_id, ids)
+            mine = (receipts.c.session_id == receipt.session_id, receipts.c.number == receipt.number)
+            connection.execute(delete(receipts).where(*mine))
+        if tally and self.database.capabilities.notify:
+            connection.execute(text("SELECT pg_notify('fusee', 'pending')"))
+        return tally
+
+    def _return_runs(self, connection: Connection, session: int, ids: list[int]) -> Counter[RunStatus]:
         query = (
             select(*RULED_BY, runs.c.spent, runs.c.options, lanes.c.handler, sessions.c.abilities)
             .join(lanes, lanes.c.id == runs.c.lane_id)
             .outerjoin(sessions, sessions.c.id == runs.c.session_id)
-            .where(status_is(RunStatus.RUNNING), orphan)
+            .where(runs.c.id.in_(ids), runs.c.session_id == session, runs.c.status == RunStatus.RUNNING)
             .order_by(runs.c.id)
-            .limit(limit)
+            .with_for_update(of=runs)
         )
-        rows = connection.execute(self._locked(query)).all()
-        if not rows:
-            return 0, 0, 0
-        now = self._now(connection)
-        by_session: dict[int, list[tuple[Settlement, Any]]] = {}
-        tally = {RunStatus.PENDING: 0, RunStatus.FAILED: 0, RunStatus.CANCELED: 0}
-        for row in rows:
+        owned: list[tuple[Settlement, Any]] = []
+        tally: Counter[RunStatus] = Counter()
+        for row in connection.execute(query).all():
             ended = Ended(End.LOST, error="its worker's lease expired", effect=Effect.UNKNOWN)
             verdict = decide(ended, _policy(row), row.spent)
-            by_session.setdefault(row.session_id, []).append(
-                (Settlement(row.id, row.attempt, ended, verdict), row)
-            )
+            owned.append((Settlement(row.id, row.attempt, ended, verdict, ticket=True), row))
             tally[RunStatus.CANCELED if row.cancel_requested_at is not None else verdict.status] += 1
-        for session, owned in by_session.items():
-            self._apply(connection, owned, now, session)
-        if self.database.capabilities.notify:
-            connection.execute(text("SELECT pg_notify('fusee', 'pending')"))
-        return tally[RunStatus.PENDING], tally[RunStatus.FAILED], tally[RunStatus.CANCELED]
+        self._apply(connection, owned, self._now(connection), session)
+        return tally
 
     async def promote(self, limit: int = 1000) -> Promoted:
         """Make delayed runs whose time has come claimable; earliest first."""
@@ -121,28 +131,43 @@ class Upkeep(Settle):
         def work(connection: Connection) -> Promoted:
             now = self._now(connection)
             due = (
-                select(runs.c.id)
-                .where(status_is(RunStatus.DELAYED), runs.c.due_at <= now)
-                .order_by(runs.c.due_at, runs.c.id)
+                select(later)
+                .where(later.c.due_at <= now)
+                .order_by(later.c.due_at, later.c.run_id)
                 .limit(limit)
+                .with_for_update(skip_locked=self.database.capabilities.skip_locked)
             )
-            ids = connection.execute(self._locked(due)).scalars().all()
-            if ids:
-                connection.execute(
-                    update(runs)
-                    .where(runs.c.id.in_(ids), status_is(RunStatus.DELAYED))
-                    .values(status=RunStatus.PENDING)
-                )
-                if self.database.capabilities.notify:
-                    connection.execute(text("SELECT pg_notify('fusee', 'pending')"))
-            later = select(runs.c.due_at).where(status_is(RunStatus.DELAYED)).order_by(runs.c.due_at).limit(1)
-            next_at: int | None = connection.execute(later).scalar_one_or_none()
-            return Promoted(len(ids), None if next_at is None else max(0.0, (next_at - now) / 1_000_000))
+            rows = connection.execute(due).all()
+            if rows:
+                self._promote(connection, rows)
+            next_at: int | None = connection.execute(select(func.min(later.c.due_at))).scalar_one_or_none()
+            return Promoted(len(rows), None if next_at is None else max(0.0, (next_at - now) / 1_000_000))
 
         promoted = await self.database.write(work)
         if promoted.count:
             self.wakes.fire(PENDING)
         return promoted
+
+    def _promote(self, connection: Connection, rows: Sequence[Any]) -> None:
+        ids = [row.run_id for row in rows]
+        delayed = (runs.c.id.in_(ids), runs.c.status == RunStatus.DELAYED)
+        connection.execute(_LEAVE, [{"b_due_at": row.due_at, "b_run_id": row.run_id} for row in rows])
+        known = (
+            select(runs.c.lane_id, runs.c.priority, runs.c.due_at, runs.c.id)
+            .where(*delayed)
+            .with_for_update()
+        )
+        waiting = connection.execute(known).all()
+        connection.execute(update(runs).where(*delayed).values(status=RunStatus.PENDING))
+        connection.execute(
+            insert(line),
+            [
+                {"lane_id": r.lane_id, "rank": -r.priority, "due_at": r.due_at, "run_id": r.id}
+                for r in waiting
+            ],
+        )
+        if self.database.capabilities.notify:
+            connection.execute(text("SELECT pg_notify('fusee', 'pending')"))
 
     async def prune(self, older_than: float, cursor: int, batch: int) -> Pruned:
         """Delete one small batch of runs that finished more than `older_than` seconds ago.
@@ -171,6 +196,9 @@ class Upkeep(Settle):
             return Pruned(len(old), 0 if over else rows[-1].id)
 
         return await self.database.write(work)
+
+
+_LEAVE = delete(later).where(later.c.due_at == bindparam("b_due_at"), later.c.run_id == bindparam("b_run_id"))
 
 
 def _policy(row: Any) -> RetryPolicy:

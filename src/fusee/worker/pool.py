@@ -24,6 +24,7 @@ from fusee.worker.context import serve
 from fusee.worker.executors.answer import ended_by, ended_by_error, misfit
 from fusee.worker.executors.base import Job, Unstoppable
 from fusee.worker.plan import Options, Plan
+from fusee.worker.receipts import Receipts
 from fusee.worker.slot import Slot
 
 __all__ = ["HOLD", "Pool"]
@@ -54,6 +55,7 @@ class Pool:
         self.slots: set[Slot] = set()
         self.finished = Finished()
         self.settlements: list[Settlement] = []
+        self.receipts = Receipts()
         self.completed = 0
         """Runs ended since the start; their pace sizes the prefetch."""
         self._timed = bus.wants(RunsFinished)
@@ -74,6 +76,7 @@ class Pool:
 
     def take(self, claimed: list[Claimed]) -> None:
         """Accept claimed runs and start as many as there is room for."""
+        self.receipts.open(claimed)
         self.ready.extend(claimed)
         self.start()
 
@@ -98,7 +101,7 @@ class Pool:
 
     def put_back(self, finished: Finished, settlements: list[Settlement]) -> None:
         """Outcomes that could not be written yet."""
-        for row in zip(finished.ids, finished.attempts, finished.results, strict=True):
+        for row in zip(finished.ids, finished.attempts, finished.results, finished.receipts, strict=True):
             self.finished.add(*row)
         self.settlements[:0] = settlements
 
@@ -108,6 +111,10 @@ class Pool:
         hand |= {(s.claimed.id, s.claimed.attempt) for s in self.slots if s.claimed is not None}
         hand |= set(zip(self.finished.ids, self.finished.attempts, strict=True))
         return hand | {(s.run_id, s.attempt) for s in self.settlements}
+
+    def held_ids(self) -> list[int]:
+        """The runs that are waiting or running here."""
+        return [c.id for c in self.ready] + [s.claimed.id for s in self.slots if s.claimed is not None]
 
     def hand_back(self, claimed: Claimed) -> None:
         """It has not started: another worker may have it, and no attempt is spent."""
@@ -214,11 +221,12 @@ class Pool:
                     except BaseException as error:
                         self._failed(slot, plan, claimed, error)
                     else:
-                        if value is None and slot.told is None:
+                        if value is None and slot.told is None and not claimed.ticket:
                             finished = self.finished
                             finished.ids.append(claimed.id)
                             finished.attempts.append(claimed.attempt)
                             finished.results.append(None)
+                            finished.receipts.append(claimed.receipt)
                             self.completed += 1
                             if self._timed:
                                 self._time(plan, monotonic() - now)
@@ -286,8 +294,8 @@ class Pool:
         if slot.reported or slot.told is End.LOST:
             return  # decided without it, or no longer ours: a zombie changes nothing
         seconds = time.monotonic() - slot.started
-        if ended.end is End.SUCCEEDED and ended.output is None:
-            self.finished.add(claimed.id, claimed.attempt, ended.result)
+        if ended.end is End.SUCCEEDED and ended.output is None and not claimed.ticket:
+            self.finished.add(claimed.id, claimed.attempt, ended.result, claimed.receipt)
             self.completed += 1
             if self._timed:
                 self._time(plan, seconds)
@@ -299,7 +307,9 @@ class Pool:
     def _settle(self, claimed: Claimed, plan: Plan, ended: Ended, seconds: float) -> None:
         policy = Options.of(plan, claimed.options).policy
         verdict = decide(ended, policy, claimed.spent, random.random())
-        self.settlements.append(Settlement(claimed.id, claimed.attempt, ended, verdict))
+        self.settlements.append(
+            Settlement(claimed.id, claimed.attempt, ended, verdict, claimed.receipt, claimed.ticket)
+        )
         self.completed += 1
         self.on_outcome()
         if self.bus.wants(RunAttemptEnded):

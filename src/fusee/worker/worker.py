@@ -22,7 +22,7 @@ from fusee.events import (
     SessionStarted,
 )
 from fusee.model import Claimed, Effect, End, Ended, Lease, RetryPolicy, WorkerInfo, decide
-from fusee.store import Settlement, Store
+from fusee.store import Order, Settlement, Store
 from fusee.worker.pace import Pace
 from fusee.worker.plan import Planner
 from fusee.worker.pool import Pool
@@ -60,11 +60,14 @@ class Worker:
         self._draining = asyncio.Event()
         self._cancels_wanted = asyncio.Event()
         self._dry_until = 0.0
+        self._hints = 0
         self._limited_at = 0.0
         self._wanted = 0
         """Runs asked for by trips under way."""
         self._trips = 0
         self._lost_answer = False
+        self._used_up: list[int] = []
+        self._lanes_sorted = -1
         self._free_lanes: list[int] = []
         self._limited_lanes: dict[str, list[int]] = {}
 
@@ -181,6 +184,8 @@ class Worker:
         dropped = len(self.pool.ready) + self.pool.tell_all(End.LOST, now)
         self.pool.tell_all(End.LOST, now)  # a second time: no grace, others may have started
         self.pool.ready.clear()
+        self.pool.receipts.forget()
+        self._used_up.clear()
         finished, settlements = self.pool.collect()
         late = [(i, a, "succeeded") for i, a in zip(finished.ids, finished.attempts, strict=True)]
         late += [(s.run_id, s.attempt, s.ended.end) for s in settlements]
@@ -194,6 +199,9 @@ class Worker:
         self._nudged.set()
 
     def _hear_pending(self) -> None:
+        if len(self.store.lane_map.lanes) != self._lanes_sorted:  # this process itself made a new one
+            self._sort_lanes()
+        self._hints += 1
         self._dry_until = 0.0
         self._nudged.set()
 
@@ -237,28 +245,37 @@ class Worker:
         if not want and not self.pool.finished.ids and not self.pool.settlements:
             return await self._claim_limited(session)
         finished, settlements = self.pool.collect()
+        used_up: list[int] = []
+        hints = self._hints
         self._trips += 1
         self._wanted += want
         try:
             if settlements:
                 await self._settle(session, settlements)
+                self._used_up += self.pool.receipts.ended(s.receipt for s in settlements)
                 settlements = []
-            exchanged = await self.store.exchange(session, finished, want, self._free_lanes)
+            # Forgotten with a later trip than the one that writes their last outcome: should that one be
+            # lost, the receipts must still be there.
+            used_up, self._used_up = self._used_up, []
+            order = Order(want, self._free_lanes, self.pool.receipts.next() if want else 0, used_up)
+            exchanged = await self.store.exchange(session, finished, order)
         except BaseException:
             self._lost_answer = self._lost_answer or want > 0
             if self.session == session:
                 self.pool.put_back(finished, settlements)
+                self._used_up += used_up
             raise
         finally:
             self._trips -= 1
             self._wanted -= want
             self._nudge()
+        self._used_up += self.pool.receipts.ended(finished.receipts)
         if exchanged.refused:
             await self._refused([(run, attempt, End.SUCCEEDED) for run, attempt in exchanged.refused])
         if want:
             self._arrive(session, exchanged.claimed, now)
             if len(exchanged.claimed) < want:
-                await self._ran_dry()
+                await self._ran_dry(hints)
         await self._claim_limited(session)
         return True
 
@@ -289,11 +306,10 @@ class Worker:
         if self._draining.is_set():
             self.pool.hand_back_all()
 
-    async def _ran_dry(self) -> None:
-        """There was less than we asked for: wait for a hint, unless a new lane has appeared."""
-        if await self.store.read_new_lanes():
-            self._sort_lanes()
-        else:
+    async def _ran_dry(self, hints: int) -> None:
+        """There was less than we asked for: wait for a hint, unless one came while we asked."""
+        await self.store.read_new_lanes()
+        if not self._sort_lanes() and hints == self._hints:
             self._dry_until = time.monotonic() + self.settings.poll_interval
 
     async def _claim_limited(self, session: int) -> bool:
@@ -310,7 +326,8 @@ class Worker:
             self._trips += 1
             self._wanted += room
             try:
-                claimed = await self.store.claim_limited(session, queue, room, lanes)
+                order = Order(room, lanes, self.pool.receipts.next())
+                claimed = await self.store.claim_limited(session, queue, order)
             except BaseException:
                 self._lost_answer = True
                 raise
@@ -356,9 +373,10 @@ class Worker:
         await self.store.read_limits()
         self._sort_lanes()
 
-    def _sort_lanes(self) -> None:
-        """Which lanes we serve, apart by whether their queue has limits."""
+    def _sort_lanes(self) -> bool:
+        """Which lanes we serve, apart by whether their queue has limits; true when there are new ones."""
         lane_map = self.store.lane_map
+        before, self._lanes_sorted = self._lanes_sorted, len(lane_map.lanes)
         free: list[int] = []
         limited: dict[str, list[int]] = {}
         for lane_id, lane in lane_map.lanes.items():
@@ -373,6 +391,7 @@ class Worker:
                 limited.setdefault(lane.queue, []).append(lane_id)
         self._free_lanes = free
         self._limited_lanes = limited
+        return self._lanes_sorted > before
 
     # -- watching
 
@@ -400,6 +419,6 @@ class Worker:
             if self.session is None or not self.pool.holding:
                 continue
             with contextlib.suppress(StoreUnavailable):
-                for run_id, attempt in await self.store.cancel_requests(self.session):
+                for run_id, attempt in await self.store.cancel_requests(self.session, self.pool.held_ids()):
                     if self.pool.cancel(run_id, attempt, time.monotonic()):
                         self.bus.emit(RunCancelRequested(run_id=run_id, attempt=attempt))
