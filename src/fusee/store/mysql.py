@@ -23,7 +23,7 @@ from fusee.model import Claimed
 from fusee.store.contract import Exchanged, Finished, Order
 from fusee.store.database import Capabilities, EngineDatabase
 from fusee.store.hot import Hot
-from fusee.store.rows import NewRun, encode_rows
+from fusee.store.rows import NewRun, claimed_from, encode_rows
 
 __all__ = ["MysqlDatabase"]
 
@@ -227,7 +227,7 @@ class MysqlDatabase(EngineDatabase, Hot):
             "INSERT INTO fusee_receipts (session_id, number, run_ids) VALUES (%s, %s, %s)",
             (session, order.receipt, ids),
         )
-        return [Claimed(*rows[row[2]], receipt=order.receipt) for row in found if row[2] in rows]
+        return [claimed_from(rows[row[2]], order.receipt) for row in found if row[2] in rows]
 
 
 class _Again(Exception):

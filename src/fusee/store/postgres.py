@@ -16,7 +16,7 @@ from fusee.model import Claimed
 from fusee.store.contract import Exchanged, Finished, Order
 from fusee.store.database import Capabilities, EngineDatabase
 from fusee.store.hot import Hot
-from fusee.store.rows import NewRun
+from fusee.store.rows import NewRun, claimed_from
 
 __all__ = ["CHANNEL", "PostgresDatabase"]
 
@@ -289,7 +289,7 @@ class PostgresDatabase(EngineDatabase, Hot):
                 self._exchange_many, *done, order.want, order.lanes, receipt, order.used_up
             )
         written: int = rows.pop()[0]
-        return [Claimed(*row, receipt=receipt) for row in rows], written
+        return [claimed_from(row, receipt) for row in rows], written
 
     def listen(self, hear: Callable[[str], None]) -> None:
         """Call `hear` with each notification's kind, for as long as the database is open."""

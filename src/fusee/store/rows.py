@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 import msgspec
 
 from fusee.errors import Invalid
-from fusee.model import RunSpec
+from fusee.model import Claimed, RunSpec
 from fusee.model.names import MOST_PAYLOAD
 
-__all__ = ["NewRun", "decode", "encode", "encode_rows", "new_run"]
+__all__ = ["NewRun", "claimed_from", "decode", "encode", "encode_rows", "new_run"]
 
 _encoder = msgspec.json.Encoder()
 _decode = msgspec.json.Decoder().decode
@@ -97,6 +97,11 @@ def encode(value: Any, what: str) -> str:
 def encode_rows(rows: Any) -> str:
     """Rows on their way into one statement, as JSON."""
     return _encoder.encode(rows).decode()
+
+
+def claimed_from(row: Any, receipt: int) -> Claimed:
+    """A row of id, attempt, spent, lane, payload, options, as a claim answers it."""
+    return Claimed(row[0], row[1], row[2], row[3], row[4], row[5], receipt)
 
 
 def decode(text: str | None) -> Any:

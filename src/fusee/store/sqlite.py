@@ -16,7 +16,7 @@ from fusee.model import Claimed
 from fusee.store.contract import Exchanged, Finished, Order
 from fusee.store.database import Capabilities, Database, Work, unavailable_on
 from fusee.store.hot import Hot
-from fusee.store.rows import NewRun, encode_rows
+from fusee.store.rows import NewRun, claimed_from, encode_rows
 
 __all__ = ["SqliteDatabase"]
 
@@ -186,7 +186,7 @@ def _claim(connection: sqlite3.Connection, session: int, order: Order, now: int)
     ids = ",".join([str(row[3]) for row in found])
     rows = {row[0]: row for row in connection.execute(_TAKE, (session, now, f"[{ids}]"))}
     connection.execute("INSERT INTO fusee_receipts VALUES (?, ?, ?)", (session, order.receipt, ids))
-    return [Claimed(*rows[row[3]], receipt=order.receipt) for row in found if row[3] in rows]
+    return [claimed_from(rows[row[3]], order.receipt) for row in found if row[3] in rows]
 
 
 def _refused(connection: sqlite3.Connection, session: int, finished: Finished) -> list[tuple[int, int]]:

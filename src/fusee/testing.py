@@ -1,0 +1,106 @@
+"""The test kit: your handlers, a private database in memory, and a clock that you move.
+
+    async def test_reminder():
+        async with TestKit(app) as kit:
+            run = await app.enqueue("remind", {"user": 7}, delay=3600)
+            await kit.run_until_idle()
+            assert (await kit.run(run)).status == "delayed"
+            kit.clock.tick(hours=1)
+            await kit.run_until_idle()
+            assert (await kit.run(run)).status == "succeeded"
+
+Nothing runs in the background: `run_until_idle` executes what is due, in this task, and returns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from types import TracebackType
+from typing import Self
+
+from fusee.app import Fusee, RunHandle
+from fusee.clock import ManualClock
+from fusee.model import Claimed, Run, RunStatus
+from fusee.store import Finished, Order, open_store
+from fusee.worker import Worker
+
+__all__ = ["ManualClock", "TestKit"]
+
+
+class TestKit:
+    """Puts an app on a database in memory and a manual clock, for as long as the `async with` lasts."""
+
+    __test__ = False  # the name is for users; pytest shall not collect it
+
+    def __init__(self, app: Fusee, *, clock: ManualClock | None = None) -> None:
+        self.app = app
+        self.clock = clock or ManualClock()
+        self._worker: Worker | None = None
+        self._session = 0
+
+    async def __aenter__(self) -> Self:
+        if self.app._store is not None:
+            raise RuntimeError(
+                "the app is open already: enter the TestKit first, and outside of app.running()"
+            )
+        self.app._store = open_store(
+            "sqlite://", namespace=self.app.config.namespace, clock=self.clock, max_connections=1
+        )
+        await self.app.open()
+        if not self.app.config.database.migrate:
+            await self.app.store.upgrade()
+        self._worker = self.app.worker()
+        self._session = await self.app.store.open_session(self._worker.info, ttl=10 * 366 * 86400.0)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._worker is not None:
+            for executor in self._worker.planner.executors.values():
+                await executor.close()
+        await self.app.close()
+
+    async def run_until_idle(self, *, most: int = 100_000) -> int:
+        """Promote what is due and execute it, and what that leads to; answers how many attempts were made."""
+        worker = self._worker
+        assert worker is not None
+        store, pool = self.app.store, worker.pool
+        made = 0
+        while made < most:
+            while await store.promote():
+                pass
+            await worker._read_lanes()
+            order = Order(100, worker._free_lanes, pool.receipts.next())
+            claimed = (await store.exchange(self._session, Finished(), order)).claimed
+            for queue, lanes in worker._limited_lanes.items():
+                limited = Order(100, lanes, pool.receipts.next())
+                claimed += await store.claim_limited(self._session, queue, limited)
+            if not claimed:
+                return made
+            made += len(claimed)
+            await self._execute(worker, claimed)
+        raise RuntimeError(
+            f"still not idle after {most} attempts: does a handler enqueue itself without end?"
+        )
+
+    async def _execute(self, worker: Worker, claimed: list[Claimed]) -> None:
+        pool, store = worker.pool, self.app.store
+        now = asyncio.get_running_loop().time()
+        for run in claimed:
+            run.held_since = now
+        pool.take(claimed)
+        while pool.slots:
+            await asyncio.wait([slot.task for slot in pool.slots if slot.task is not None])
+        finished, settlements = pool.collect()
+        if settlements:
+            await store.settle(self._session, settlements)
+        used_up = pool.receipts.ended([*finished.receipts, *(s.receipt for s in settlements)])
+        await store.exchange(self._session, finished, Order(used_up=used_up))
+
+    async def run(self, run: RunHandle | int) -> Run:
+        """How that run stands now."""
+        return await self.app.store.run(int(run))
+
+    async def statuses(self, *runs: RunHandle | int) -> list[RunStatus]:
+        return [(await self.run(run)).status for run in runs]
