@@ -183,7 +183,7 @@ class MysqlDatabase(EngineDatabase, Hot):
             else:
                 await cursor.execute(
                     f"UPDATE fusee_runs SET status = 'succeeded', finished_at = {self.capabilities.now},"
-                    " effect = 'applied', result = %s"
+                    " effect = 'applied', result = %s, reason = NULL, error = NULL, output = NULL"
                     " WHERE id = %s AND attempt = %s AND session_id = %s AND status = 'running'",
                     (result, run_id, attempt, session),
                 )
@@ -191,7 +191,8 @@ class MysqlDatabase(EngineDatabase, Hot):
         for attempt, ids in by_attempt.items():
             await cursor.execute(
                 f"UPDATE fusee_runs SET status = 'succeeded', finished_at = {self.capabilities.now},"
-                f" effect = 'applied' WHERE id IN ({_numbers(ids)}) AND attempt = {attempt}"
+                " effect = 'applied', reason = NULL, error = NULL, output = NULL"
+                f" WHERE id IN ({_numbers(ids)}) AND attempt = {attempt}"
                 f" AND session_id = {session} AND status = 'running'"
             )
             changed += cursor.rowcount

@@ -44,7 +44,8 @@ _PLAN = {
 _FINISH = """
 done AS (
   UPDATE fusee_runs r
-  SET status = 'succeeded', finished_at = (SELECT us FROM clock), effect = 'applied', result = d.result
+  SET status = 'succeeded', finished_at = (SELECT us FROM clock), effect = 'applied', result = d.result,
+      reason = NULL, error = NULL, output = NULL
   FROM unnest($2::bigint[], $3::int[], $4::text[]) AS d (id, attempt, result)
   WHERE r.id = d.id AND r.attempt = d.attempt AND r.session_id = $1 AND r.status = 'running'
   RETURNING r.id

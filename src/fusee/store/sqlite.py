@@ -35,7 +35,8 @@ RETURNING id, attempt, spent, lane_id, payload, options
 """
 # One statement for all (1.4x faster than one each).
 _FINISH = """
-UPDATE fusee_runs SET status = 'succeeded', finished_at = ?, effect = 'applied', result = d.result
+UPDATE fusee_runs SET status = 'succeeded', finished_at = ?, effect = 'applied', result = d.result,
+  reason = NULL, error = NULL, output = NULL
 FROM (SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS attempt,
              json_extract(value, '$[2]') AS result FROM json_each(?)) AS d
 WHERE fusee_runs.id = d.id AND fusee_runs.attempt = d.attempt AND session_id = ? AND status = 'running'
