@@ -18,7 +18,6 @@ import os
 import socket
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import Any, Self, TypeVar
 
 from sqlalchemy import Connection
@@ -46,14 +45,19 @@ F = TypeVar("F", bound=Callable[..., Any])
 Held = Connection | SyncSession | AsyncConnection | AsyncSession
 
 
-@dataclass(frozen=True, slots=True)
 class RunHandle:
     """A run that was accepted; `await handle.result()` for what it returns."""
 
-    id: int
-    created: bool
-    """False when its idempotency key had been used before."""
-    _app: Fusee
+    __slots__ = ("_app", "created", "id")
+
+    def __init__(self, id: int, created: bool, app: Fusee) -> None:
+        self.id = id
+        self.created = created
+        """False when its idempotency key had been used before."""
+        self._app = app
+
+    def __repr__(self) -> str:
+        return f"RunHandle({self.id})"
 
     async def result(self, timeout: float | None = None) -> Any:
         """What the handler returned; `RunFailed` when the run ended in another way than success."""

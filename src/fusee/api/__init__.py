@@ -1,0 +1,14 @@
+"""REST: a thin skin on the operations.
+
+api = create_api(services)
+server = ApiServer(api)
+await server.run()
+"""
+
+from fusee.api.build import create_api
+from fusee.api.gate import refuse_open_bind
+from fusee.api.problems import Problem
+from fusee.api.serving import ApiServer
+from fusee.api.services import Operations, Services
+
+__all__ = ["ApiServer", "Operations", "Problem", "Services", "create_api", "refuse_open_bind"]

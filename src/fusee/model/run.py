@@ -68,7 +68,7 @@ class RunSpec:
                 f"priority must be a whole number from {LOWEST_PRIORITY} to {HIGHEST_PRIORITY},"
                 f" not {self.priority!r:.60}"
             )
-        if not _is_number(self.delay) or not 0 <= self.delay <= LONGEST_DELAY:
+        if self.delay != 0.0 and not (_is_number(self.delay) and 0 <= self.delay <= LONGEST_DELAY):
             raise ValueError(f"delay must be seconds from 0 to {LONGEST_DELAY:.0f}, not {self.delay!r:.60}")
         if self.due_at is not None and (type(self.due_at) is not int or not 0 <= self.due_at < 2**62):
             raise ValueError(f"due_at must be microseconds since 1970, not {self.due_at!r:.60}")
@@ -88,12 +88,14 @@ class RunSpec:
 
     def options(self) -> dict[str, Any] | None:
         """What differs from the handler's own settings, or nothing at all."""
+        if self.timeout is None and self.retry is None:
+            return None
         options: dict[str, Any] = {}
         if self.timeout is not None:
             options["timeout"] = self.timeout
         if self.retry is not None:
             options["retry"] = self.retry.to_dict()
-        return options or None
+        return options
 
 
 def _is_number(value: object) -> bool:

@@ -97,16 +97,20 @@ class RunOperations:
     async def submit(self, specs: Sequence[RunSpec], *, allow_unknown: bool = False) -> list[Enqueued]:
         """Accept all or none. A handler that no worker has ever had is refused, unless that is allowed."""
         for spec in specs:
-            if spec.executor != "python":
-                self._check(spec)
-            elif not allow_unknown and not self._known(spec.handler):
-                self._elsewhere = await self.store.known_handlers()
-                if not self._known(spec.handler):
-                    raise self._unknown(spec.handler)
+            await self.check(spec, allow_unknown=allow_unknown)
         enqueued = await self.store.enqueue(specs)
         if self.bus.wants(RunsEnqueued):
             self._tell(specs)
         return enqueued
+
+    async def check(self, spec: RunSpec, *, allow_unknown: bool = False) -> None:
+        """Refuse what `submit` would refuse; for callers that must say which of many it was."""
+        if spec.executor != "python":
+            self._check(spec)
+        elif not allow_unknown and not self._known(spec.handler):
+            self._elsewhere = await self.store.known_handlers()
+            if not self._known(spec.handler):
+                raise self._unknown(spec.handler)
 
     def submit_within(self, connection: Connection, specs: Sequence[RunSpec]) -> list[Enqueued]:
         """Accept as part of the caller's transaction."""
@@ -150,6 +154,10 @@ class RunOperations:
     async def get(self, run_id: int) -> RunWithAttempts:
         run = await self.store.run(run_id)
         return RunWithAttempts(run, await self.store.attempts(run_id))
+
+    async def peek(self, run_id: int) -> Run:
+        """The run alone; for those who look often."""
+        return await self.store.run(run_id)
 
     async def list(self, wanted: RunFilter) -> Sequence[Run]:
         if not 1 <= wanted.limit <= LONGEST_LIST:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from fusee.model import Claimed, Ended, Lane, QueueLimits, Verdict
 
@@ -62,8 +63,7 @@ class Settlement:
     ticket: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Enqueued:
+class Enqueued(NamedTuple):
     """An accepted run; `created` is false when its idempotency key had been used before."""
 
     id: int

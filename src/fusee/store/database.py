@@ -27,7 +27,8 @@ Work = Callable[[Connection], T]
 
 # Deadlock and serialization victims: rolled back whole by the database, safe to run again.
 _AGAIN_STATES = {"40001", "40P01", "55P03"}
-_AGAIN_CODES = {1205, 1213}
+# 1305: the deadlock's rollback took a savepoint with it, and going back to that is what failed.
+_AGAIN_CODES = {1205, 1213, 1305}
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from sqlalchemy import Connection, insert, select, text
 from sqlalchemy.exc import IntegrityError
 
 from fusee.errors import Conflict
-from fusee.model import RunSpec
+from fusee.model import Lane, RunSpec
 from fusee.store.contract import Enqueued
 from fusee.store.lanes import Lanes
 from fusee.store.rows import NewRun, new_run
@@ -29,14 +29,17 @@ class Enqueue(Lanes):
             answer = await self._enqueue_keyed(rows)
         else:
             answer = [Enqueued(run_id) for run_id in await self.hot.insert(self.namespace, rows)]
-        self.wakes.fire(PENDING if any(row.immediate for row in rows) else DELAYED)
+        for kind in _hints(rows):
+            self.wakes.fire(kind)
         return answer
 
     async def _rows(self, specs: Sequence[RunSpec]) -> list[NewRun]:
-        namespace = self.namespace
-        wanted = [spec.lane(namespace) for spec in specs]
-        ids = await self.lane_ids(set(wanted))
-        return [new_run(spec, ids[lane]) for spec, lane in zip(specs, wanted, strict=True)]
+        # By plain tuples: a million specs share a handful of lanes, and hashing a Lane each would show.
+        keys = [(spec.queue, spec.executor, spec.handler, spec.region) for spec in specs]
+        by_key = {key: Lane(self.namespace, *key) for key in set(keys)}
+        known = await self.lane_ids(by_key.values())
+        ids = {key: known[lane] for key, lane in by_key.items()}
+        return [new_run(spec, ids[key]) for spec, key in zip(specs, keys, strict=True)]
 
     async def _enqueue_keyed(self, rows: Sequence[NewRun]) -> list[Enqueued]:
         for again in range(5):
@@ -69,8 +72,8 @@ class Enqueue(Lanes):
                 used[row.idempotency_key] = (run_id, row.lane_id, row.payload, row.options)
             answer.append(Enqueued(run_id))
         if self.database.capabilities.notify:
-            kind = PENDING if any(row.immediate for row in rows) else DELAYED
-            connection.execute(text("SELECT pg_notify('fusee', :kind)"), {"kind": kind})
+            for kind in _hints(rows):
+                connection.execute(text("SELECT pg_notify('fusee', :kind)"), {"kind": kind})
         return answer
 
     def _insert_one(self, connection: Connection, row: NewRun, now: int) -> int:
@@ -108,6 +111,12 @@ class Enqueue(Lanes):
             ).where(runs.c.namespace == self.namespace, runs.c.idempotency_key.in_(keys[start : start + 500]))
             used |= {row[0]: tuple(row[1:]) for row in connection.execute(query)}
         return used
+
+
+def _hints(rows: Sequence[NewRun]) -> list[str]:
+    """Whom to wake; a due time may have passed already, which the database's clock alone knows."""
+    claimable = any(row.immediate or row.due_at is not None for row in rows)
+    return [PENDING] * claimable + [DELAYED] * any(not row.immediate for row in rows)
 
 
 def _same_request(before: tuple[Any, ...], row: NewRun) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, insert, select
+from sqlalchemy import Connection, func, insert, select
 from sqlalchemy.exc import IntegrityError
 
 from fusee.model import Lane
@@ -28,12 +28,20 @@ class Lanes(StorePart):
 
     async def read_new_lanes(self) -> bool:
         """Look for lanes that other processes created; true when there were any."""
-        newest = self.lane_map.newest
-        query = select(lanes).where(lanes.c.namespace == self.namespace, lanes.c.id > newest)
-        rows = await self.database.read(lambda connection: connection.execute(query).all())
-        for row in rows:
-            self.lane_map.lanes[row.id] = _lane(row)
-        return bool(rows)
+        # By count, not above the newest known: a smaller number may show up later, when another process made
+        # it, or when the transaction that made it took longer.
+        mine = lanes.c.namespace == self.namespace
+
+        def work(connection: Connection) -> Sequence[Any]:
+            many = connection.execute(select(func.count()).select_from(lanes).where(mine)).scalar_one()
+            if many == len(self.lane_map.lanes):
+                return ()
+            return connection.execute(select(lanes).where(mine)).all()
+
+        found = {row.id: _lane(row) for row in await self.database.read(work)}
+        new = found.keys() - self.lane_map.lanes.keys()
+        self.lane_map.lanes |= found
+        return bool(new)
 
     def _lane_id(self, connection: Connection, lane: Lane) -> int:
         """Find or create it, in the transaction of `connection`."""

@@ -138,8 +138,8 @@ class Queues(Lanes, Runs):
 
             def note(status: str, query: Select[Any]) -> None:
                 for lane_id, many, earliest in connection.execute(query):
-                    before, _ = answer.setdefault(lane_id, {}).get(status, (0, None))
-                    answer[lane_id][status] = (before + many, earliest)
+                    before, first = answer.setdefault(lane_id, {}).get(status, (0, earliest))
+                    answer[lane_id][status] = (before + many, min(first, earliest))
 
             many = func.count()
             note("pending", select(line.c.lane_id, many, func.min(line.c.due_at)).group_by(line.c.lane_id))

@@ -178,7 +178,8 @@ class Runs(StorePart):
         if session is not None:
             query = query.where(receipts.c.session_id == session)
         texts = await self.database.read(lambda connection: connection.execute(query).scalars().all())
-        return [int(run_id) for text in texts for run_id in text.split(",")]
+        # Handed back and claimed again, a run is on two receipts.
+        return sorted({int(run_id) for text in texts for run_id in text.split(",")})
 
     async def owned(self, session: int) -> list[tuple[int, int]]:
         """(run id, attempt) of everything the store believes this session runs."""

@@ -81,7 +81,9 @@ class Pool:
         self.start()
 
     def start(self) -> None:
-        for _ in range(min(self.capacity - len(self.slots), len(self.ready))):
+        """Two runners now; each brings two more while there is something left for them. Runs that never
+        suspend are all served by the first, and runs that do have all slots after five turns of the loop."""
+        for _ in range(min(2, self.capacity - len(self.slots), len(self.ready))):
             slot = Slot()
             self.slots.add(slot)
             # A context of its own: what one runner's handlers set is not seen by another's.
@@ -197,6 +199,7 @@ class Pool:
         serve(slot.context)
         clean = contextvars.copy_context()
         ready, plans, monotonic = self.ready, self.plans, time.monotonic
+        self.start()
         try:
             while ready:
                 now = monotonic()
@@ -275,13 +278,17 @@ class Pool:
         elif slot.told is not None:
             ended = Ended(slot.told, error=_why(slot, claimed), output=output, effect=effect)
         elif isinstance(error, asyncio.CancelledError) and slot.task is not None and slot.task.cancelling():
-            raise error  # the loop is going down: not ours to explain
-        elif isinstance(error, Exception | asyncio.CancelledError):
+            # Not by us: the loop is going down, or a timer that an earlier handler left behind hit this run.
+            ended = Ended(End.FAILED, error="its runner was cancelled from outside", effect=effect)
+            self._end(slot, claimed, plan, ended)
+            raise error  # this task should not be used again
+        elif isinstance(error, GeneratorExit):
+            raise error  # the loop is gone
+        else:
+            # Also SystemExit and its kin: let through, they would end the loop, or strand the run.
             payload = {} if claimed.payload is None else _decode(claimed.payload)
             unfit = misfit(plan.handler, payload, error) if plan.handler is not None else None
             ended = unfit or ended_by_error(error)
-        else:
-            raise error
         self._end(slot, claimed, plan, ended)
 
     def _ended(self, slot: Slot, claimed: Claimed, plan: Plan, ended: Ended) -> None:

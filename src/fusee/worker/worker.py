@@ -241,6 +241,8 @@ class Worker:
             await self._reconcile(session)
         now = time.monotonic()
         self.pace.measure(self.pool.completed, now)
+        if not self._free_lanes and now >= self._dry_until:
+            await self._ran_dry(self._hints)
         want = self._room(now)
         if not want and not self.pool.finished.ids and not self.pool.settlements:
             return await self._claim_limited(session)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, cast
 
 from alembic import op
@@ -44,26 +45,18 @@ TABLE: dict[str, Any] = {
 NUMBERED: dict[str, Any] = {**TABLE, "sqlite_autoincrement": True}
 
 
-STATUSES = (
-    "blocked",
-    "canceled",
-    "delayed",
-    "dispatched",
-    "failed",
-    "missed",
-    "pending",
-    "running",
-    "skipped",
-    "succeeded",
-    "timed_out",
-    "waiting",
-)
+UNENDED = ("blocked", "delayed", "dispatched", "pending", "running", "waiting")
 ENDS = ("canceled", "failed", "missed", "skipped", "succeeded", "timed_out")
 
 
-def _is_one_of(statuses: Any) -> str:
-    # Spelled out: SQLite builds a table for each IN (…) at each statement, a third of a finish's time.
-    return " OR ".join(f"status = '{status}'" for status in sorted(statuses))
+def _is_one_of(statuses: Iterable[str]) -> str:
+    """Spelled out, the common ones first: it is checked at every write.
+
+    SQLite would build a table for each IN (…) at each statement, a third of a finish's time.
+    """
+    common = ("running", "succeeded", "pending")
+    ordered = sorted(statuses, key=lambda status: (status not in common, status))
+    return " OR ".join(f"status = '{status}'" for status in ordered)
 
 
 def _index(name: str, *columns: Any, where: str, unique: bool = False) -> None:
@@ -104,10 +97,9 @@ runs = Table(
     Column("result", Long),
     Column("error", Text),
     Column("output", Long),
-    CheckConstraint(_is_one_of(STATUSES), name="fusee_runs_status"),
     CheckConstraint(
-        f"({_is_one_of(ENDS)}) = (finished_at IS NOT NULL)",
-        name="fusee_runs_finished_iff_terminal",
+        f"CASE WHEN finished_at IS NULL THEN {_is_one_of(UNENDED)} ELSE {_is_one_of(ENDS)} END",
+        name="fusee_runs_ended_iff_finished",
     ),
     CheckConstraint("status <> 'running' OR session_id IS NOT NULL", name="fusee_runs_running_has_session"),
     CheckConstraint("attempt >= 0 AND spent >= 0 AND spent <= attempt", name="fusee_runs_attempts"),

@@ -1,0 +1,70 @@
+"""What a route asks of a request before it does anything: a role, and no parameter it does not know."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Annotated, Any
+
+from fastapi import Depends, Path, Request
+from fastapi.dependencies.utils import get_flat_params
+from fastapi.routing import APIRoute
+from pydantic import BaseModel
+
+from fusee.api.context import context_of
+from fusee.api.explain import did_you_mean
+from fusee.api.problems import Problem
+
+__all__ = ["Admin", "Operator", "RunId", "Viewer", "audit", "body_of", "known_parameters"]
+
+log = logging.getLogger("fusee.api")
+
+RunId = Annotated[int, Path(ge=1, le=2**63 - 1, description="The run's id.")]
+
+
+def _needs(role: str) -> Callable[[Request], None]:
+    async def needs(request: Request) -> None:
+        caller = context_of(request).caller
+        assert caller is not None
+        caller.needs(role)
+
+    needs.__name__ = f"needs_{role}"
+    return needs  # type: ignore[return-value]
+
+
+Viewer = Depends(_needs("viewer"))
+Operator = Depends(_needs("operator"))
+Admin = Depends(_needs("admin"))
+
+
+async def known_parameters(request: Request) -> None:
+    """A misspelt filter must not silently list everything."""
+    if not request.query_params:
+        return
+    route = request.scope.get("route")
+    if not isinstance(route, APIRoute):
+        return
+    known = [
+        param.alias
+        for param in get_flat_params(route.dependant)
+        if param.field_info.in_.value == "query"  # type: ignore[attr-defined]
+    ]
+    for name in request.query_params:
+        if name not in known:
+            hint = did_you_mean(name, known) if known else "; it takes none"
+            raise Problem(422, f"there is no parameter {name[:60]!r} here{hint}", field=name[:60])
+
+
+def audit(request: Request, what: str, **facts: Any) -> None:
+    """Who changed what, in the log."""
+    context = context_of(request)
+    caller = context.caller
+    assert caller is not None
+    about = {"caller": caller.name, "namespace": caller.namespace, "request_id": context.request_id}
+    log.info(what, extra={**about, **facts})
+
+
+def body_of(model: type[BaseModel], *, required: bool = True) -> dict[str, Any]:
+    """The description of a body that the route reads itself."""
+    schema = {"$ref": f"#/components/schemas/{model.__name__}"}
+    return {"requestBody": {"required": required, "content": {"application/json": {"schema": schema}}}}

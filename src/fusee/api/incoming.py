@@ -1,0 +1,97 @@
+"""What callers send, as models: the shape is checked here, the rules by the operations."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from fusee.api.times import DueAt, Seconds
+from fusee.model import QueueLimits, RunSpec
+from fusee.operations import spec_from
+
+__all__ = ["SCHEMAS", "CancelIn", "KeyIn", "LimitsIn", "RetryIn", "RunIn"]
+
+
+class Incoming(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid", hide_input_in_errors=True)
+
+
+class RetryIn(Incoming):
+    """When a run that did not succeed is tried again."""
+
+    max_attempts: int = 3
+    backoff: str = Field(default="exponential", description="fixed, linear or exponential")
+    base: Seconds = 2.0
+    max: Seconds = 3600.0
+    jitter: float = Field(default=0.1, description="A share: 0.1 spreads by ±10 %.")
+    on: list[str] = Field(
+        default=["failed", "timed_out", "lost"], description="Which ends are retried; [] retries nothing."
+    )
+
+
+class RunIn(Incoming):
+    """A piece of work to accept."""
+
+    handler: str | None = Field(
+        default=None, description="The handler that shall run; shell and http need none."
+    )
+    payload: dict[str, Any] | None = Field(default=None, description="The handler's arguments, by name.")
+    executor: str = Field(default="python", description="python, shell or http")
+    queue: str = "default"
+    region: str = ""
+    priority: int = Field(default=0, description="-1000 to 1000; the highest goes first.")
+    delay: Seconds = Field(default=0.0, description="From now, in seconds or as `90s`, `2m`, `1h30m`.")
+    due_at: DueAt | None = Field(default=None, description="RFC 3339 with an offset; wins over `delay`.")
+    timeout: Seconds | None = Field(default=None, description="For one attempt.")
+    retry: RetryIn | None = None
+    idempotency_key: str | None = Field(
+        default=None, description="The same key again gives the same run; wins over the header."
+    )
+
+    def spec(self, key: str | None = None) -> RunSpec:
+        """With that idempotency key unless it has its own."""
+        given = {name: getattr(self, name) for name in self.model_fields_set}
+        if self.retry is not None:
+            given["retry"] = self.retry.model_dump(exclude_unset=True)
+        if given.get("handler", "") is None:
+            del given["handler"]
+        if key is not None and given.get("idempotency_key") is None:
+            given["idempotency_key"] = key
+        return spec_from(given)
+
+
+class LimitsIn(Incoming):
+    """A queue's limits, all of them: what is left out is unlimited."""
+
+    paused: bool = False
+    concurrency: int | None = Field(default=None, description="Most runs at once, across all workers.")
+    rate: float | None = Field(default=None, description="Most starts a second, across all workers.")
+    burst: int | None = Field(default=None, description="Most starts at once; goes with a rate.")
+
+    def limits(self) -> QueueLimits:
+        return QueueLimits(self.paused, self.concurrency, self.rate, self.burst)
+
+
+class KeyIn(Incoming):
+    """A key to make."""
+
+    name: str = Field(description="Whom or what it is for.")
+    role: str = Field(default="operator", description="viewer, operator or admin")
+
+
+def _check_reason(reason: str) -> str:
+    if not reason.isprintable():
+        raise ValueError("must be one line of printable text")
+    return reason
+
+
+class CancelIn(Incoming):
+    """Why a run is canceled."""
+
+    reason: Annotated[str, AfterValidator(_check_reason)] = Field(
+        default="canceled by request", min_length=1, max_length=500
+    )
+
+
+SCHEMAS: tuple[type[BaseModel], ...] = (RunIn, LimitsIn, KeyIn, CancelIn)

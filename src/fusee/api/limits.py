@@ -1,0 +1,93 @@
+"""What one request may cost: the size of its head, the size of its body, and time."""
+
+from __future__ import annotations
+
+import asyncio
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from fusee.api.context import Context
+from fusee.api.problems import Problem
+
+__all__ = ["BodyLimit", "Deadline", "HeadLimit", "is_stream"]
+
+NDJSON = ("application/x-ndjson", "application/ndjson", "application/jsonl")
+
+
+def is_stream(scope: Scope) -> bool:
+    """Whether the body comes as lines, each with its own limit, however many there are."""
+    kind = Headers(scope=scope).get("content-type", "").partition(";")[0].strip().lower()
+    return kind in NDJSON and scope["method"] == "POST" and scope["path"] == "/api/v1/runs"
+
+
+class HeadLimit:
+    def __init__(self, app: ASGIApp, most: int) -> None:
+        self.app = app
+        self.most = most
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            size = len(scope.get("raw_path") or b"") + len(scope.get("query_string") or b"")
+            size += sum(len(name) + len(value) + 4 for name, value in scope["headers"])
+            if size > self.most:
+                raise Problem(431, f"the request head has {size} bytes; at most {self.most} are accepted")
+        await self.app(scope, receive, send)
+
+
+class Deadline:
+    """Work that takes longer is cancelled; a route that streams asks its context for more time."""
+
+    def __init__(self, app: ASGIApp, seconds: float) -> None:
+        self.app = app
+        self.seconds = seconds
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        context: Context = scope["fusee"]
+        try:
+            async with asyncio.timeout(self.seconds) as deadline:
+                context.deadline = deadline
+                await self.app(scope, receive, send)
+        except TimeoutError:
+            if not deadline.expired():
+                raise
+            raise Problem(
+                504,
+                f"not done after {self.seconds:g} s, so it was cancelled; what was being written may or may"
+                " not have been: look, or repeat the request with the same Idempotency-Key",
+            ) from None
+
+
+class BodyLimit:
+    def __init__(self, app: ASGIApp, most: int) -> None:
+        self.app = app
+        self.most = most
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or is_stream(scope):
+            await self.app(scope, receive, send)
+            return
+        told = Headers(scope=scope).get("content-length", "")
+        if told.isdecimal() and (len(told) > 18 or int(told) > self.most):
+            raise self._refusal()
+        size = 0
+
+        async def receive_counted() -> Message:
+            nonlocal size
+            message = await receive()
+            size += len(message.get("body", b""))
+            if size > self.most:
+                raise self._refusal()
+            return message
+
+        await self.app(scope, receive_counted, send)
+
+    def _refusal(self) -> Problem:
+        return Problem(
+            413,
+            f"the body is over {self.most} bytes (api.max_body): send many runs as lines of"
+            " application/x-ndjson, and large data as a reference",
+        )

@@ -1,0 +1,48 @@
+"""API keys of the caller's namespace."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Request, Response
+
+from fusee.api.asking import Admin, audit, body_of
+from fusee.api.context import operations_of
+from fusee.api.incoming import KeyIn
+from fusee.api.keyring import Keyring
+from fusee.api.outgoing import KeyMade, KeyOut, KeyPage
+from fusee.api.reading import read_json
+
+__all__ = ["router"]
+
+router = APIRouter(prefix="/api/v1/keys", tags=["keys"], dependencies=[Admin])
+
+
+@router.get("")
+async def list_keys(request: Request) -> KeyPage:
+    """The keys, revoked ones too; never the keys themselves."""
+    return KeyPage(items=[KeyOut.of(key) for key in await operations_of(request).keys.list()])
+
+
+@router.post("", status_code=201, openapi_extra=body_of(KeyIn))
+async def create_key(request: Request) -> KeyMade:
+    """Make a key. It is shown in this answer and never again; from the first key on, every caller needs one."""
+    wanted = await read_json(request, KeyIn, "a key")
+    key_id, key = await operations_of(request).keys.create(wanted.name, wanted.role)
+    _keyring(request).forget()
+    audit(request, "key created", key_id=key_id, key_name=wanted.name, role=wanted.role)
+    return KeyMade(id=key_id, name=wanted.name, role=wanted.role, key=key)
+
+
+@router.delete("/{key_id}", status_code=204)
+async def revoke_key(request: Request, key_id: Annotated[int, Path(ge=1, le=2**63 - 1)]) -> Response:
+    """The key works no more: here at once, in other processes within a second."""
+    await operations_of(request).keys.revoke(key_id)
+    _keyring(request).forget()
+    audit(request, "key revoked", key_id=key_id)
+    return Response(status_code=204)
+
+
+def _keyring(request: Request) -> Keyring:
+    keyring: Keyring = request.app.state.keyring
+    return keyring

@@ -1,0 +1,71 @@
+"""Queues and workers."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query, Request
+
+from fusee.api.asking import Operator, Viewer, audit, body_of
+from fusee.api.context import operations_of
+from fusee.api.incoming import LimitsIn
+from fusee.api.outgoing import QueueOut, QueuePage, WorkerOut, WorkerPage
+from fusee.api.reading import read_json
+from fusee.errors import Invalid
+
+__all__ = ["router"]
+
+router = APIRouter(prefix="/api/v1")
+
+# A queue's name may hold slashes, hence :path.
+Name = Annotated[str, Path(description="The queue's name.")]
+
+
+@router.get("/workers", dependencies=[Viewer], tags=["workers"])
+async def list_workers(
+    request: Request, all: Annotated[bool, Query(description="Also those that ended or were lost.")] = False
+) -> WorkerPage:
+    """The workers of this namespace, with what they can run."""
+    sessions = await operations_of(request).workers.list(all_states=all)
+    return WorkerPage(items=[WorkerOut.of(session) for session in sessions])
+
+
+@router.get("/queues", dependencies=[Viewer], tags=["queues"])
+async def list_queues(request: Request) -> QueuePage:
+    """Every queue that has work or limits."""
+    return QueuePage(items=[QueueOut.of(stats) for stats in await operations_of(request).queues.list()])
+
+
+@router.post("/queues/{name:path}/pause", dependencies=[Operator], tags=["queues"])
+async def pause_queue(request: Request, name: Name) -> QueueOut:
+    """Nothing of this queue starts any more; what runs goes on."""
+    return await _pause(request, name, True)
+
+
+@router.post("/queues/{name:path}/resume", dependencies=[Operator], tags=["queues"])
+async def resume_queue(request: Request, name: Name) -> QueueOut:
+    return await _pause(request, name, False)
+
+
+@router.get("/queues/{name:path}", dependencies=[Viewer], tags=["queues"])
+async def get_queue(request: Request, name: Name) -> QueueOut:
+    return QueueOut.of(await operations_of(request).queues.get(name))
+
+
+@router.put("/queues/{name:path}", dependencies=[Operator], tags=["queues"], openapi_extra=body_of(LimitsIn))
+async def limit_queue(request: Request, name: Name) -> QueueOut:
+    """Replace the queue's limits; they hold across all workers within a second."""
+    wanted = await read_json(request, LimitsIn, "limits")
+    try:
+        limits = wanted.limits()
+    except ValueError as error:
+        raise Invalid(str(error), field=str(error).split(" ", 1)[0]) from None
+    stats = await operations_of(request).queues.limit(name, limits)
+    audit(request, "queue limited", queue=name, **wanted.model_dump())
+    return QueueOut.of(stats)
+
+
+async def _pause(request: Request, name: str, paused: bool) -> QueueOut:
+    stats = await operations_of(request).queues.pause(name, paused)
+    audit(request, "queue paused" if paused else "queue resumed", queue=name)
+    return QueueOut.of(stats)

@@ -1,0 +1,38 @@
+"""What the API stands on; the composition root fills it in."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+
+from fusee.config import ApiConfig
+from fusee.operations import KeyOperations, QueueOperations, RunOperations, WorkerOperations
+
+__all__ = ["Operations", "Services"]
+
+
+@dataclass(frozen=True, slots=True)
+class Operations:
+    """Everything that can be done in one namespace."""
+
+    runs: RunOperations
+    workers: WorkerOperations
+    queues: QueueOperations
+    keys: KeyOperations
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Services:
+    config: ApiConfig
+    namespace: str
+    """Where callers without a key act, and where configured keys belong."""
+    operations: Callable[[str], Operations]
+    """Namespace → operations; answers the same object for the same namespace."""
+    health: Callable[[], Awaitable[Sequence[str]]]
+    """Why this process is not ready; nothing when it is."""
+    metrics: Callable[[], Awaitable[bytes]] | None = None
+    """The metrics as Prometheus reads them; None when they are off."""
+    version: str = "0"
+    closing: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when the server shuts down: whoever holds a request open answers now."""

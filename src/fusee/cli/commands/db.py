@@ -1,0 +1,94 @@
+"""`fusee db`: the schema."""
+
+from __future__ import annotations
+
+import click
+
+from fusee.cli.exits import Exit, Failure
+from fusee.cli.opening import drive, sqlite_file
+from fusee.cli.options import Group, Shared
+from fusee.cli.output import Out
+
+__all__ = ["db"]
+
+
+@click.group(cls=Group)
+def db() -> None:
+    """Bring the database's schema up to date, or look at it.
+
+    `fusee up` and its kin do the former themselves unless database.migrate is false.
+
+    \b
+    Example:
+      fusee db upgrade --database postgresql://fusee@db/fusee
+    """
+
+
+@db.command()
+@click.pass_context
+def upgrade(context: click.Context) -> None:
+    """Create the schema, or bring it to this version.
+
+    Safe to repeat and to run from many places at once: they take turns. Workers of the version before go on
+    working. A schema that a newer version made is left alone.
+
+    \b
+    Example:
+      fusee db upgrade
+    """
+    drive(_upgrade(Shared.of(context), Out.of(context)))
+
+
+async def _upgrade(shared: Shared, out: Out) -> None:
+    from fusee.app import Fusee
+
+    config = shared.load({"database": {"migrate": False}})
+    async with Fusee(config=config) as app:
+        before, wanted = await app.store.revision()
+        after = await app.store.upgrade()
+    if out.json:
+        url = config.database.safe_url
+        out.data({"database": url, "before": before, "revision": after, "wanted": wanted})
+    elif before == after and after != wanted:
+        out.show(f"the schema, revision {after}, is newer than this version wants ({wanted}); left alone")
+    else:
+        moved = f"was {before or 'empty'}" if before != after else "nothing to do"
+        out.show(f"{config.database.safe_url}: revision {after} ({moved})")
+
+
+@db.command()
+@click.pass_context
+def status(context: click.Context) -> None:
+    """Tell the schema's revision and the one this version wants.
+
+    Exits 1 when they differ, so that a deployment can ask.
+
+    \b
+    Example:
+      fusee db status || fusee db upgrade
+    """
+    drive(_status(Shared.of(context), Out.of(context)))
+
+
+async def _status(shared: Shared, out: Out) -> None:
+    from fusee.app import Fusee
+
+    config = shared.load({"database": {"migrate": False}})
+    file = sqlite_file(config)
+    if file is not None and not file.exists():
+        raise Failure(f"there is no database at {file}: `fusee db upgrade` makes it", Exit.UNAVAILABLE)
+    async with Fusee(config=config) as app:
+        current, wanted = await app.store.revision()
+    current_is_it = current == wanted
+    if out.json:
+        url = config.database.safe_url
+        out.data({"database": url, "revision": current, "wanted": wanted, "up_to_date": current_is_it})
+    else:
+        advice = "up to date" if current_is_it else f"this version wants {wanted}: run `fusee db upgrade`"
+        out.show(f"{config.database.safe_url}: {revision_text(current)}, {advice}")
+    if not current_is_it:
+        raise click.exceptions.Exit(int(Exit.FAILED))
+
+
+def revision_text(current: str | None) -> str:
+    return "no schema" if current is None else f"revision {current}"

@@ -1,0 +1,123 @@
+"""`fusee demo`."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from fusee.cli.exits import Exit, Failure
+from fusee.cli.opening import drive
+from fusee.cli.options import Command
+from fusee.cli.output import Out
+from fusee.cli.shapes import run_object
+
+if TYPE_CHECKING:
+    from fusee.cli.demo.story import Story
+
+__all__ = ["demo"]
+
+
+@click.command(cls=Command)
+@click.option("--plain", is_flag=True, help="Line by line, without a live picture.")
+@click.pass_context
+def demo(context: click.Context, plain: bool) -> None:
+    """See it work, in under a minute: delayed, retried, canceled, timed out, recovered.
+
+    Two workers run six pieces of work on a database of their own in a temporary folder; one worker is killed
+    in the middle of a run, and the other one takes the run over. No port is opened, and nothing is left
+    behind, also after Ctrl-C.
+
+    \b
+    Example:
+      fusee demo
+      fusee demo --json
+    """
+    out = Out.of(context)
+    live = not (plain or out.json) and sys.stdout.isatty()
+    with tempfile.TemporaryDirectory(prefix="fusee-demo-", ignore_cleanup_errors=True) as folder:
+        drive(_demo(out, Path(folder), live))
+
+
+async def _demo(out: Out, folder: Path, live: bool) -> None:
+    from fusee.cli.demo.story import Story
+    from fusee.cli.demo.view import Log, print_line, summary
+
+    log = Log()
+
+    def tell(text: str) -> None:
+        if live:
+            log.add(text)
+        elif not out.json:
+            print_line(log, text)
+
+    story = Story(folder, tell)
+    began = time.monotonic()
+    with _terminated_like_interrupted():
+        try:
+            await (_play_live(out, story, log) if live else story.play())
+        except TimeoutError:
+            raise Failure("the demo took too long: this machine is very busy", Exit.TIMED_OUT) from None
+    if out.json:
+        runs = {handler: run_object(run) for handler, run in story.runs.items()}
+        out.data({"seconds": round(time.monotonic() - began, 1), "runs": runs})
+        return
+    out.show("", summary(story), "")
+    out.show(
+        f"{time.monotonic() - began:.0f} s, and nothing is left behind. Next: `fusee config init`, then"
+        " `fusee up --app myproject.jobs:app`."
+    )
+
+
+async def _play_live(out: Out, story: Story, log: object) -> None:
+    from rich.live import Live
+
+    from fusee.cli.demo.view import Log, picture
+
+    assert isinstance(log, Log)
+    with Live(console=out.console(), auto_refresh=False, transient=True) as screen:
+
+        async def draw() -> None:
+            while True:
+                screen.update(picture(story, log), refresh=True)
+                await asyncio.sleep(0.1)
+
+        drawing = asyncio.create_task(draw())
+        try:
+            await story.play()
+        finally:
+            drawing.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await drawing
+            screen.update(picture(story, log), refresh=True)
+
+
+@contextlib.contextmanager
+def _terminated_like_interrupted() -> Iterator[None]:
+    """SIGTERM cleans up as Ctrl-C does."""
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None
+    told = False
+
+    def terminate() -> None:
+        nonlocal told
+        told = True
+        task.cancel()
+
+    loop.add_signal_handler(signal.SIGTERM, terminate)
+    try:
+        yield
+    except asyncio.CancelledError:
+        if told:
+            raise Failure("interrupted", Exit.INTERRUPTED) from None
+        raise
+    finally:
+        loop.remove_signal_handler(signal.SIGTERM)

@@ -1,0 +1,208 @@
+"""`fusee run submit`: one run, or a file of them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from fusee.cli.commands.run_bulk import submit_file
+from fusee.cli.commands.run_wait import await_runs, tell_ends
+from fusee.cli.opening import drive, opened
+from fusee.cli.options import Command, Shared, duration
+from fusee.cli.output import Out
+
+if TYPE_CHECKING:
+    from fusee.model import RunSpec
+
+__all__ = ["submit"]
+
+
+def _moment(context: click.Context, parameter: click.Parameter, value: str | None) -> int | None:
+    """Microseconds since the epoch from an ISO time; one without a zone is local."""
+    if value is None:
+        return None
+    try:
+        at = datetime.fromisoformat(value).astimezone()
+        return round(at.timestamp() * 1_000_000)
+    except (ValueError, OverflowError, OSError):
+        raise click.BadParameter(
+            "write a time such as 2030-01-31T18:00 (local) or 2030-01-31T18:00:00Z", context, parameter
+        ) from None
+
+
+@click.command(cls=Command)
+@click.argument("words", metavar="[HANDLER | -- ARGV...]", nargs=-1)
+@click.option("--payload", metavar="JSON", help="The handler's arguments: JSON, @FILE, or - for stdin.")
+@click.option(
+    "-p", "members", metavar="KEY=VALUE", multiple=True, help="One argument; JSON where it is, else text."
+)
+@click.option("--delay", metavar="TIME", callback=duration(), help="Not before this long from now: 5m.")
+@click.option("--at", metavar="TIME", callback=_moment, help="Not before then: 2030-01-31T18:00.")
+@click.option("--priority", type=int, help="-1000 to 1000; higher goes first.")
+@click.option("--queue", metavar="NAME", help="[default: default]")
+@click.option("--region", metavar="NAME", help="Only workers of this region.")
+@click.option("--timeout", metavar="TIME", callback=duration(), help="An attempt's longest time: 30s.")
+@click.option("--max-attempts", type=int, help="Tries in all, instead of the handler's retry policy.")
+@click.option("--key", metavar="TEXT", help="Idempotency key: the same key makes one run only.")
+@click.option("--shell", is_flag=True, help="Run a program: --shell -- PROGRAM ARGUMENT...")
+@click.option("--http", "url", metavar="URL", help="Make an HTTP call.")
+@click.option("--method", metavar="NAME", help="With --http: GET, POST, ... [default: by the body]")
+@click.option("--header", "headers", metavar="NAME:VALUE", multiple=True, help="With --http; repeatable.")
+@click.option("--body", metavar="TEXT", help="With --http: JSON where it is, else text; @FILE, or -.")
+@click.option("--from-file", metavar="FILE", help="Many runs, one JSON object a line; - for stdin.")
+@click.option("--wait", "-w", is_flag=True, help="Wait for the end; exit 5 when it is no success.")
+@click.option("--wait-timeout", metavar="TIME", callback=duration(), help="With --wait: exit 124 after this.")
+@click.option("--allow-unknown", is_flag=True, help="Also for a handler that no worker has had yet.")
+@click.pass_context
+def submit(context: click.Context, /, words: tuple[str, ...], **given: Any) -> None:
+    """Submit a run: call a handler, start a program, or make an HTTP request.
+
+    What was accepted is never lost: it ends in a final state or is visibly waiting. A handler that no worker
+    has ever registered is refused, since nobody could run it; --allow-unknown accepts it all the same.
+
+    --from-file takes thousands of runs a call, one JSON object a line with the fields handler, payload,
+    executor, queue, region, priority, delay (seconds), timeout (seconds), retry, idempotency_key. Give each
+    an idempotency_key, and the file may be submitted again after an interruption.
+
+    \b
+    Example:
+      fusee run submit greet -p name=Ada --wait
+      fusee run submit report --payload '{"year": 2030}' --delay 5m --key report-2030
+      fusee run submit --shell -- pg_dump --file /backup/shop.sql shop
+      fusee run submit --http https://example.com/hook --body '{"id": 7}'
+      fusee run submit --from-file runs.ndjson
+    """
+    _check_shape(words, given)
+    drive(_submit(Shared.of(context), Out.of(context), words, given))
+
+
+def _check_shape(words: tuple[str, ...], given: dict[str, Any]) -> None:
+    """One way of saying what shall run."""
+    if given["from_file"]:
+        single: tuple[str, ...] = (
+            "payload",
+            "members",
+            "delay",
+            "at",
+            "priority",
+            "queue",
+            "region",
+            "timeout",
+        )
+        single += ("max_attempts", "key", "shell", "url", "method", "headers", "body")
+        if words or any(given[name] for name in single):
+            raise click.UsageError("--from-file: each line says all about its run; leave the rest out")
+        return
+    if given["shell"] and given["url"]:
+        raise click.UsageError("--shell or --http, not both")
+    if given["shell"] and not words:
+        raise click.UsageError("--shell needs a program: --shell -- PROGRAM ARGUMENT...")
+    if not given["url"] and any(given[name] for name in ("method", "headers", "body")):
+        raise click.UsageError("--method, --header and --body go with --http")
+    if (given["shell"] or given["url"]) and (given["payload"] or given["members"]):
+        raise click.UsageError("--payload and -p are a handler's arguments; --shell and --http take none")
+    if given["delay"] is not None and given["at"] is not None:
+        raise click.UsageError("--delay or --at, not both")
+    if not given["shell"] and len(words) != (0 if given["url"] else 1):
+        if not words:
+            raise click.UsageError("name the handler that shall run, or use --shell, --http or --from-file")
+        extra = words[0] if given["url"] else words[1]
+        raise click.UsageError(f"unexpected {extra!r}: arguments for a handler go in -p KEY=VALUE")
+
+
+async def _submit(shared: Shared, out: Out, words: tuple[str, ...], given: dict[str, Any]) -> None:
+    async with opened(shared, create=True) as app:
+        if given["from_file"]:
+            accepted = await submit_file(app, out, given["from_file"], allow_unknown=given["allow_unknown"])
+            if given["wait"] and accepted:
+                await tell_ends(app, out, await await_runs(app, out, accepted, given["wait_timeout"]))
+            return
+        [run] = await app.runs.submit([_spec(words, given)], allow_unknown=given["allow_unknown"])
+        if given["wait"]:
+            out.say(f"run {run.id}" if run.created else f"run {run.id}, submitted before with this key")
+            await tell_ends(app, out, await await_runs(app, out, [run.id], given["wait_timeout"]))
+        elif out.json:
+            out.data({"id": run.id, "created": run.created})
+        else:
+            out.show(str(run.id))
+            out.say("submitted" if run.created else "this key was used before: that is its run, nothing new")
+            out.say(f"follow it: fusee run wait {run.id}, fusee run show {run.id}")
+
+
+def _spec(words: tuple[str, ...], given: dict[str, Any]) -> RunSpec:
+    from fusee.operations import spec_from
+
+    fields: dict[str, Any] = {
+        "priority": given["priority"],
+        "queue": given["queue"],
+        "region": given["region"],
+        "delay": given["delay"],
+        "due_at": given["at"],
+        "timeout": given["timeout"],
+        "idempotency_key": given["key"],
+    }
+    if given["max_attempts"] is not None:
+        fields["retry"] = {"max_attempts": given["max_attempts"]}
+    if given["shell"]:
+        fields |= {"executor": "shell", "payload": {"argv": list(words)}}
+    elif given["url"]:
+        fields |= {"executor": "http", "payload": _request(given)}
+    else:
+        fields |= {"handler": words[0], "payload": _payload(given["payload"], given["members"])}
+    return spec_from({name: value for name, value in fields.items() if value is not None})
+
+
+def _payload(text: str | None, members: tuple[str, ...]) -> dict[str, Any] | None:
+    payload: dict[str, Any] | None = None
+    if text is not None:
+        try:
+            payload = json.loads(_text(text, "--payload"))
+        except ValueError as error:
+            raise click.BadParameter(f"not JSON: {error}", param_hint="--payload") from None
+        if not isinstance(payload, dict):
+            raise click.BadParameter('must be an object such as {"name": "Ada"}', param_hint="--payload")
+    for member in members:
+        name, equals, value = member.partition("=")
+        if not equals or not name:
+            raise click.BadParameter(f"write KEY=VALUE, not {member!r}", param_hint="-p")
+        payload = {**(payload or {}), name: _json_or_text(value)}
+    return payload
+
+
+def _request(given: dict[str, Any]) -> dict[str, Any]:
+    request: dict[str, Any] = {"url": given["url"]}
+    if given["method"]:
+        request["method"] = given["method"]
+    for header in given["headers"]:
+        name, colon, value = header.partition(":")
+        if not colon:
+            raise click.BadParameter(f"write NAME:VALUE, not {header!r}", param_hint="--header")
+        request.setdefault("headers", {})[name.strip()] = value.strip()
+    if given["body"] is not None:
+        request["body"] = _json_or_text(_text(given["body"], "--body"))
+    return request
+
+
+def _json_or_text(value: str) -> Any:
+    try:
+        return json.loads(value)
+    except ValueError:
+        return value
+
+
+def _text(value: str, option: str) -> str:
+    """What the option says, the file says, or standard input says."""
+    if value == "-":
+        return sys.stdin.read()
+    if not value.startswith("@"):
+        return value
+    try:
+        return Path(value[1:]).read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "not UTF-8"
+        raise click.BadParameter(f"cannot read {value[1:]}: {reason}", param_hint=option) from None

@@ -1,0 +1,125 @@
+"""`fusee` itself: its help, its exit codes, and how an error is told."""
+
+from __future__ import annotations
+
+import json
+import sys
+import traceback
+from collections.abc import MutableMapping, Sequence
+from typing import Any, NoReturn
+
+import click
+
+from fusee.cli.commands.check import check
+from fusee.cli.commands.config import config
+from fusee.cli.commands.db import db
+from fusee.cli.commands.demo import demo
+from fusee.cli.commands.keys import key
+from fusee.cli.commands.nodes import dispatcher, server, up, worker
+from fusee.cli.commands.queues import queue, queues
+from fusee.cli.commands.runs import run
+from fusee.cli.commands.version import version
+from fusee.cli.commands.workers import workers
+from fusee.cli.exits import Exit, Failure, failure_of, meanings
+from fusee.cli.options import Group, Shared, shared_options
+from fusee.cli.output import clean
+
+__all__ = ["cli", "main"]
+
+SECTIONS: MutableMapping[str, Sequence[click.Command]] = {
+    "Start": (up, server, dispatcher, worker, demo),
+    "Work": (run, queues, queue, workers),
+    "Set up": (check, config, db, key, version),
+}
+
+
+class Root(Group):
+    """Tells errors in one line (or as JSON) and exits with the code that says what happened."""
+
+    def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any) -> NoReturn:
+        words = list(sys.argv[1:] if args is None else args)
+        extra["standalone_mode"] = False
+        try:
+            answer = super().main(words, prog_name or "fusee", **extra)
+        except BaseException as error:
+            if isinstance(error, SystemExit):
+                raise
+            sys.exit(_tell(error, words))
+        sys.exit(answer if isinstance(answer, int) else 0)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for title, commands in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl([(c.name or "", c.get_short_help_str(80)) for c in commands])
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Exit codes"):
+            formatter.write_dl([(str(int(code)), meaning) for code, meaning in meanings().items()])
+        with formatter.section("Environment"):
+            formatter.write_text(
+                "Every setting has a variable, such as FUSEE_DATABASE__URL or FUSEE_API__BIND_ADDRESS;"
+                " `fusee config reference` lists them. NO_COLOR turns colours off."
+            )
+
+
+def _tell(error: BaseException, words: Sequence[str]) -> int:
+    failure = failure_of(error)
+    as_json = "--json" in words[: words.index("--")] if "--" in words else "--json" in words
+    if failure is None:
+        text = f"{type(error).__name__}: {error}"
+        failure = Failure(f"unexpected: {text}", Exit.FAILED, kind="unexpected")
+        if not as_json and not {"-v", "--verbose"} & set(words):
+            failure = Failure(f"unexpected: {text} (run it again with -v for the whole story)")
+    if {"-v", "--verbose"} & set(words) and failure.exit is not Exit.USAGE:
+        traceback.print_exception(error, file=sys.stderr)
+    if as_json:
+        document = {"error": {"kind": failure.kind, "message": str(failure), "exit": int(failure.exit)}}
+        click.echo(json.dumps(document, ensure_ascii=False), err=True)
+        return int(failure.exit)
+    if failure.exit is Exit.INTERRUPTED:
+        click.echo("", err=True)
+        return int(failure.exit)
+    label = click.style("error:", fg="red", bold=True)
+    click.echo(f"{label} {clean(str(failure))}", err=True)
+    if isinstance(error, click.UsageError) and error.ctx is not None:
+        click.echo(f"       `{error.ctx.command_path} --help` tells how it is used", err=True)
+    return int(failure.exit)
+
+
+@click.group(
+    cls=Root,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    no_args_is_help=False,
+    invoke_without_command=True,
+)
+@click.version_option(package_name="fusee", message="fusee %(version)s")
+@click.pass_context
+def cli(context: click.Context) -> None:
+    """Fusee runs work on time, in bulk, and back again, on the database you already have.
+
+    \b
+    See it work            fusee demo
+    Start the platform     fusee up --app myproject.jobs:app
+    Give it work           fusee run submit greet -p name=Ada --wait
+    Look                   fusee run list --watch
+
+    Commands talk straight to the database, so they work whether or not a server is up. The options below
+    may stand before or after a command's name.
+    """
+    Shared.of(context)
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
+
+
+cli.params = [
+    *[option for option in shared_options(hidden=False)],
+    *[parameter for parameter in cli.params if parameter.name == "version"],
+]
+for _commands in SECTIONS.values():
+    for _command in _commands:
+        cli.add_command(_command)
+
+
+def main() -> None:
+    """The entry point."""
+    cli.main()

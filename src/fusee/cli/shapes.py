@@ -1,0 +1,112 @@
+"""Runs, workers, queues and keys as JSON objects; the same fields as the REST API has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fusee.model import Attempt, QueueStats, Run, Session
+
+__all__ = ["attempt_object", "queue_object", "run_object", "time_text", "worker_object"]
+
+
+def time_text(at: int | None) -> str | None:
+    """Microseconds since the epoch as RFC 3339, in UTC."""
+    if at is None:
+        return None
+    seconds, micro = divmod(at, 1_000_000)
+    moment = datetime.fromtimestamp(seconds, UTC).replace(microsecond=micro)
+    return moment.isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def run_object(run: Run, attempts: Sequence[Attempt] | None = None) -> dict[str, Any]:
+    fields: dict[str, Any] = {
+        "id": run.id,
+        "namespace": run.namespace,
+        "handler": run.handler,
+        "executor": run.executor,
+        "queue": run.queue,
+        "region": run.region,
+        "status": str(run.status),
+        "reason": run.reason,
+        "priority": run.priority,
+        "attempt": run.attempt,
+        "spent": run.spent,
+        "payload": run.payload,
+        "timeout": run.timeout,
+        "retry": None if run.retry is None else run.retry.to_dict(),
+        "result": run.result,
+        "error": run.error,
+        "output": run.output,
+        "effect": None if run.effect is None else str(run.effect),
+        "idempotency_key": run.idempotency_key,
+        "origin_id": run.origin_id,
+        "worker": run.worker,
+        "created_at": time_text(run.created_at),
+        "due_at": time_text(run.due_at),
+        "started_at": time_text(run.started_at),
+        "finished_at": time_text(run.finished_at),
+        "cancel_requested_at": time_text(run.cancel_requested_at),
+    }
+    if attempts is not None:
+        fields["attempts"] = [attempt_object(attempt) for attempt in attempts]
+    return fields
+
+
+def attempt_object(attempt: Attempt) -> dict[str, Any]:
+    return {
+        "attempt": attempt.attempt,
+        "end": str(attempt.end),
+        "worker": attempt.worker,
+        "started_at": time_text(attempt.started_at),
+        "finished_at": time_text(attempt.finished_at),
+        "error": attempt.error,
+        "output": attempt.output,
+        "effect": None if attempt.effect is None else str(attempt.effect),
+        "late_end": attempt.late_end,
+        "late_at": time_text(attempt.late_at),
+    }
+
+
+def worker_object(session: Session) -> dict[str, Any]:
+    info = session.info
+    return {
+        "id": session.id,
+        "namespace": session.namespace,
+        "name": info.name,
+        "state": str(session.state),
+        "host": info.host,
+        "pid": info.pid,
+        "version": info.version,
+        "capacity": info.capacity,
+        "running": session.running,
+        "executors": list(info.executors),
+        "handlers": list(info.handlers),
+        "queues": list(info.queues),
+        "region": info.region,
+        "labels": dict(info.labels),
+        "started_at": time_text(session.started_at),
+        "seen_at": time_text(session.seen_at),
+        "expires_at": time_text(session.expires_at),
+        "ended_at": time_text(session.ended_at),
+    }
+
+
+def queue_object(stats: QueueStats) -> dict[str, Any]:
+    limits = stats.limits
+    return {
+        "name": stats.name,
+        "paused": limits.paused,
+        "concurrency": limits.concurrency,
+        "rate": limits.rate,
+        "burst": limits.burst,
+        "blocked": stats.blocked,
+        "delayed": stats.delayed,
+        "pending": stats.pending,
+        "running": stats.running,
+        "waiting": stats.waiting,
+        "oldest_pending_at": time_text(stats.oldest_pending_at),
+        "unserved": list(stats.unserved),
+    }

@@ -1,0 +1,76 @@
+"""Limits of a queue, counted by the handlers of two workers."""
+
+from __future__ import annotations
+
+import asyncio
+
+from fusee import Fusee
+from fusee.model import QueueLimits, RunSpec, RunStatus
+from tests.chaos.inside import Journal, all_ended, make_app, until, working
+
+
+def two_workers(url: str, journal: Journal, seconds: float) -> tuple[Fusee, Fusee]:
+    apps = make_app(url, max_concurrent_tasks=10), make_app(url, max_concurrent_tasks=10)
+    for app in apps:
+
+        @app.handler("work")
+        async def work() -> None:
+            journal.start()
+            await asyncio.sleep(seconds)
+            journal.end()
+
+    return apps
+
+
+async def test_a_rate_holds_across_two_workers(database_url: str) -> None:
+    journal = Journal()
+    one, two = two_workers(database_url, journal, 0.0)
+    async with one:
+        await one.queues.limit("slow", QueueLimits(rate=20, burst=5))
+        handles = await one.enqueue_many([RunSpec(handler="work", queue="slow")] * 60)
+        async with working(one), working(two, dispatcher=False):
+            runs = await all_ended(one, handles, 40)
+    assert {run.status for run in runs} == {RunStatus.SUCCEEDED}
+    starts = sorted(line.at for line in journal.starts())
+    assert len(starts) == 60
+    # In no stretch of time more than the bucket and what came in meanwhile; a claim may start a little late.
+    for first in range(60):
+        for last in range(first, 60):
+            allowed = 5 + 20 * (starts[last] - starts[first] + 0.35) + 1
+            assert last - first + 1 <= allowed
+    assert starts[-1] - starts[0] >= (60 - 5) / 20 - 0.4
+
+
+async def test_a_paused_queue_starts_nothing_until_it_is_resumed(database_url: str) -> None:
+    journal = Journal()
+    one, two = two_workers(database_url, journal, 0.0)
+    async with one:
+        await one.queues.pause("held", True)
+        handles = await one.enqueue_many([RunSpec(handler="work", queue="held")] * 5)
+        free = await one.enqueue_many([RunSpec(handler="work")] * 20)
+        async with working(one), working(two, dispatcher=False):
+            await all_ended(one, free)
+            assert not any(journal.started(handle) for handle in handles)
+            await one.queues.pause("held", False)
+            await all_ended(one, handles)
+    assert len(journal.starts()) == 25
+
+
+async def test_a_limit_set_under_load_holds_within_two_seconds(database_url: str) -> None:
+    journal = Journal()
+    one, two = two_workers(database_url, journal, 0.02)
+    async with working(one), working(two, dispatcher=False):
+        handles = await one.enqueue_many([RunSpec(handler="work", queue="later")] * 1500)
+        await until(lambda: len(journal.starts()) > 40)
+        await one.queues.limit("later", QueueLimits(concurrency=2))
+        loop = asyncio.get_running_loop()
+        settled = loop.time() + 2.0
+        await until(lambda: loop.time() > settled)
+        before = len(journal.lines)
+        await until(lambda: len(journal.lines) > before + 60)
+        inside = Journal(journal.lines[before:])
+        await one.queues.limit("later", QueueLimits())
+        runs = await all_ended(one, handles, 60)
+    assert inside.most_at_once() <= 2
+    assert {run.status for run in runs} == {RunStatus.SUCCEEDED}
+    assert not journal.started_twice

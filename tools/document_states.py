@@ -1,0 +1,127 @@
+"""Write docs/states.md from the transition tables and the docstrings in src/fusee/model/states.py."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from pathlib import Path
+
+from fusee.model import states
+from fusee.model.states import RUN, RUN_BIRTH, SESSION, TERMINAL, RunStatus, SessionState
+
+__all__ = ["page"]
+
+RUN_VERBS = {
+    "admit": "What it waited for has come.",
+    "block": "Accepted, and has to wait for something else first.",
+    "cancel": "Someone, or a policy, stopped it.",
+    "claim": "A worker's session took it; the attempt number grows by one.",
+    "delay": "Accepted, due later.",
+    "dispatch": "Handed to the broker.",
+    "enqueue": "Accepted, due now.",
+    "fail": "No attempt is left, or the handler gave up.",
+    "lose": "Its worker's lease expired; the attempt counts as spent.",
+    "miss": "Its time passed while nothing could fire it.",
+    "promote": "Its time has come, by the database's clock.",
+    "recall": "It was dispatched and never started.",
+    "release": "Its worker handed it back; the attempt costs nothing.",
+    "retry": "The attempt failed or timed out, and another one is allowed after a pause.",
+    "skip": "A rule, or its handler, said that there is nothing to do.",
+    "start": "The worker it was dispatched to accepted it.",
+    "succeed": "The handler answered, or the callback came.",
+    "time_out": "It took too long and no attempt is left.",
+    "wait": "It called an outside service, which will call back.",
+}
+SESSION_VERBS = {
+    "drain": "The worker was asked to stop: it claims nothing more.",
+    "end": "The worker has nothing left and says goodbye.",
+    "lose": "The lease expired; a dispatcher takes the session and returns its runs.",
+}
+
+HEAD = """\
+# States
+
+<!-- Made by tools/document_states.py from src/fusee/model/states.py; edit the tables and texts there. -->
+
+Each state machine is one table, and this page is drawn from it: a step that is not here does not happen. The
+database stands guard beside it with `CHECK` constraints: a run has a finish time if and only if its state is
+terminal, and a running one has a session.
+"""
+
+RUN_NOTE = """\
+Today a run is accepted as `pending` or `delayed`. `blocked`, `dispatched`, `waiting` and `missed` are in the
+table already; the parts that lead there (tasks, batches, RabbitMQ, callbacks) are still to come.
+"""
+
+
+def page() -> str:
+    """The whole of docs/states.md."""
+    return "\n".join(
+        [
+            HEAD,
+            "## Runs\n",
+            RUN_NOTE,
+            _diagram(RUN, RUN_BIRTH.items(), TERMINAL),
+            _states(RunStatus, TERMINAL),
+            _verbs(RUN, RUN_BIRTH, RUN_VERBS),
+            "## Sessions\n",
+            "A session is one life of a worker process; the lease belongs to it.\n",
+            _diagram(SESSION, [("open", SessionState.ALIVE)], _last(SESSION)),
+            _states(SessionState, _last(SESSION)),
+            _verbs(SESSION, {"open": SessionState.ALIVE}, {"open": "A worker starts.", **SESSION_VERBS}),
+        ]
+    )
+
+
+def _last(table: Mapping) -> frozenset:
+    return frozenset(table.values()) - {state for state, _ in table}
+
+
+def _diagram(table: Mapping, births: Iterable, terminal: frozenset) -> str:
+    lines = ["```mermaid", "stateDiagram-v2"]
+    lines += [f"    [*] --> {state}: {verb}" for verb, state in births]
+    lines += [f"    {before} --> {after}: {verb}" for (before, verb), after in table.items()]
+    lines += [f"    {state} --> [*]" for state in sorted(terminal)]
+    return "\n".join([*lines, "```", ""])
+
+
+def _states(kind: type[StrEnum], terminal: frozenset) -> str:
+    meanings = docstrings(kind.__name__)
+    rows = ["| state | terminal | meaning |", "|---|---|---|"]
+    rows += [f"| `{s}` | {'yes' if s in terminal else ''} | {meanings[s.name]} |" for s in kind]
+    return "\n".join([*rows, ""])
+
+
+def _verbs(table: Mapping, births: Mapping, meanings: Mapping[str, str]) -> str:
+    steps: dict[str, list[str]] = {}
+    for verb, after in births.items():
+        steps.setdefault(verb, []).append(f"new → `{after}`")
+    for (before, verb), after in table.items():
+        steps.setdefault(verb, []).append(f"`{before}` → `{after}`")
+    if stale := set(meanings) - set(steps):
+        raise KeyError(f"the table has no verb {sorted(stale)[0]!r} any more")
+    rows = ["| verb | steps | meaning |", "|---|---|---|"]
+    rows += [f"| `{verb}` | {', '.join(steps[verb])} | {meanings[verb]} |" for verb in sorted(steps)]
+    return "\n".join([*rows, ""])
+
+
+def docstrings(class_name: str) -> dict[str, str]:
+    """The string below each member of an enum; Python keeps them in the source alone."""
+    tree = ast.parse(Path(str(states.__file__)).read_text(encoding="utf-8"))
+    body = next(node.body for node in tree.body if isinstance(node, ast.ClassDef) and node.name == class_name)
+    found: dict[str, str] = {}
+    for member, below in itertools.pairwise(body):
+        match member, below:
+            case (
+                ast.Assign(targets=[ast.Name(id=name)]),
+                ast.Expr(value=ast.Constant(value=str(meaning))),
+            ):
+                found[name] = " ".join(meaning.split())
+    return found
+
+
+if __name__ == "__main__":
+    target = Path(__file__).parents[1] / "docs" / "states.md"
+    target.write_text(page(), encoding="utf-8")
