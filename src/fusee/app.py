@@ -14,11 +14,12 @@ async with app.running():                       # the whole platform, in this pr
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import socket
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from sqlalchemy import Connection
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
@@ -38,6 +39,9 @@ from fusee.worker.executors.base import Executor
 from fusee.worker.executors.http import HttpExecutor, check_http
 from fusee.worker.executors.python import PythonExecutor
 from fusee.worker.executors.shell import ShellExecutor, check_shell
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
 
 __all__ = ["Fusee", "RunHandle"]
 
@@ -303,6 +307,50 @@ class Fusee:
             recover_interval=settings.recover_interval,
             retention=settings.retention,
             prune_batch=settings.prune_batch,
+        )
+
+    def api(self) -> FastAPI:
+        """The REST API over this app's store, which must be open. Call it before `worker()`: a worker
+        times its runs only when the metrics already listen."""
+        # Here and not above: whoever only runs or enqueues work never loads a web framework.
+        from fusee.api import Operations, Services, create_api
+        from fusee.observe import Health, Metrics
+
+        @functools.cache
+        def operations(namespace: str) -> Operations:
+            own = namespace == self.config.namespace
+            store = self.store if own else self.store.for_namespace(namespace)
+            return Operations(
+                # A worker of this process serves our own namespace only.
+                RunOperations(
+                    store, self.bus, handlers=self.handlers if own else (), check_payload=self._check_payload
+                ),
+                WorkerOperations(store),
+                QueueOperations(store),
+                KeyOperations(store, self.config.api.keys),
+            )
+
+        mine = operations(self.config.namespace)
+        metrics = (
+            Metrics(
+                self.bus,
+                version=__version__,
+                queues=mine.queues.list,
+                workers=mine.workers.list,
+                now_us=self.clock.now_us,
+            )
+            if self.config.metrics.enabled
+            else None
+        )
+        return create_api(
+            Services(
+                config=self.config.api,
+                namespace=self.config.namespace,
+                operations=operations,
+                health=Health(self.bus, ping=self.store.ping, revision=self.store.revision).reasons,
+                metrics=metrics.render if metrics else None,
+                version=__version__,
+            )
         )
 
     @asynccontextmanager

@@ -12,6 +12,9 @@ from fusee.model import End, RunSpec, RunStatus, SessionState
 from tests.chaos.inside import FixedPace, Journal, all_ended, make_app, until, working
 
 
+WARM = 300
+
+
 @pytest.fixture
 def url(tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path}/fusee.db"
@@ -90,42 +93,39 @@ async def test_a_drain_that_takes_too_long_hands_back_what_still_runs(database_u
 
 
 async def test_what_has_waited_too_long_at_a_slow_worker_goes_to_another(database_url: str) -> None:
-    slow, quick = make_app(database_url, max_concurrent_tasks=1), make_app(database_url)
+    """The worker has claimed ahead at its pace, then meets a slow run; it must not keep the rest to itself."""
+    slow, quick = make_app(database_url, max_concurrent_tasks=1, prefetch=1.0), make_app(database_url)
     journal, let_go = Journal(), asyncio.Event()
 
     @slow.handler("work")
-    async def work_slowly() -> str:
+    async def work_slowly(n: int) -> str:
         journal.start()
-        await let_go.wait()
+        if n == WARM:
+            await let_go.wait()
         journal.end()
         return "slow"
 
     @quick.handler("work")
-    async def work() -> str:
+    async def work(n: int) -> str:
         journal.start()
         journal.end()
         return "quick"
 
     async with working(slow) as slow_worker:
-        slow_worker.pace = FixedPace(20)  # type: ignore[assignment]
-        handles = await slow.enqueue_many([RunSpec(handler="work")] * 10)
-        await until(lambda: len(slow_worker.pool.ready) == 9)
+        handles = await slow.enqueue_many(
+            [RunSpec(handler="work", payload={"n": n}) for n in range(WARM + 1 + 40)]
+        )
+        warm, first, rest = handles[:WARM], handles[WARM], handles[WARM + 1 :]
+        await until(lambda: journal.started(first) and slow_worker.pool.ready)
         async with working(quick, dispatcher=False):
-            done = await until(lambda: [line for line in journal.lines if line.what == "end"])
-            assert done
-
-            async def others_done() -> bool:
-                return len(await slow.store.ended([h.id for h in handles])) == 9
-
-            await until(others_done)
+            await all_ended(slow, rest, 6)
             assert slow_worker.pool.busy == 1, "the slow one is still at its first"
             let_go.set()
-            runs = await all_ended(slow, handles)
-    assert [run.result for run in runs].count("slow") == 1
-    assert [run.result for run in runs].count("quick") == 9
+            runs = await all_ended(slow, [first, *rest])
+    assert [run.result for run in runs] == ["slow", *["quick"] * 40]
     assert {run.spent for run in runs} == {0}
     assert not journal.started_twice
-    assert len(journal.starts()) == 10
+    assert len(journal.starts()) == len(warm) + 1 + 40
 
 
 async def test_many_short_runs_survive_a_stop_in_their_middle(database_url: str) -> None:

@@ -8,7 +8,7 @@ await server.run()
 from fusee.api.build import create_api
 from fusee.api.gate import refuse_open_bind
 from fusee.api.problems import Problem
-from fusee.api.serving import ApiServer
 from fusee.api.services import Operations, Services
+from fusee.api.serving import ApiServer
 
 __all__ = ["ApiServer", "Operations", "Problem", "Services", "create_api", "refuse_open_bind"]

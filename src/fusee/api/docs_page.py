@@ -29,7 +29,8 @@ const draw = (document_) => {
   const nouns = new Map();
   for (const [path, methods] of Object.entries(document_.paths))
     for (const [method, route] of Object.entries(methods)) {
-      const box = make("details", "", make("summary", "", make("b", method.toUpperCase()), make("code", path)));
+      const title = make("summary", "", make("b", method.toUpperCase()), make("code", path));
+      const box = make("details", "", title);
       if (route.description) box.append(make("p", route.description));
       if (route.parameters) box.append(make("h4", "Parameters"), json(route.parameters));
       if (route.requestBody) box.append(make("h4", "Body"), json(route.requestBody.content));

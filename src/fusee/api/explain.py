@@ -17,7 +17,7 @@ MOST = 20
 
 
 def explain(error: ValidationError, model: type[BaseModel], what: str) -> Problem:
-    names = {(): tuple(model.model_fields)}
+    names: dict[Any, Sequence[str]] = {(): tuple(model.model_fields)}
     for name, field in model.model_fields.items():
         for inner in (field.annotation, *getattr(field.annotation, "__args__", ())):
             if isinstance(inner, type) and issubclass(inner, BaseModel):

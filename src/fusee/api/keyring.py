@@ -12,7 +12,7 @@ from fusee.operations import Caller, KeyOperations, digest
 __all__ = ["Keyring"]
 
 FRESH = 1.0
-"""Seconds: how long a revoked key may still work, and a first key not yet be asked for, in other processes."""
+"""Seconds: how long other processes may still take a revoked key, or not yet ask for a first one."""
 MOST_KNOWN = 1000
 LONGEST_KEY = 200
 

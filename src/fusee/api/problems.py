@@ -74,7 +74,10 @@ def problem_of(error: BaseException) -> Problem | None:
         case Problem():
             return error
         case Invalid(field=field):
-            return Problem(422, str(error), **({"field": field} if field else {}))
+            problem = Problem(422, str(error))
+            if field:
+                problem.extra["field"] = field
+            return problem
         case NotFound():
             return Problem(404, str(error))
         case Conflict():

@@ -37,7 +37,8 @@ async def opened(shared: Shared, *, create: bool = False) -> AsyncIterator[Fusee
     file = sqlite_file(config)
     if file is not None and not file.exists() and not create:
         raise Failure(
-            f"there is no database at {file}: `fusee up` or `fusee db upgrade` makes it, --database names another",
+            f"there is no database at {file}: `fusee up` or `fusee db upgrade` makes it;"
+            " --database names another",
             Exit.UNAVAILABLE,
         )
     async with Fusee(config=config) as app:

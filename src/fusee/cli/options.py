@@ -106,12 +106,7 @@ class Group(click.Group):
 
     def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **settings)
-        self.params += [option for option in shared_options(hidden=True) if option.name != "json"]
-        self.params += [o for o in _hidden_json()]
-
-
-def _hidden_json() -> list[click.Option]:
-    return [click.Option(("--json",), is_flag=True, hidden=True, expose_value=False, callback=_remember)]
+        self.params += shared_options(hidden=True)
 
 
 def duration(*, least: float = 0.0) -> Callable[[click.Context, click.Parameter, str | None], float | None]:

@@ -36,7 +36,9 @@ SECTIONS: MutableMapping[str, Sequence[click.Command]] = {
 class Root(Group):
     """Tells errors in one line (or as JSON) and exits with the code that says what happened."""
 
-    def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any) -> NoReturn:
+    def main(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any
+    ) -> NoReturn:
         words = list(sys.argv[1:] if args is None else args)
         extra["standalone_mode"] = False
         try:
@@ -112,7 +114,7 @@ def cli(context: click.Context) -> None:
 
 
 cli.params = [
-    *[option for option in shared_options(hidden=False)],
+    *shared_options(hidden=False),
     *[parameter for parameter in cli.params if parameter.name == "version"],
 ]
 for _commands in SECTIONS.values():

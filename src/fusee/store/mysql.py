@@ -33,6 +33,7 @@ CLOCK = "CAST(UNIX_TIMESTAMP(NOW(6)) * 1000000 AS SIGNED)"
 
 SESSION = "SET time_zone = '+00:00', tx_isolation = 'READ-COMMITTED'"
 ROWS_A_STATEMENT = 1000
+CHARACTERS_A_STATEMENT = 1024 * 1024  # stays below the defaults of max_allowed_packet
 LOST_CONNECTION = {0, 1053, 1927, 2002, 2003, 2006, 2013, 2014, 2055}
 # 1213: we are the deadlock's victim, rolled back. 1205: a lock wait timed out, *not* rolled back.
 AGAIN = {1213, 1205}
@@ -141,8 +142,7 @@ class MysqlDatabase(EngineDatabase, Hot):
             await cursor.execute(f"SELECT {self.capabilities.now}, @@auto_increment_increment")
             now, step = await cursor.fetchone()
             ids: list[int] = []
-            for start in range(0, len(rows), ROWS_A_STATEMENT):
-                part = rows[start : start + ROWS_A_STATEMENT]
+            for part in _portions(rows):
                 await cursor.execute(
                     f"INSERT INTO fusee_runs ({_COLUMNS}) VALUES {_places(9, len(part))}",
                     [value for row in part for value in row.values(namespace, now)],
@@ -237,6 +237,21 @@ class _Again(Exception):
 
 def _numbers(ids: Any) -> str:
     return ",".join([str(int(i)) for i in ids])
+
+
+def _portions(rows: Sequence[NewRun]) -> Iterator[list[NewRun]]:
+    """As many rows as one statement should take, by number and by size."""
+    part: list[NewRun] = []
+    size = 0
+    for row in rows:
+        own = len(row.payload or "") + len(row.options or "")
+        if part and (len(part) >= ROWS_A_STATEMENT or size + own > CHARACTERS_A_STATEMENT):
+            yield part
+            part, size = [], 0
+        part.append(row)
+        size += own
+    if part:
+        yield part
 
 
 def _places(columns: int, rows: int) -> str:

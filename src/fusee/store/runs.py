@@ -13,7 +13,7 @@ from fusee.model import Attempt, Effect, End, RetryPolicy, Run, RunStatus
 from fusee.store.parts import StorePart
 from fusee.store.rows import decode
 from fusee.store.schema import attempts, lanes, later, line, receipts, runs, sessions
-from fusee.store.settle import RARE
+from fusee.store.settle import LONGEST_REASON, RARE
 from fusee.store.wakes import CANCEL
 
 __all__ = ["RunFilter", "Runs"]
@@ -102,6 +102,7 @@ class Runs(StorePart):
 
     async def cancel(self, run_id: int, reason: str) -> RunStatus:
         """Cancel what has not started; ask a running one to stop. Answers the status it has now."""
+        reason = reason[:LONGEST_REASON]
 
         def work(connection: Connection) -> RunStatus:
             now = self._now(connection)

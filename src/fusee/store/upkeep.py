@@ -13,7 +13,7 @@ from typing import Any
 
 from sqlalchemy import Connection, bindparam, delete, func, insert, or_, select, text, update
 
-from fusee.model import Effect, End, Ended, RetryPolicy, RunStatus, SessionState, decide
+from fusee.model import TERMINAL, Effect, End, Ended, RetryPolicy, RunStatus, SessionState, decide
 from fusee.store.contract import Settlement
 from fusee.store.rows import decode
 from fusee.store.schema import attempts, lanes, later, line, receipts, runs, sessions
@@ -121,7 +121,8 @@ class Upkeep(Settle):
             ended = Ended(End.LOST, error="its worker's lease expired", effect=Effect.UNKNOWN)
             verdict = decide(ended, _policy(row), row.spent)
             owned.append((Settlement(row.id, row.attempt, ended, verdict, ticket=True), row))
-            tally[RunStatus.CANCELED if row.cancel_requested_at is not None else verdict.status] += 1
+            canceled = row.cancel_requested_at is not None and verdict.status not in TERMINAL
+            tally[RunStatus.CANCELED if canceled else verdict.status] += 1
         self._apply(connection, owned, self._now(connection), session)
         return tally
 

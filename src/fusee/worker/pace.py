@@ -33,6 +33,10 @@ class Pace:
         self._per_second = rate if rate > self._per_second else (rate + self._per_second) / 2
         self._since, self._completed = now, completed
 
+    def stall(self) -> None:
+        """What was claimed ahead had to be handed back: claim nothing ahead until the pace is known again."""
+        self._per_second = 0.0
+
     @property
     def ahead(self) -> int:
         return min(MOST_AHEAD, int(self._per_second * self.seconds_ahead))

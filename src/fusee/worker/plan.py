@@ -40,9 +40,12 @@ class Options:
     def of(cls, plan: Plan, text: str | None) -> Options:
         if text is None:
             return cls(plan.timeout, plan.policy)
-        given: dict[str, Any] = msgspec.json.decode(text)
-        policy = RetryPolicy.from_dict(given["retry"]) if "retry" in given else plan.policy
-        return cls(given.get("timeout", plan.timeout), policy)
+        try:
+            given: dict[str, Any] = msgspec.json.decode(text)
+            policy = RetryPolicy.from_dict(given["retry"]) if "retry" in given else plan.policy
+            return cls(given.get("timeout", plan.timeout), policy)
+        except (ValueError, TypeError):  # a newer version wrote it: what we cannot read stays at the default
+            return cls(plan.timeout, plan.policy)
 
 
 class Planner:

@@ -14,6 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from math import inf
+from typing import Any
 
 import msgspec
 
@@ -129,10 +130,13 @@ class Pool:
             self.hand_back(self.ready.popleft())
         return count
 
-    def hand_back_stale(self, now: float) -> None:
+    def hand_back_stale(self, now: float) -> int:
         """Give back what has waited here too long: its runs became slow, or we were stopped."""
+        count = 0
         while self.ready and now - self.ready[0].held_since > HOLD * 0.8:
             self.hand_back(self.ready.popleft())
+            count += 1
+        return count
 
     # -- stopping
 
@@ -254,7 +258,7 @@ class Pool:
     async def _execute(self, slot: Slot, claimed: Claimed, plan: Plan, now: float) -> None:
         options = Options.of(plan, claimed.options)
         slot.deadline = inf if options.timeout is None else now + options.timeout
-        payload = {} if claimed.payload is None else _decode(claimed.payload)
+        payload = _payload(claimed)
         lane = plan.lane
         job = Job(claimed.id, claimed.attempt, lane.handler, lane.queue, payload, options.timeout, self.grace)
         slot.job = job
@@ -286,8 +290,7 @@ class Pool:
             raise error  # the loop is gone
         else:
             # Also SystemExit and its kin: let through, they would end the loop, or strand the run.
-            payload = {} if claimed.payload is None else _decode(claimed.payload)
-            unfit = misfit(plan.handler, payload, error) if plan.handler is not None else None
+            unfit = misfit(plan.handler, _payload(claimed), error) if plan.handler is not None else None
             ended = unfit or ended_by_error(error)
         self._end(slot, claimed, plan, ended)
 
@@ -317,7 +320,9 @@ class Pool:
         self.settlements.append(
             Settlement(claimed.id, claimed.attempt, ended, verdict, claimed.receipt, claimed.ticket)
         )
-        self.completed += 1
+        if ended.end is not End.RETURNED:
+            # Counted as done, what is handed back would keep the pace up, and this worker would take it again.
+            self.completed += 1
         self.on_outcome()
         if self.bus.wants(RunAttemptEnded):
             self.bus.emit(
@@ -337,6 +342,10 @@ class Pool:
         if times is None:
             times = self._seconds[plan.lane.handler] = []
         times.append(seconds)
+
+
+def _payload(claimed: Claimed) -> dict[str, Any]:
+    return {} if claimed.payload is None else _decode(claimed.payload)
 
 
 def _why(slot: Slot, claimed: Claimed) -> str:

@@ -212,7 +212,8 @@ class Worker:
                 if not await self._trip():
                     await self._rest()
                 failures = 0
-            except StoreUnavailable as error:
+            except Exception as error:
+                # Whatever it was, what is in our hands must still be written: go on trying.
                 failures += 1
                 self.bus.emit(LoopFailed(loop="courier", error=error, failures=failures))
                 await asyncio.sleep(min(2.0, 0.05 * 2 ** min(failures, 6)))
@@ -404,7 +405,8 @@ class Worker:
             await asyncio.sleep(WATCH_EVERY)
             now = time.monotonic()
             self.pool.watch(now)
-            self.pool.hand_back_stale(now)
+            if self.pool.hand_back_stale(now):
+                self.pace.stall()
             if self.session is not None and not self.lease.holds(now):
                 await self._expire()
             if now - limits_at >= LIMITS_EVERY:

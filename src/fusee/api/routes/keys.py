@@ -26,7 +26,7 @@ async def list_keys(request: Request) -> KeyPage:
 
 @router.post("", status_code=201, openapi_extra=body_of(KeyIn))
 async def create_key(request: Request) -> KeyMade:
-    """Make a key. It is shown in this answer and never again; from the first key on, every caller needs one."""
+    """Make a key: shown in this answer and never again. From the first key on, every caller needs one."""
     wanted = await read_json(request, KeyIn, "a key")
     key_id, key = await operations_of(request).keys.create(wanted.name, wanted.role)
     _keyring(request).forget()

@@ -88,7 +88,7 @@ async def _list(shared: Shared, out: Out) -> None:
             }
             for one in keys
         ]
-        out.data({"keys": rows})
+        out.data({"items": rows})
         return
     if not keys:
         out.say("no keys yet: `fusee key create NAME` makes one")

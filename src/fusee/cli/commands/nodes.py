@@ -191,49 +191,49 @@ def _without_none(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def _begin_logging(app: Fusee) -> None:
-    from fusee import observe
+    from fusee.observe import log_events, set_up_logging
 
-    begin = getattr(observe, "begin", None)
-    if begin is not None:
-        begin(app)
+    set_up_logging(app.config.logging)
+    log_events(app.bus)
 
 
 def _announce(out: Out, started: Started, command: str) -> None:
-    app, parts = started.app, started.parts
-    database = app.config.database.safe_url
-    handlers = app.handlers.names()
+    """A line of JSON for a program, a banner on a terminal, a line of the log elsewhere."""
+    import logging
+
+    app = started.app
+    facts = {
+        "pid": os.getpid(),
+        "parts": started.parts.names(),
+        "address": started.address,
+        "database": app.config.database.safe_url,
+        "namespace": app.config.namespace,
+        "worker": started.worker,
+        "handlers": list(app.handlers.names()),
+    }
     if out.json:
-        out.data(
-            {
-                "event": "started",
-                "pid": os.getpid(),
-                "parts": parts.names(),
-                "address": started.address,
-                "database": database,
-                "namespace": app.config.namespace,
-                "worker": started.worker,
-                "handlers": list(handlers),
-            },
-            line=True,
-        )
-        return
-    if out.shared.quiet:
-        return
-    if not sys.stderr.isatty():
-        where = f" on {started.address}" if started.address else ""
-        click.echo(
-            f"fusee {command}: {', '.join(parts.names())} started{where}, database {database}", err=True
-        )
-        return
+        out.data({"event": "started", **facts}, line=True)
+    elif not sys.stderr.isatty():
+        logging.getLogger("fusee").info("started", extra={"command": command, **facts})
+    elif not out.shared.quiet:
+        _banner(started)
+
+
+def _banner(started: Started) -> None:
+    app, parts = started.app, started.parts
     lines: list[tuple[str, str]] = []
     if started.address:
         lines.append(("api", f"{started.address}/api/v1   reference: {started.address}/docs"))
-    lines.append(("database", database))
+    lines.append(("database", app.config.database.safe_url))
     if app.config.namespace != "default":
         lines.append(("namespace", app.config.namespace))
     if parts.worker:
         lines.append(("worker", f"{started.worker}, up to {app.config.worker.max_concurrent_tasks} at once"))
-        lines.append(("handlers", ", ".join(handlers) or "none; add yours: --app myproject.jobs:app"))
+        none = "none yet; add yours with --app myproject.jobs:app"
+        lines.append(("handlers", ", ".join(app.handlers.names()) or none))
+        others = [name for name in ("http", "shell") if getattr(app.config.executors, name).enabled]
+        if others:
+            lines.append(("also runs", ", ".join(others)))
     if parts.dispatcher:
         lines.append(("dispatcher", "running"))
     lines.append(("stop", "Ctrl-C, which lets runs finish; twice to stop at once"))

@@ -38,7 +38,7 @@ async def _queues(shared: Shared, out: Out) -> None:
     async with opened(shared) as app:
         found = await app.queues.list()
     if out.json:
-        out.data({"queues": [queue_object(stats) for stats in found]})
+        out.data({"items": [queue_object(stats) for stats in found]})
     elif found:
         _show(out, found)
     else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sized
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
@@ -44,7 +44,7 @@ async def submit_file(app: Fusee, out: Out, name: str, *, allow_unknown: bool) -
             )
         )
         bar = progress.add_task("submitting", total=total)
-        for first, last, specs in _calls(lines, name, lambda: len(ids)):
+        for first, last, specs in _calls(lines, name, ids):
             try:
                 accepted = await app.runs.submit(specs, allow_unknown=allow_unknown)
             except FuseeError as error:
@@ -58,15 +58,13 @@ async def submit_file(app: Fusee, out: Out, name: str, *, allow_unknown: bool) -
     known = len(ids) - made
     if out.json:
         span = {"first_id": min(ids, default=None), "last_id": max(ids, default=None)}
-        out.data({"submitted": made, "already_known": known, **span})
+        out.data({"accepted": len(ids), "created": made, **span})
     else:
         out.show(f"{made} runs submitted" + (f", {known} known by their keys" if known else ""))
     return ids
 
 
-def _calls(
-    lines: IO[str], name: str, accepted: Callable[[], int]
-) -> Iterator[tuple[int, int, list[RunSpec]]]:
+def _calls(lines: IO[str], name: str, accepted: Sized) -> Iterator[tuple[int, int, list[RunSpec]]]:
     """(first line, last line, the runs in between), a call's worth each."""
     from fusee.errors import Invalid
     from fusee.operations import spec_from
@@ -82,7 +80,7 @@ def _calls(
         except (ValueError, Invalid) as error:
             why = f"not JSON: {error}" if isinstance(error, ValueError) else str(error)
             raise Failure(
-                f"{name}:{number}: {why} ({accepted()} runs were accepted before)", Exit.REFUSED
+                f"{name}:{number}: {why} ({len(accepted)} runs were accepted before)", Exit.REFUSED
             ) from None
         if len(specs) == A_CALL:
             yield first, number, specs

@@ -56,7 +56,7 @@ def list_runs(
     \b
     Example:
       fusee run list --status failed --status timed_out --handler send_mail
-      fusee run list --json | jq '.runs[].id'
+      fusee run list --json | jq '.items[].id'
     """
     from fusee.model import RunStatus
     from fusee.operations import RunFilter
@@ -77,7 +77,7 @@ async def _list(shared: Shared, out: Out, wanted: RunFilter, watch: bool) -> Non
         found = await app.runs.list(wanted)
         if out.json:
             following = found[-1].id if len(found) == wanted.limit else None
-            out.data({"runs": [run_object(run) for run in found], "next_before": following})
+            out.data({"items": [run_object(run) for run in found], "next_before": following})
         elif found:
             out.show(runs_table(found))
             if len(found) == wanted.limit:

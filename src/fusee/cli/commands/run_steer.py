@@ -55,7 +55,7 @@ def retry(context: click.Context, run_ids: tuple[int, ...]) -> None:
     \b
     Example:
       fusee run retry 42
-      fusee run list -s failed --json | jq '.runs[].id' | xargs fusee run retry
+      fusee run list -s failed --json | jq '.items[].id' | xargs fusee run retry
     """
 
     async def one(app: Fusee, run_id: int) -> tuple[str, dict[str, Any]]:
@@ -93,6 +93,6 @@ async def _each(shared: Shared, out: Out, run_ids: tuple[int, ...], steer: Steer
             if not out.json:
                 out.show(line)
     if out.json:
-        out.data({"runs": results})
+        out.data({"items": results})
     if code:
         raise click.exceptions.Exit(int(code))

@@ -21,6 +21,12 @@ if TYPE_CHECKING:
 
 __all__ = ["submit"]
 
+# What a line of --from-file says for itself.
+SAYS_IT_ITSELF = (
+    "payload", "members", "delay", "at", "priority", "queue", "region", "timeout", "max_attempts", "key",
+    "shell", "url", "method", "headers", "body",
+)  # fmt: skip
+
 
 def _moment(context: click.Context, parameter: click.Parameter, value: str | None) -> int | None:
     """Microseconds since the epoch from an ISO time; one without a zone is local."""

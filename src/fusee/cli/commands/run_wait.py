@@ -64,7 +64,7 @@ async def await_runs(
     ends: dict[int, RunStatus] = {}
     pause = 0.01
     columns = [SpinnerColumn(), TextColumn("{task.description}")]
-    columns += [BarColumn(), MofNCompleteColumn()] if total > 1 else []  # type: ignore[list-item]
+    columns += [BarColumn(), MofNCompleteColumn()] if total > 1 else []
     what = f"waiting for run {left[0]}" if total == 1 else f"waiting for {total} runs"
     with Progress(*columns, Elapsed(), console=out.progress_console(), transient=True) as progress:
         bar = progress.add_task(what, total=total)
@@ -95,7 +95,7 @@ async def tell_ends(app: Fusee, out: Out, ends: dict[int, RunStatus]) -> None:
     if len(ends) <= SHOWN or (out.json and len(ends) <= 1000):
         runs = [await app.store.run(run_id) for run_id in ends]
         if out.json:
-            out.data(run_object(runs[0]) if len(runs) == 1 else {"runs": [run_object(run) for run in runs]})
+            out.data(run_object(runs[0]) if len(runs) == 1 else {"items": [run_object(run) for run in runs]})
         else:
             out.show(*(ended_line(run) for run in runs))
     else:

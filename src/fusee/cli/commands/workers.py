@@ -25,7 +25,7 @@ def workers(context: click.Context, all_states: bool) -> None:
     \b
     Example:
       fusee workers
-      fusee workers --all --json | jq '.workers[] | select(.state == "lost")'
+      fusee workers --all --json | jq '.items[] | select(.state == "lost")'
     """
     drive(_workers(Shared.of(context), Out.of(context), all_states))
 
@@ -36,7 +36,7 @@ async def _workers(shared: Shared, out: Out, all_states: bool) -> None:
     async with opened(shared) as app:
         sessions = await app.workers.list(all_states=all_states)
     if out.json:
-        out.data({"workers": [worker_object(session) for session in sessions]})
+        out.data({"items": [worker_object(session) for session in sessions]})
         return
     if not sessions:
         out.say("no worker is alive: `fusee worker --app myproject.jobs:app` starts one")

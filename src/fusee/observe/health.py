@@ -1,0 +1,83 @@
+"""Readiness: the database answers, its schema fits, and no loop keeps failing."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+
+from fusee.events import Bus, LoopFailed
+
+__all__ = ["Health"]
+
+log = logging.getLogger("fusee.health")
+
+FRESH = 1.0
+"""Seconds an answer holds: however often it is asked, the database is not."""
+PATIENCE = 2.0
+SCHEMA_EVERY = 60.0
+FAILURES, WITHIN = 3, 30.0
+"""A loop that failed so often within so many seconds keeps failing."""
+
+
+class Health:
+    def __init__(
+        self,
+        bus: Bus,
+        *,
+        ping: Callable[[], Awaitable[None]],
+        revision: Callable[[], Awaitable[tuple[str | None, str]]],
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.bus = bus
+        self.ping = ping
+        self.revision = revision
+        self.now = now
+        self._loops: dict[str, deque[float]] = {}
+        self._answer: tuple[list[str], float] = ([], -FRESH)
+        self._schema_at = -SCHEMA_EVERY
+        self._asking = asyncio.Lock()
+        self.forget = bus.subscribe(LoopFailed, self._failed)
+
+    def _failed(self, event: LoopFailed) -> None:
+        self._loops.setdefault(event.loop, deque(maxlen=FAILURES)).append(self.now())
+
+    async def reasons(self) -> Sequence[str]:
+        """Why this process is not ready; nothing when it is."""
+        async with self._asking:
+            answer, at = self._answer
+            if self.now() - at >= FRESH:
+                answer = [*await self._store(), *self._failing()]
+                self._answer = (answer, self.now())
+            return answer
+
+    async def _store(self) -> list[str]:
+        # The reason is short: the driver's own text may name hosts and users, so only the log has it.
+        try:
+            async with asyncio.timeout(PATIENCE):
+                await self.ping()
+                if self.now() - self._schema_at < SCHEMA_EVERY:
+                    return []
+                has, wants = await self.revision()
+        except TimeoutError:
+            return [f"the database did not answer within {PATIENCE:g} s"]
+        except Exception as error:
+            log.warning("the database is not ready", extra={"error": f"{type(error).__name__}: {error}"})
+            return ["the database did not answer"]
+        if has is None:
+            return ["the database has no schema yet: run `fusee db upgrade`"]
+        # A newer schema is no reason: schemas expand before they contract.
+        if has < wants:
+            return [f"the schema is at {has} and this version wants {wants}: run `fusee db upgrade`"]
+        self._schema_at = self.now()
+        return []
+
+    def _failing(self) -> list[str]:
+        long_ago = self.now() - WITHIN
+        return [
+            f"the {name} loop keeps failing"
+            for name, times in sorted(self._loops.items())
+            if len(times) == FAILURES and times[0] >= long_ago
+        ]

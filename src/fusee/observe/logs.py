@@ -1,0 +1,229 @@
+"""Logs: one way they look, set once; and the subscriber that writes down what happens.
+
+Code logs with the standard library and `extra=`; structlog makes it a readable line or one of JSON.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, TextIO
+
+import structlog
+
+from fusee.config import LoggingConfig
+from fusee.events import (
+    Bus,
+    LoopFailed,
+    RunAttemptEnded,
+    RunCancelRequested,
+    RunRefused,
+    RunsEnqueued,
+    RunsFinished,
+    RunsPromoted,
+    RunsPruned,
+    RunStuck,
+    SessionEnded,
+    SessionExpired,
+    SessionLost,
+    SessionStarted,
+)
+
+__all__ = ["log_events", "set_up_logging"]
+
+LINES_A_SECOND = 20
+"""Lines about single attempts; when everything fails, the rest is counted instead."""
+SUMMARY_EVERY = 10.0
+
+_SHARED: list[Any] = [
+    structlog.stdlib.add_log_level,
+    structlog.stdlib.add_logger_name,
+    structlog.stdlib.ExtraAdder(),
+    structlog.processors.TimeStamper(fmt="iso", utc=True),
+    structlog.processors.StackInfoRenderer(),
+]
+
+
+def set_up_logging(config: LoggingConfig, stream: TextIO | None = None) -> None:
+    """All that is logged in this process, also by libraries, goes to `stream` (standard error), alike."""
+    target = sys.stderr if stream is None else stream
+    terminal = target.isatty()
+    if config.format == "console" or (config.format == "auto" and terminal):
+        last: list[Any] = [structlog.dev.ConsoleRenderer(colors=terminal)]
+    else:
+        last = [
+            structlog.processors.format_exc_info,
+            structlog.processors.EventRenamer("message"),
+            structlog.processors.JSONRenderer(),
+        ]
+    handler = logging.StreamHandler(target)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=_SHARED,
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *last],
+        )
+    )
+    root = logging.getLogger()
+    for old in root.handlers[:]:
+        root.removeHandler(old)
+    root.addHandler(handler)
+    root.setLevel(config.level.upper())
+    # Libraries tell of every step; below warnings that is for their authors.
+    for name in ("uvicorn", "asyncio", "alembic", "sqlalchemy", "aiohttp"):
+        logging.getLogger(name).setLevel(max(logging.WARNING, root.level))
+
+
+def log_events(
+    bus: Bus, logger: logging.Logger | None = None, now: Callable[[], float] = time.monotonic
+) -> Callable[[], None]:
+    """Write down what happens; the answer undoes it. A run that simply succeeds leaves no line."""
+    subscriber = _EventLog(logger or logging.getLogger("fusee"), now)
+    undo = [
+        bus.subscribe(SessionStarted, subscriber.session_started),
+        bus.subscribe(SessionEnded, subscriber.session_ended),
+        bus.subscribe(SessionExpired, subscriber.session_expired),
+        bus.subscribe(SessionLost, subscriber.session_lost),
+        bus.subscribe(RunAttemptEnded, subscriber.attempt_ended),
+        bus.subscribe(RunRefused, subscriber.refused),
+        bus.subscribe(RunCancelRequested, subscriber.cancel_requested),
+        bus.subscribe(RunStuck, subscriber.stuck),
+        bus.subscribe(RunsPruned, subscriber.pruned),
+        bus.subscribe(LoopFailed, subscriber.loop_failed),
+    ]
+    if subscriber.log.isEnabledFor(logging.DEBUG):
+        # Only now: a listener makes the engine time every run.
+        undo += [
+            bus.subscribe(RunsFinished, subscriber.finished),
+            bus.subscribe(RunsEnqueued, subscriber.enqueued),
+            bus.subscribe(RunsPromoted, subscriber.promoted),
+        ]
+
+    def forget() -> None:
+        for one in undo:
+            one()
+
+    return forget
+
+
+class _EventLog:
+    def __init__(self, log: logging.Logger, now: Callable[[], float]) -> None:
+        self.log = log
+        self.now = now
+        self._second = -1
+        self._lines = 0
+        self._left_out = 0
+        self._counts: dict[str, int] = {}
+        self._summed_at = now()
+
+    def _say(self, level: int, what: str, **facts: Any) -> None:
+        self.log.log(level, what, extra=facts)
+
+    def session_started(self, event: SessionStarted) -> None:
+        self._say(logging.INFO, "worker started", worker=event.worker, session=event.session)
+
+    def session_ended(self, event: SessionEnded) -> None:
+        self._say(logging.INFO, "worker ended", worker=event.worker, session=event.session)
+
+    def session_expired(self, event: SessionExpired) -> None:
+        self._say(
+            logging.ERROR,
+            "lease lost: everything that ran here was stopped",
+            worker=event.worker,
+            session=event.session,
+            dropped=event.dropped,
+        )
+
+    def session_lost(self, event: SessionLost) -> None:
+        self._say(
+            logging.WARNING,
+            "worker lost: its runs were returned",
+            worker=event.worker,
+            session=event.session,
+            requeued=event.requeued,
+            failed=event.failed,
+        )
+
+    def attempt_ended(self, event: RunAttemptEnded) -> None:
+        if not self._has_room():
+            return
+        level = logging.WARNING if event.status in ("failed", "timed_out") else logging.INFO
+        self._say(
+            level,
+            f"attempt {event.end}",
+            run_id=event.run_id,
+            attempt=event.attempt,
+            handler=event.handler,
+            status=event.status,
+            seconds=round(event.seconds, 6),
+            error=(event.error or "")[-2000:] or None,
+        )
+
+    def _has_room(self) -> bool:
+        second = int(self.now())
+        if second != self._second:
+            if self._left_out:
+                self._say(
+                    logging.WARNING, "more attempts ended than are logged one by one", count=self._left_out
+                )
+            self._second, self._lines, self._left_out = second, 0, 0
+        self._lines += 1
+        if self._lines > LINES_A_SECOND:
+            self._left_out += 1
+            return False
+        return True
+
+    def refused(self, event: RunRefused) -> None:
+        if self._has_room():
+            self._say(
+                logging.WARNING,
+                "late result refused: the run belongs to someone else by now",
+                run_id=event.run_id,
+                attempt=event.attempt,
+                end=event.end,
+            )
+
+    def cancel_requested(self, event: RunCancelRequested) -> None:
+        if self._has_room():
+            self._say(logging.INFO, "run told to stop", run_id=event.run_id, attempt=event.attempt)
+
+    def stuck(self, event: RunStuck) -> None:
+        self._say(
+            logging.ERROR,
+            "handler ignores being told to stop: its slot stays taken until it ends",
+            run_id=event.run_id,
+            attempt=event.attempt,
+            handler=event.handler,
+        )
+
+    def pruned(self, event: RunsPruned) -> None:
+        self._say(logging.DEBUG, "old runs deleted", count=event.count)
+
+    def loop_failed(self, event: LoopFailed) -> None:
+        # 1, 2, 4, 8 …: a database that is down for an hour is not an hour of lines.
+        if event.failures & (event.failures - 1) == 0:
+            self._say(
+                logging.WARNING,
+                "loop failed; it tries again",
+                loop=event.loop,
+                failures=event.failures,
+                error=f"{type(event.error).__name__}: {event.error}",
+            )
+
+    # -- only at debug, and only in sums
+
+    def finished(self, event: RunsFinished) -> None:
+        self._count("finished", len(event.seconds))
+
+    def enqueued(self, event: RunsEnqueued) -> None:
+        self._count("enqueued", event.count)
+
+    def promoted(self, event: RunsPromoted) -> None:
+        self._count("promoted", event.count)
+
+    def _count(self, what: str, many: int) -> None:
+        self._counts[what] = self._counts.get(what, 0) + many
+        if self.now() - self._summed_at >= SUMMARY_EVERY:
+            counts, self._counts, self._summed_at = self._counts, {}, self.now()
+            self._say(logging.DEBUG, "runs", **counts)

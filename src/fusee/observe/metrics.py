@@ -1,0 +1,244 @@
+"""Prometheus metrics: plain counts fed by events, drawn when someone asks.
+
+No label is unbounded: never an id, and beyond 200 names of one kind the rest is "other".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import TypeVar
+
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    InfoMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
+
+from fusee.events import (
+    Bus,
+    Event,
+    LoopFailed,
+    RunAttemptEnded,
+    RunRefused,
+    RunsEnqueued,
+    RunsFinished,
+    RunStuck,
+    SessionExpired,
+    SessionLost,
+)
+from fusee.model import TERMINAL, QueueStats, Session
+from fusee.observe.histogram import Histogram
+
+__all__ = ["Metrics"]
+
+log = logging.getLogger("fusee.metrics")
+
+MOST_NAMES = 200
+OTHER = "other"
+SAMPLE_EVERY = 5.0
+SAMPLE_PATIENCE = 2.0
+TERMINAL_TEXT = frozenset(str(status) for status in TERMINAL)
+
+E = TypeVar("E", bound=Event)
+Labels = tuple[str, ...]
+
+
+class Names:
+    """The first so many names pass; the rest is "other"."""
+
+    def __init__(self, most: int = MOST_NAMES) -> None:
+        self.most = most
+        self._known: set[str] = set()
+
+    def __call__(self, name: str) -> str:
+        if name in self._known:
+            return name
+        if len(self._known) >= self.most:
+            return OTHER
+        self._known.add(name)
+        return name
+
+
+class Counter:
+    """A count for each combination of labels."""
+
+    def __init__(self, name: str, help: str, *labels: str) -> None:
+        self.name, self.help, self.labels = name, help, labels
+        self.counts: dict[Labels, int] = {} if labels else {(): 0}
+
+    def add(self, count: int, *labels: str) -> None:
+        self.counts[labels] = self.counts.get(labels, 0) + count
+
+    def family(self) -> Metric:
+        family = CounterMetricFamily(self.name, self.help, labels=self.labels)
+        for labels, count in list(self.counts.items()):
+            family.add_metric(labels, count)
+        return family
+
+
+class Metrics(Collector):
+    """The metrics of one app, in a registry of their own.
+
+    Make it before the workers: they time their runs only when someone listens.
+    """
+
+    def __init__(
+        self,
+        bus: Bus,
+        *,
+        version: str = "0",
+        queues: Callable[[], Awaitable[Sequence[QueueStats]]] | None = None,
+        workers: Callable[[], Awaitable[Sequence[Session]]] | None = None,
+        now_us: Callable[[], int] = lambda: time.time_ns() // 1000,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.version = version
+        self.queues = queues
+        self.workers = workers
+        self.now_us = now_us
+        self.monotonic = monotonic
+        self._handler, self._queue, self._loop = Names(), Names(), Names()
+        self.enqueued = Counter("fusee_runs_enqueued", "Runs accepted here.", "queue", "handler")
+        self.finished = Counter("fusee_runs_finished", "Runs that ended here.", "handler", "status")
+        self.attempts = Counter("fusee_attempts", "Attempts that ended here.", "handler", "end")
+        self.leases_lost = Counter("fusee_leases_lost", "Leases that workers here could not renew in time.")
+        self.sessions_lost = Counter("fusee_sessions_lost", "Dead workers found by a dispatcher here.")
+        self.refused = Counter("fusee_runs_refused", "Late results that the fence refused.")
+        self.stuck = Counter("fusee_runs_stuck", "Runs that ignored being told to stop and hold a slot.")
+        self.loop_failures = Counter("fusee_loop_failures", "Failed passes of a loop.", "loop")
+        self.sample_failures = Counter("fusee_sample_failures", "Times the database could not be sampled.")
+        self.durations: dict[str, Histogram] = {}
+        self._sampled: tuple[Sequence[QueueStats], Sequence[Session]] | None = None
+        self._sampled_at = -SAMPLE_EVERY
+        self._sampling = asyncio.Lock()
+        self.registry = CollectorRegistry()
+        self.registry.register(self)
+        ProcessCollector(registry=self.registry)
+        self._undo = [
+            bus.subscribe(RunsEnqueued, self._on_enqueued),
+            bus.subscribe(RunsFinished, self._on_finished),
+            bus.subscribe(RunAttemptEnded, self._on_attempt_ended),
+            bus.subscribe(SessionExpired, lambda event: self.leases_lost.add(1)),
+            bus.subscribe(SessionLost, lambda event: self.sessions_lost.add(1)),
+            bus.subscribe(RunRefused, lambda event: self.refused.add(1)),
+            bus.subscribe(RunStuck, lambda event: self.stuck.add(1)),
+            bus.subscribe(LoopFailed, lambda event: self.loop_failures.add(1, self._loop(event.loop))),
+        ]
+
+    def close(self) -> None:
+        """Listen no more."""
+        for undo in self._undo:
+            undo()
+        self._undo.clear()
+
+    # -- what happens
+
+    def _on_enqueued(self, event: RunsEnqueued) -> None:
+        self.enqueued.add(event.count, self._queue(event.queue), self._handler(event.handler))
+
+    def _on_finished(self, event: RunsFinished) -> None:
+        handler = self._handler(event.handler)
+        count = len(event.seconds)
+        self.finished.add(count, handler, "succeeded")
+        self.attempts.add(count, handler, "succeeded")
+        self._duration(handler).add(event.seconds)
+
+    def _on_attempt_ended(self, event: RunAttemptEnded) -> None:
+        handler = self._handler(event.handler)
+        self.attempts.add(1, handler, str(event.end))
+        if event.status in TERMINAL_TEXT:
+            self.finished.add(1, handler, str(event.status))
+        self._duration(handler).add((event.seconds,))
+
+    def _duration(self, handler: str) -> Histogram:
+        found = self.durations.get(handler)
+        if found is None:
+            found = self.durations[handler] = Histogram()
+        return found
+
+    # -- what is shown
+
+    async def render(self) -> bytes:
+        """The text that Prometheus reads; drawn in a thread, so that a scrape holds nobody up."""
+        await self._sample()
+        return await asyncio.to_thread(generate_latest, self.registry)
+
+    async def _sample(self) -> None:
+        """Queues and workers as the database knows them, at most every few seconds."""
+        if self.queues is None or self.workers is None:
+            return
+        async with self._sampling:
+            if self.monotonic() - self._sampled_at < SAMPLE_EVERY:
+                return
+            try:
+                async with asyncio.timeout(SAMPLE_PATIENCE):
+                    self._sampled = (await self.queues(), await self.workers())
+            except Exception as error:
+                # Old depths would look like the truth: better none.
+                self._sampled = None
+                self.sample_failures.add(1)
+                log.warning("could not sample queues", extra={"error": f"{type(error).__name__}: {error}"})
+            self._sampled_at = self.monotonic()
+
+    def collect(self) -> Iterable[Metric]:
+        yield InfoMetricFamily("fusee_build", "The version that runs.", {"version": self.version})
+        for counter in (
+            self.enqueued,
+            self.finished,
+            self.attempts,
+            self.leases_lost,
+            self.sessions_lost,
+            self.refused,
+            self.stuck,
+            self.loop_failures,
+            self.sample_failures,
+        ):
+            yield counter.family()
+        durations = HistogramMetricFamily(
+            "fusee_run_duration_seconds", "How long attempts took.", labels=["handler"]
+        )
+        for handler, histogram in list(self.durations.items()):
+            durations.add_metric([handler], histogram.buckets(), histogram.total)
+        yield durations
+        if self._sampled is not None:
+            yield from self._of_queues(self._sampled[0])
+            yield from self._of_workers(self._sampled[1])
+
+    def _of_queues(self, queues: Sequence[QueueStats]) -> Iterable[Metric]:
+        depth = GaugeMetricFamily(
+            "fusee_queue_depth", "Runs that have not ended.", labels=["queue", "status"]
+        )
+        oldest = GaugeMetricFamily(
+            "fusee_queue_oldest_seconds", "How long the oldest due run has waited.", labels=["queue"]
+        )
+        sums: dict[Labels, int] = {}
+        ages: dict[str, float] = {}
+        for stats in queues:
+            name = self._queue(stats.name)
+            for status in ("blocked", "delayed", "pending", "running", "waiting"):
+                sums[name, status] = sums.get((name, status), 0) + getattr(stats, status)
+            age = 0.0 if stats.oldest_pending_at is None else (self.now_us() - stats.oldest_pending_at) / 1e6
+            ages[name] = max(ages.get(name, 0.0), age)
+        for labels, many in sums.items():
+            depth.add_metric(labels, many)
+        for name, age in ages.items():
+            oldest.add_metric([name], age)
+        yield depth
+        yield oldest
+
+    @staticmethod
+    def _of_workers(sessions: Sequence[Session]) -> Iterable[Metric]:
+        yield GaugeMetricFamily("fusee_workers", "Live workers.", value=len(sessions))
+        slots = sum(session.info.capacity for session in sessions)
+        yield GaugeMetricFamily("fusee_worker_slots", "Runs that all live workers can hold.", value=slots)
+        busy = sum(session.running for session in sessions)
+        yield GaugeMetricFamily(
+            "fusee_worker_busy", "Runs that live workers held at their last renewal.", value=busy
+        )
