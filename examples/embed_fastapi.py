@@ -101,11 +101,10 @@ async def main() -> None:
     """Be your own customer."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
+        listener.listen()  # whoever calls before the server is ready waits in line
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         server = uvicorn.Server(uvicorn.Config(web, log_level="warning"))
         serving = asyncio.create_task(server.serve(sockets=[listener]))
-        while not server.started and not serving.done():
-            await asyncio.sleep(0.05)
         async with aiohttp.ClientSession(url) as client:
             async with client.post("/orders", json={"item": "clock", "pieces": 2}) as answer:
                 placed = await answer.json()

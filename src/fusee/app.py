@@ -34,11 +34,14 @@ from fusee.model import RetryPolicy, Run, RunSpec, RunStatus, WorkerInfo
 from fusee.operations import CancelAnswer, KeyOperations, QueueOperations, RunOperations, WorkerOperations
 from fusee.store import Store, open_store
 from fusee.version import __version__
-from fusee.worker import Handlers, Planner, Worker, WorkerSettings
 from fusee.worker.executors.base import Executor
 from fusee.worker.executors.http import HttpExecutor, check_http
 from fusee.worker.executors.python import PythonExecutor
 from fusee.worker.executors.shell import ShellExecutor, check_shell
+from fusee.worker.handlers import Handlers
+from fusee.worker.plan import Planner
+from fusee.worker.settings import WorkerSettings
+from fusee.worker.worker import Worker
 
 if TYPE_CHECKING:
     from fastapi import FastAPI

@@ -22,7 +22,7 @@ from fusee.app import Fusee, RunHandle
 from fusee.clock import ManualClock
 from fusee.model import Claimed, Run, RunStatus
 from fusee.store import Finished, Order, open_store
-from fusee.worker import Worker
+from fusee.worker.worker import Worker
 
 __all__ = ["ManualClock", "TestKit"]
 

@@ -24,6 +24,8 @@ class Served:
     app: Fusee
     server: ApiServer
     client: aiohttp.ClientSession
+    hanging: asyncio.Event
+    """Set when the handler `hang` has begun."""
 
     @property
     def url(self) -> str:
@@ -45,6 +47,7 @@ class Served:
 async def serve(*, working: bool = False, **sections: Any) -> AsyncIterator[Served]:
     """An app on a database in memory, served on a free port; `working` also runs a worker."""
     api = {"bind_address": "127.0.0.1:0", **sections.pop("api", {})}
+    hanging = asyncio.Event()
     app = Fusee(config=load(env={}, overrides={"database": {"url": "sqlite://"}, "api": api, **sections}))
 
     @app.handler("greet")
@@ -57,6 +60,7 @@ async def serve(*, working: bool = False, **sections: Any) -> AsyncIterator[Serv
 
     @app.handler("hang")
     async def hang() -> None:
+        hanging.set()
         await asyncio.Event().wait()
 
     async with AsyncExitStack() as stack:
@@ -72,7 +76,7 @@ async def serve(*, working: bool = False, **sections: Any) -> AsyncIterator[Serv
             task.result()
         client = aiohttp.ClientSession(server.url, timeout=aiohttp.ClientTimeout(30))
         try:
-            yield Served(app, server, client)
+            yield Served(app, server, client, hanging)
         finally:
             await client.close()
             server.stop()

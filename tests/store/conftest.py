@@ -11,8 +11,6 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 from sqlalchemy import Connection, text
-
-from fusee.store import Store, open_store
 from tests.conftest import ENGINES
 from tests.store.harness import (
     DATABASE_NOW,
@@ -25,6 +23,8 @@ from tests.store.harness import (
 )
 from tools import servers
 
+from fusee.store import Store, open_store
+
 
 @pytest.fixture(params=ENGINES)
 def engine(request: pytest.FixtureRequest) -> str:
@@ -34,7 +34,9 @@ def engine(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="session")
-def upgraded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
+def upgraded(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str], str]:
     """Engine → URL of a database with the schema in it, made when first asked for."""
     urls: dict[str, str] = {}
 

@@ -10,7 +10,18 @@ from typing import Any, Protocol
 from sqlalchemy import Connection, select, text
 
 from fusee.clock import MICROSECONDS, ManualClock
-from fusee.model import TERMINAL, Claimed, Effect, End, Ended, RetryPolicy, Run, RunSpec, RunStatus, WorkerInfo
+from fusee.model import (
+    TERMINAL,
+    Claimed,
+    Effect,
+    End,
+    Ended,
+    RetryPolicy,
+    Run,
+    RunSpec,
+    RunStatus,
+    WorkerInfo,
+)
 from fusee.model import decide as judge
 from fusee.store import Finished, Order, RunFilter, Settlement, Store, open_store
 from fusee.store.schema import attempts, lanes, later, line, metadata, receipts, runs, tickets
@@ -148,7 +159,12 @@ class World:
         return list(await store.database.read(lambda connection: connection.execute(query).scalars().all()))
 
     async def claim(
-        self, session: int, want: int = 1000, *, lanes: Sequence[int] | None = None, store: Store | None = None
+        self,
+        session: int,
+        want: int = 1000,
+        *,
+        lanes: Sequence[int] | None = None,
+        store: Store | None = None,
     ) -> list[Claimed]:
         store = store or self.store
         if lanes is None:
@@ -205,11 +221,15 @@ class World:
         return dict(Counter(str(run.status) for run in listed))
 
     async def rows(self, table: Any) -> list[Any]:
-        return list(await self.store.database.read(lambda connection: connection.execute(select(table)).all()))
+        return list(
+            await self.store.database.read(lambda connection: connection.execute(select(table)).all())
+        )
 
     async def sql(self, statement: str, **values: Any) -> None:
         """Something done to the database behind the store's back."""
-        await self.store.database.write(lambda connection: connection.execute(text(statement), values).close())
+        await self.store.database.write(
+            lambda connection: connection.execute(text(statement), values).close()
+        )
 
 
 def finished_of(claimed: Iterable[Claimed], result: str | None = None) -> Finished:
@@ -261,7 +281,9 @@ def broken_invariants(connection: Connection) -> list[str]:
     )
     for row in delayed:
         if run := rows.get(row.run_id):
-            must((row.lane_id, row.due_at) == (run.lane_id, run.due_at), f"run {run.id} is due at another time")
+            must(
+                (row.lane_id, row.due_at) == (run.lane_id, run.due_at), f"run {run.id} is due at another time"
+            )
 
     on_receipts = {
         (row.session_id, int(run_id))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from tests.store.harness import START, World
 
 from fusee.errors import Conflict, NotFound
 from fusee.model import Effect, End, RetryPolicy
-from tests.store.harness import START, World
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -107,9 +107,7 @@ async def test_after_a_cancel_no_further_attempt_starts(world: World, end: End, 
 
 
 @pytest.mark.parametrize(("end", "status"), [(End.SUCCEEDED, "succeeded"), (End.ABANDONED, "failed")])
-async def test_a_real_end_is_kept_though_someone_asked_to_cancel(
-    world: World, end: End, status: str
-) -> None:
+async def test_a_real_end_is_kept_though_someone_asked_to_cancel(world: World, end: End, status: str) -> None:
     session = await world.session()
     await world.enqueue(2)
     first, second = await world.claim(session)

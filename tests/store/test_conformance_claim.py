@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from tests.store.harness import START, World, finished_of
 
-from fusee.model import RunSpec
+from fusee.model import Effect, End, RunSpec
 from fusee.store import Finished, Order
 from fusee.store.schema import receipts
-from tests.store.harness import START, World, finished_of
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -180,8 +180,6 @@ async def test_what_a_session_owns_is_known(world: World) -> None:
 
 
 async def test_a_run_claimed_twice_by_one_session_is_owned_once(world: World) -> None:
-    from fusee.model import Effect, End
-
     session = await world.session()
     await world.enqueue(2)
     first, second = await world.claim(session)

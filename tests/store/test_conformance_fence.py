@@ -1,4 +1,4 @@
-"""The fence: a session writes about a run only while it owns that attempt; every other write changes nothing."""
+"""The fence: only the session that owns an attempt writes about it; every other write changes nothing."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
+from sqlalchemy.exc import DBAPIError
+from tests.store.harness import START, World, finished_of, settlement
 
 from fusee.model import Claimed, Effect, End, Ended, RetryPolicy, RunStatus, Verdict
 from fusee.store import Finished, Order, Settlement
 from fusee.store.schema import attempts, tickets
-from tests.store.harness import START, World, finished_of, settlement
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -284,7 +285,8 @@ async def test_hundreds_are_settled_at_once(world: World) -> None:
     claimed = await world.claim(session)
     ends = [End.FAILED, End.RETURNED, End.ABANDONED]
     settlements = [
-        settlement(run, ends[n % 3], effect=Effect.NONE, error=f"run {run.id}") for n, run in enumerate(claimed)
+        settlement(run, ends[n % 3], effect=Effect.NONE, error=f"run {run.id}")
+        for n, run in enumerate(claimed)
     ]
     assert await world.store.settle(session, settlements) == []
     assert await world.tally() == {"delayed": 200, "pending": 200, "failed": 200}
@@ -321,8 +323,6 @@ async def test_a_late_result_is_refused_and_kept_for_the_reader(world: World) ->
     ],
 )
 async def test_the_database_itself_refuses_what_cannot_be(world: World, change: str) -> None:
-    from sqlalchemy.exc import DBAPIError
-
     run_id = await world.enqueue_one()
     before = asdict(await world.run(run_id))
     with pytest.raises(DBAPIError):

@@ -6,10 +6,10 @@ import asyncio
 from typing import Any
 
 import pytest
+from tests.store.harness import World
 
 from fusee.model import Effect, End, QueueLimits, RetryPolicy
 from fusee.store.schema import tickets
-from tests.store.harness import World
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -37,7 +37,11 @@ async def test_a_concurrency_cap_counts_across_racing_sessions(world: World) -> 
         return [run.id for run in await world.claim_limited(session, 3, store=store)]
 
     parts = await asyncio.gather(
-        *(some(session, store) for _ in range(4) for session, store in ((first, world.store), (second, other)))
+        *(
+            some(session, store)
+            for _ in range(4)
+            for session, store in ((first, world.store), (second, other))
+        )
     )
     claimed = [run_id for part in parts for run_id in part]
     assert len(claimed) == len(set(claimed)) == 5

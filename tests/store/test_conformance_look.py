@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
+from sqlalchemy.exc import DBAPIError
+from tests.store.harness import START, World
 
 from fusee.errors import NotFound
 from fusee.model import End, Lane, RetryPolicy, RunSpec, RunStatus
 from fusee.store import RunFilter, Store
-from tests.store.harness import START, World
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -209,7 +212,13 @@ async def test_a_session_is_shown_as_its_worker_registered(world: World) -> None
     (session,) = await world.store.sessions()
     info = session.info
     assert (session.id, session.namespace, session.state) == (session_id, "default", "alive")
-    assert (info.name, info.host, info.pid, info.version, info.capacity) == ("worker-9", "here", 4711, "1.0", 10)
+    assert (info.name, info.host, info.pid, info.version, info.capacity) == (
+        "worker-9",
+        "here",
+        4711,
+        "1.0",
+        10,
+    )
     assert (info.executors, info.handlers, info.queues) == (("python",), ("work", "else"), ("default",))
     assert (info.labels, info.policies, info.region) == ({"disk": "fast"}, {"work": policy}, "")
     assert (session.started_at, session.seen_at, session.expires_at) == (START, START, START + 30_000_000)
@@ -257,8 +266,6 @@ async def test_a_key_is_found_by_its_digest_until_it_is_revoked(world: World) ->
 
 
 async def test_other_digests_and_roles_are_refused(store: Store) -> None:
-    from sqlalchemy.exc import DBAPIError
-
     await store.add_key("one", "viewer", "c" * 64)
     assert await store.key_by_digest("C" * 64) is None
     with pytest.raises(DBAPIError):
@@ -279,8 +286,6 @@ async def test_the_store_answers_and_knows_its_schema(store: Store) -> None:
 async def test_another_process_hears_of_new_work_where_the_database_can_tell(world: World) -> None:
     if not world.store.database.capabilities.notify:
         return
-    import asyncio
-
     other = await world.another()
     heard = asyncio.Event()
     other.wakes.on("delayed", heard.set)

@@ -6,12 +6,12 @@ import asyncio
 from collections import Counter
 
 import pytest
+from tests.store.harness import START, World
 
 from fusee.errors import LeaseLost
 from fusee.model import Effect, End, RetryPolicy
 from fusee.store import Recovered
 from fusee.store.schema import receipts, sessions
-from tests.store.harness import START, World
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -192,7 +192,9 @@ async def test_a_recovery_racing_with_the_last_finish_gives_each_run_one_fate(wo
     claimed = await world.claim(doomed, 100)
     await world.clock.tick(31)
     refused_each = await asyncio.gather(
-        *(world.finish(doomed, *claimed[n : n + 10]) for n in range(0, 100, 10)), other.recover(), other.recover()
+        *(world.finish(doomed, *claimed[n : n + 10]) for n in range(0, 100, 10)),
+        other.recover(),
+        other.recover(),
     )
     refused = [pair for part in refused_each[:10] for pair in part]  # type: ignore[union-attr]
     requeued = sum(answer.requeued for answer in refused_each[10:])  # type: ignore[union-attr]

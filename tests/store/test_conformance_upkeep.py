@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from tests.store.harness import START, World
 
 from fusee.errors import NotFound
 from fusee.model import Effect, End
 from fusee.store import Promoted, Pruned
 from fusee.store.schema import attempts, sessions
-from tests.store.harness import START, World
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -155,13 +155,15 @@ async def test_pruning_takes_the_attempts_along(world: World) -> None:
 
 
 async def test_pruning_forgets_sessions_that_ended_long_ago(world: World) -> None:
-    alive, ended, lost = [await world.session(name, ttl=ttl) for name, ttl in (("a", 1e6), ("b", 9), ("c", 9))]
+    alive, ended, lost = [
+        await world.session(name, ttl=ttl) for name, ttl in (("a", 1e6), ("b", 9), ("c", 9))
+    ]
     await world.store.end_session(ended)
     await world.clock.tick(10)
     await world.store.recover()
     await world.store.prune(DAY, 0, 10)
     assert {row.id for row in await world.rows(sessions)} == {alive, ended, lost}
-    await world.clock.tick(DAY)
+    await world.clock.tick(DAY + 1)
     await world.store.prune(DAY, 0, 10)
     assert {row.id for row in await world.rows(sessions)} == {alive}
 

@@ -84,7 +84,7 @@ class RunSummary(BaseModel):
 
 
 class AttemptOut(BaseModel):
-    """A try that did not end the run in success."""
+    """A try that did not end the run."""
 
     attempt: int
     end: str

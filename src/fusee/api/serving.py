@@ -138,8 +138,10 @@ def _protocol(max_header: int) -> type[asyncio.Protocol]:
             super().on_headers_complete()
 
         def data_received(self, data: bytes) -> None:
+            began_in_head = self._in_head
             super().data_received(data)
-            if self._in_head:
+            # A part that began elsewhere holds a body, which has its own limit.
+            if began_in_head and self._in_head:
                 self._head += len(data)
                 if self._head > bound and not self.transport.is_closing():
                     self.transport.write(_raw(431, f"the request head is over {max_header} bytes"))

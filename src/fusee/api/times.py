@@ -13,6 +13,7 @@ from fusee.config import parse_duration
 __all__ = ["DueAt", "Seconds", "parse_time", "show_time"]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_END = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
 _LATEST = datetime.max.replace(tzinfo=UTC)
 _RFC3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:[Zz]|[+-]\d\d:\d\d)", re.ASCII)
 _HOW = "must be a time with its offset, such as 2030-01-31T09:00:00Z or 2030-01-31T10:00:00+01:00"
@@ -38,8 +39,8 @@ def parse_time(value: object) -> int:
         since = (at - _EPOCH) // timedelta(microseconds=1)
     except (ValueError, OverflowError):
         raise ValueError(f"{_HOW}; there is no {value[:40]}") from None
-    if since < 0:
-        raise ValueError("must not be before 1970")
+    if not 0 <= since < _END:
+        raise ValueError("must not be before 1970 or after 9999")
     return since
 
 

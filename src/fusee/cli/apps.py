@@ -48,9 +48,11 @@ def _import(module: str, name: str) -> ModuleType:
     except ModuleNotFoundError as error:
         missing = error.name or ""
         if module == missing or module.startswith(f"{missing}."):
+            advice = "start from the folder that holds it, or install it"
+            if module.endswith(".py"):
+                advice = f"a module is named without .py: --app {module.removesuffix('.py')}:app"
             raise Failure(
-                f"--app {name}: no module {missing!r} in {here} or among the installed packages:"
-                " start from the folder that holds it, or install it"
+                f"--app {name}: no module {missing!r} in {here} or among the installed packages: {advice}"
             ) from error
         raise Failure(f"--app {name}: {module} imports {missing!r}, which is not installed") from error
     except Exception as error:

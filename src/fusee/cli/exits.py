@@ -19,6 +19,9 @@ from fusee.errors import (
 
 __all__ = ["Exit", "Failure", "failure_of", "meanings"]
 
+# Whose errors are the database's own words: a wrong password, a database that is not there.
+DRIVERS = ("sqlalchemy", "sqlite3", "asyncpg", "asyncmy")
+
 
 class Exit(IntEnum):
     """What the shell gets to see."""
@@ -85,7 +88,7 @@ def failure_of(error: BaseException) -> Failure | None:
             return Failure(str(error))
         case TimeoutError():
             return Failure(str(error) or "timed out", Exit.TIMED_OUT)
-        case _ if type(error).__module__.startswith("sqlalchemy."):
+        case _ if type(error).__module__.partition(".")[0] in DRIVERS:
             return Failure(_database_said(error), Exit.UNAVAILABLE)
     return None
 

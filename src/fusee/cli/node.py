@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import click
 
 from fusee.cli.exits import Exit, Failure
+from fusee.cli.opening import naming
 from fusee.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -74,7 +75,10 @@ class Node:
 
     async def run(self) -> None:
         with self._signals():
-            async with self.app:
+            with naming(self.app.config):
+                await self.app.open()
+            async with contextlib.AsyncExitStack() as stack:
+                stack.push_async_callback(self.app.close)
                 try:
                     await self._start_all()
                     await self._something(self._stop.wait())

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fusee.cli.exits import Exit, Failure
 from fusee.cli.options import Shared
+from fusee.errors import StoreUnavailable
 
 if TYPE_CHECKING:
     from fusee.app import Fusee
     from fusee.config import Config
 
-__all__ = ["drive", "opened", "sqlite_file"]
+__all__ = ["drive", "naming", "opened", "sqlite_file"]
 
 T = TypeVar("T")
 
@@ -23,6 +24,15 @@ T = TypeVar("T")
 def drive(work: Coroutine[Any, Any, T]) -> T:
     """Run a command's asynchronous part."""
     return asyncio.run(work)
+
+
+@contextmanager
+def naming(config: Config) -> Iterator[None]:
+    """Says which database did not answer."""
+    try:
+        yield
+    except StoreUnavailable as error:
+        raise Failure(f"{config.database.safe_url}: {error}", Exit.UNAVAILABLE) from error
 
 
 @asynccontextmanager
@@ -41,21 +51,23 @@ async def opened(shared: Shared, *, create: bool = False) -> AsyncIterator[Fusee
             " --database names another",
             Exit.UNAVAILABLE,
         )
-    async with Fusee(config=config) as app:
-        current, wanted = await app.store.revision()
-        if current is None:
-            if not create:
+    with naming(config):
+        async with Fusee(config=config) as app:
+            current, wanted = await app.store.revision()
+            if current is None:
+                if not create:
+                    raise Failure(
+                        f"{config.database.safe_url} has no Fusee schema: run `fusee db upgrade`",
+                        Exit.UNAVAILABLE,
+                    )
+                await app.store.upgrade()
+            elif current < wanted:
                 raise Failure(
-                    f"{config.database.safe_url} has no Fusee schema: run `fusee db upgrade`",
+                    f"the schema is at revision {current}, this version wants {wanted}:"
+                    " run `fusee db upgrade`",
                     Exit.UNAVAILABLE,
                 )
-            await app.store.upgrade()
-        elif current < wanted:
-            raise Failure(
-                f"the schema is at revision {current}, this version wants {wanted}: run `fusee db upgrade`",
-                Exit.UNAVAILABLE,
-            )
-        yield app
+            yield app
 
 
 def sqlite_file(config: Config) -> Path | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sqlalchemy import Connection, Select, bindparam, delete, func, insert, select, update
+from sqlalchemy.exc import IntegrityError
 
 from fusee.model import Claimed, Lane, QueueLimits, RunStatus, TokenBucket
 from fusee.store.contract import Order
@@ -29,23 +30,29 @@ class Queues(Lanes, Runs):
 
         def work(connection: Connection) -> None:
             now = self._now(connection)
-            connection.execute(delete(queues).where(*mine))
-            if limits.limited:
-                bucket = TokenBucket(0.0, 0).filled(limits, now)
+            if not limits.limited:
+                connection.execute(delete(queues).where(*mine))
+                return
+            values = {
+                "paused": limits.paused,
+                "concurrency": limits.concurrency,
+                "rate": limits.rate,
+                "burst": limits.burst,
+            }
+            # Changed in place: a claim that waits for a row which is then deleted would find no limits, and
+            # a bucket that is filled anew at each change would let a burst through each time.
+            if connection.execute(update(queues).where(*mine).values(values)).rowcount == 0:
+                full = TokenBucket(0.0, 0).filled(limits, now)
                 connection.execute(
                     insert(queues).values(
-                        namespace=self.namespace,
-                        name=queue,
-                        paused=limits.paused,
-                        concurrency=limits.concurrency,
-                        rate=limits.rate,
-                        burst=limits.burst,
-                        tokens=bucket.tokens,
-                        tokens_at=now,
+                        namespace=self.namespace, name=queue, tokens=full.tokens, tokens_at=now, **values
                     )
                 )
 
-        await self.database.write(work)
+        try:
+            await self.database.write(work)
+        except IntegrityError:  # someone else set the queue's first limits just now
+            await self.database.write(work)
         await self.read_limits()
 
     async def claim_limited(self, session: int, queue: str, order: Order) -> list[Claimed]:

@@ -6,7 +6,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, delete, func, select, text, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Row,
+    Select,
+    bindparam,
+    delete,
+    func,
+    null,
+    select,
+    text,
+    update,
+)
 
 from fusee.errors import Conflict, NotFound
 from fusee.model import Attempt, Effect, End, RetryPolicy, Run, RunStatus
@@ -18,6 +30,7 @@ from fusee.store.wakes import CANCEL
 
 __all__ = ["RunFilter", "Runs"]
 
+LARGE = ("payload", "result", "output")
 NOT_STARTED = (
     RunStatus.BLOCKED,
     RunStatus.DELAYED,
@@ -39,10 +52,12 @@ class RunFilter:
 
 
 class Runs(StorePart):
-    def _select(self) -> Select[Any]:
+    def _select(self, *, brief: bool = False) -> Select[Any]:
+        """`brief` leaves out what can be large: a page of a thousand runs must not be a gigabyte."""
+        columns = [null().label(c.name) if brief and c.name in LARGE else c for c in runs.c]
         return (
             select(
-                runs,
+                *columns,
                 lanes.c.queue,
                 lanes.c.executor,
                 lanes.c.handler,
@@ -62,7 +77,8 @@ class Runs(StorePart):
         return _run(row)
 
     async def runs(self, wanted: RunFilter) -> list[Run]:
-        query = self._select().order_by(runs.c.id.desc()).limit(wanted.limit)
+        """Without payload, result and output: `run` has them."""
+        query = self._select(brief=True).order_by(runs.c.id.desc()).limit(wanted.limit)
         if wanted.status:
             query = query.where(runs.c.status.in_(wanted.status))
             if set(wanted.status) <= RARE:
@@ -72,7 +88,9 @@ class Runs(StorePart):
             elif set(wanted.status) == {RunStatus.DELAYED}:
                 query = query.where(runs.c.id.in_(select(later.c.run_id)))
             elif set(wanted.status) == {RunStatus.RUNNING}:
-                query = query.where(runs.c.id.in_(await self.in_flight()))
+                # Written into the statement: PostgreSQL takes at most 32767 parameters.
+                ids: Any = bindparam("ids", await self.in_flight(), expanding=True, literal_execute=True)
+                query = query.where(runs.c.id.in_(ids))
         if wanted.handler is not None:
             query = query.where(lanes.c.handler == wanted.handler)
         if wanted.queue is not None:

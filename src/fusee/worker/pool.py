@@ -321,7 +321,7 @@ class Pool:
             Settlement(claimed.id, claimed.attempt, ended, verdict, claimed.receipt, claimed.ticket)
         )
         if ended.end is not End.RETURNED:
-            # Counted as done, what is handed back would keep the pace up, and this worker would take it again.
+            # Counted as done, what is handed back would keep the pace up, and be taken here again.
             self.completed += 1
         self.on_outcome()
         if self.bus.wants(RunAttemptEnded):

@@ -23,6 +23,7 @@ from fusee.events import (
 )
 from fusee.model import Claimed, Effect, End, Ended, Lease, RetryPolicy, WorkerInfo, decide
 from fusee.store import Order, Settlement, Store
+from fusee.worker.nudge import Nudge
 from fusee.worker.pace import Pace
 from fusee.worker.plan import Planner
 from fusee.worker.pool import Pool
@@ -50,13 +51,13 @@ class Worker:
         self.info = info
         self.settings = settings
         self.bus = bus
+        self._nudge = Nudge()
         self.pool = Pool(info.capacity, settings.grace, bus, self._nudge)
         self.pace = Pace(settings.prefetch)
         self.session: int | None = None
         self.lease = Lease(settings.lease_ttl, time.monotonic() - settings.lease_ttl)
         self.started = asyncio.Event()
         """Set when the first session is open."""
-        self._nudged = asyncio.Event()
         self._draining = asyncio.Event()
         self._cancels_wanted = asyncio.Event()
         self._dry_until = 0.0
@@ -68,6 +69,7 @@ class Worker:
         self._lost_answer = False
         self._used_up: list[int] = []
         self._lanes_sorted = -1
+        self._lanes_read_at = 0.0
         self._free_lanes: list[int] = []
         self._limited_lanes: dict[str, list[int]] = {}
 
@@ -111,7 +113,8 @@ class Worker:
                 failures += 1
                 self.bus.emit(LoopFailed(loop="worker", error=error, failures=failures))
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._draining.wait(), min(5.0, 0.2 * 2**failures))
+                    async with asyncio.timeout(min(5.0, 0.2 * 2**failures)):
+                        await self._draining.wait()
                 continue
             self.lease = Lease(self.settings.lease_ttl, asked_at)
             self.bus.emit(SessionStarted(session=self.session, worker=self.info.name))
@@ -195,15 +198,12 @@ class Worker:
 
     # -- the couriers
 
-    def _nudge(self) -> None:
-        self._nudged.set()
-
     def _hear_pending(self) -> None:
         if len(self.store.lane_map.lanes) != self._lanes_sorted:  # this process itself made a new one
             self._sort_lanes()
         self._hints += 1
         self._dry_until = 0.0
-        self._nudged.set()
+        self._nudge()
 
     async def _courier(self) -> None:
         failures = 0
@@ -220,17 +220,16 @@ class Worker:
 
     async def _rest(self) -> None:
         """Wait for an outcome, a hint, or the next poll."""
-        self._nudged.clear()
+        if self._trips:
+            # The other courier is under way and nudges when it is back: let outcomes gather until then.
+            await self._nudge.wait(self.settings.poll_interval)
+            return
         if self.pool.finished.ids or self.pool.settlements:
-            if self._trips:
-                # The other courier is under way: let outcomes gather until it is back.
-                await self._nudged.wait()
             return
         pause = max(0.001, self._dry_until - time.monotonic())
         if self._limited_lanes:
             pause = min(pause, LIMITED_EVERY)
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._nudged.wait(), pause)
+        await self._nudge.wait(pause)
 
     async def _trip(self) -> bool:
         """To the store and back, when there is something to bring or to fetch; false when there was not."""
@@ -238,7 +237,9 @@ class Worker:
         if session is None:
             await asyncio.sleep(0.01)
             return True
-        if self._lost_answer and self._trips == 0:
+        if self._lost_answer:
+            if self._trips:
+                return False  # what is on its way would be taken for a stranger
             await self._reconcile(session)
         now = time.monotonic()
         self.pace.measure(self.pool.completed, now)
@@ -278,7 +279,7 @@ class Worker:
         if want:
             self._arrive(session, exchanged.claimed, now)
             if len(exchanged.claimed) < want:
-                await self._ran_dry(hints)
+                await self._ran_dry(hints, found=bool(exchanged.claimed))
         await self._claim_limited(session)
         return True
 
@@ -309,9 +310,15 @@ class Worker:
         if self._draining.is_set():
             self.pool.hand_back_all()
 
-    async def _ran_dry(self, hints: int) -> None:
-        """There was less than we asked for: wait for a hint, unless one came while we asked."""
-        await self.store.read_new_lanes()
+    async def _ran_dry(self, hints: int, *, found: bool = False) -> None:
+        """There was less than we asked for: wait for a hint, unless one came while we asked.
+
+        A hint that led to nothing may be about a lane that another process has just made.
+        """
+        now = time.monotonic()
+        if not found or now - self._lanes_read_at > self.settings.poll_interval:
+            self._lanes_read_at = now
+            await self.store.read_new_lanes()
         if not self._sort_lanes() and hints == self._hints:
             self._dry_until = time.monotonic() + self.settings.poll_interval
 
@@ -364,10 +371,13 @@ class Worker:
             returned = Ended(End.RETURNED, effect=Effect.NONE)
             verdict = decide(returned, RetryPolicy(), 0)
             if strangers:
-                await self._settle(session, [Settlement(run, n, returned, verdict) for run, n in strangers])
+                # Some may have taken a place in a queue with limits.
+                settlements = [Settlement(run, n, returned, verdict, ticket=True) for run, n in strangers]
+                await self._settle(session, settlements)
             self._lost_answer = False
         finally:
             self._trips -= 1
+            self._nudge()
 
     # -- lanes and limits
 
@@ -418,7 +428,8 @@ class Worker:
         """Once a second, and at every hint: which of our runs should stop?"""
         while True:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._cancels_wanted.wait(), CANCELS_EVERY)
+                async with asyncio.timeout(CANCELS_EVERY):
+                    await self._cancels_wanted.wait()
             self._cancels_wanted.clear()
             if self.session is None or not self.pool.holding:
                 continue

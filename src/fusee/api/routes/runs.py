@@ -102,7 +102,7 @@ async def list_runs(
 
 @router.get("/{run_id}", dependencies=[Viewer])
 async def get_run(request: Request, run_id: RunId) -> RunOut:
-    """The run with its result, output, and the attempts that did not end it in success."""
+    """The run with its result, output, and the attempts that did not end it."""
     found = await operations_of(request).runs.get(run_id)
     return RunOut.of(found.run, found.attempts)
 

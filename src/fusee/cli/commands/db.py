@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from fusee.cli.exits import Exit, Failure
-from fusee.cli.opening import drive, sqlite_file
+from fusee.cli.opening import drive, naming, sqlite_file
 from fusee.cli.options import Group, Shared
 from fusee.cli.output import Out
 
@@ -43,9 +43,10 @@ async def _upgrade(shared: Shared, out: Out) -> None:
     from fusee.app import Fusee
 
     config = shared.load({"database": {"migrate": False}})
-    async with Fusee(config=config) as app:
-        before, wanted = await app.store.revision()
-        after = await app.store.upgrade()
+    with naming(config):
+        async with Fusee(config=config) as app:
+            before, wanted = await app.store.revision()
+            after = await app.store.upgrade()
     if out.json:
         url = config.database.safe_url
         out.data({"database": url, "before": before, "revision": after, "wanted": wanted})
@@ -77,8 +78,9 @@ async def _status(shared: Shared, out: Out) -> None:
     file = sqlite_file(config)
     if file is not None and not file.exists():
         raise Failure(f"there is no database at {file}: `fusee db upgrade` makes it", Exit.UNAVAILABLE)
-    async with Fusee(config=config) as app:
-        current, wanted = await app.store.revision()
+    with naming(config):
+        async with Fusee(config=config) as app:
+            current, wanted = await app.store.revision()
     current_is_it = current == wanted
     if out.json:
         url = config.database.safe_url

@@ -28,7 +28,7 @@ def _worker_options(function: Callable[..., Any]) -> Callable[..., Any]:
             click.option(
                 "--queue", "queues", metavar="NAME", multiple=True, help="Only from these; repeatable."
             ),
-            click.option("--capacity", type=click.IntRange(1, 10_000), help="Most runs at once."),
+            click.option("--capacity", metavar="N", type=click.IntRange(1, 10_000), help="Most at once."),
             click.option("--name", metavar="NAME", help="The worker's name.  [default: host and pid]"),
             click.option("--region", metavar="NAME", help="Also take runs of this region."),
         )

@@ -89,9 +89,9 @@ def queue() -> None:
 
 @queue.command()
 @click.argument("name")
-@click.option("--concurrency", type=click.IntRange(0), help="Most runs at once; 0 lifts this limit.")
-@click.option("--rate", type=click.FloatRange(0), help="Most starts a second; 0 lifts this limit.")
-@click.option("--burst", type=click.IntRange(0), help="Starts that may be saved up; 0: as the rate.")
+@click.option("--concurrency", metavar="N", type=click.IntRange(0), help="Most runs at once; 0 lifts it.")
+@click.option("--rate", metavar="N", type=click.FloatRange(0), help="Most starts a second; 0 lifts it.")
+@click.option("--burst", metavar="N", type=click.IntRange(0), help="Starts saved up at most; 0: as the rate.")
 @click.pass_context
 def limit(
     context: click.Context, name: str, concurrency: int | None, rate: float | None, burst: int | None

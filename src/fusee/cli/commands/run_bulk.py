@@ -28,6 +28,7 @@ async def submit_file(app: Fusee, out: Out, name: str, *, allow_unknown: bool) -
 
     from fusee.errors import FuseeError
 
+    console = out.progress_console()
     ids: list[int] = []
     made = 0
     with ExitStack() as stack:
@@ -39,8 +40,9 @@ async def submit_file(app: Fusee, out: Out, name: str, *, allow_unknown: bool) -
                 BarColumn(),
                 MofNCompleteColumn(),
                 TimeElapsedColumn(),
-                console=out.progress_console(),
+                console=console,
                 transient=True,
+                disable=not console.is_terminal,
             )
         )
         bar = progress.add_task("submitting", total=total)

@@ -37,7 +37,15 @@ WATCH_EVERY = 0.5
 @click.option("--handler", metavar="NAME", help="Only runs of this handler.")
 @click.option("--queue", metavar="NAME", help="Only runs of this queue.")
 @click.option("--before", metavar="ID", type=int, help="Only runs older than this one, for the next page.")
-@click.option("--limit", "-n", default=25, show_default=True, type=click.IntRange(1, 1000), help="How many.")
+@click.option(
+    "--limit",
+    "-n",
+    metavar="N",
+    default=25,
+    show_default=True,
+    type=click.IntRange(1, 1000),
+    help="How many.",
+)
 @click.option("--watch", "-w", is_flag=True, help="Keep looking until Ctrl-C.")
 @click.pass_context
 def list_runs(

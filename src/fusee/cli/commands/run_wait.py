@@ -63,10 +63,13 @@ async def await_runs(
     total = len(left)
     ends: dict[int, RunStatus] = {}
     pause = 0.01
+    console = out.progress_console()
     columns = [SpinnerColumn(), TextColumn("{task.description}")]
     columns += [BarColumn(), MofNCompleteColumn()] if total > 1 else []
     what = f"waiting for run {left[0]}" if total == 1 else f"waiting for {total} runs"
-    with Progress(*columns, Elapsed(), console=out.progress_console(), transient=True) as progress:
+    with Progress(
+        *columns, Elapsed(), console=console, transient=True, disable=not console.is_terminal
+    ) as progress:
         bar = progress.add_task(what, total=total)
         while left:
             ended: dict[int, RunStatus] = {}

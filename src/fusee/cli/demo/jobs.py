@@ -8,7 +8,7 @@ from pathlib import Path
 from fusee.app import Fusee
 from fusee.config import Config
 from fusee.model import RetryPolicy
-from fusee.worker import RunContext
+from fusee.worker.context import RunContext
 
 __all__ = ["FRAGILE", "LEASE", "demo_app"]
 

@@ -1,0 +1,123 @@
+"""Queues, workers, probes, metrics, and the API's description of itself."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from fusee.api.problems import KINDS
+from fusee.events import LoopFailed, RunsFinished
+
+RUNS = "/api/v1/runs"
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+
+
+async def test_queues(served):
+    await served.ask("POST", RUNS, json=[{"handler": "greet", "queue": "mail"}] * 2)
+    await served.ask("POST", RUNS, json={"handler": "greet", "queue": "mail", "delay": 60})
+    _, page, _ = await served.ask("GET", "/api/v1/queues")
+    (queue,) = page["items"]
+    assert (queue["name"], queue["pending"], queue["delayed"], queue["paused"]) == ("mail", 2, 1, False)
+    assert queue["unserved"] == ["greet"] and queue["oldest_pending_at"].endswith("Z")
+
+    limits = {"concurrency": 4, "rate": 2.5, "burst": 10}
+    status, queue, _ = await served.ask("PUT", "/api/v1/queues/mail", json=limits)
+    assert status == 200 and limits.items() <= queue.items()
+    _, queue, _ = await served.ask("POST", "/api/v1/queues/mail/pause")
+    assert queue["paused"] and limits.items() <= queue.items()
+    _, queue, _ = await served.ask("POST", "/api/v1/queues/mail/resume")
+    assert not queue["paused"] and limits.items() <= queue.items()
+    _, queue, _ = await served.ask("PUT", "/api/v1/queues/mail", json={})
+    assert queue["concurrency"] is None and queue["rate"] is None
+
+
+async def test_a_queue_may_have_slashes(served):
+    await served.ask("POST", "/api/v1/queues/mail/eu/pause")
+    _, queue, _ = await served.ask("GET", "/api/v1/queues/mail/eu")
+    assert (queue["name"], queue["paused"]) == ("mail/eu", True)
+
+
+async def test_workers(working):
+    await working.ask("GET", f"{RUNS}/{(await working.app.enqueue('greet')).id}/wait")
+    _, page, _ = await working.ask("GET", "/api/v1/workers")
+    (worker,) = page["items"]
+    assert worker["state"] == "alive" and worker["handlers"] == ["fail", "greet", "hang"]
+    await working.app.store.end_session(worker["id"])
+    assert (await working.ask("GET", "/api/v1/workers"))[1]["items"] == []
+    _, page, _ = await working.ask("GET", "/api/v1/workers?all=true")
+    assert page["items"][0]["state"] == "ended"
+
+
+async def test_ready_until_a_loop_keeps_failing(served):
+    assert (await served.ask("GET", "/readyz"))[1] == {"ready": True, "reasons": []}
+    for _ in range(3):
+        served.app.bus.emit(LoopFailed(loop="recover", error=RuntimeError("x"), failures=1))
+    served.server.services.health.__self__._answer = ([], float("-inf"))  # do not wait a second for it
+    status, body, headers = await served.ask("GET", "/readyz")
+    assert (status, body["reasons"], headers["Retry-After"]) == (
+        503,
+        ["the recover loop keeps failing"],
+        "2",
+    )
+    assert (await served.ask("GET", "/healthz"))[1]["status"] == "ok"
+
+
+async def test_metrics(working):
+    run = await working.app.enqueue("greet")
+    await working.ask("GET", f"{RUNS}/{run.id}/wait")
+    status, text, headers = await working.ask("GET", "/metrics")
+    assert status == 200 and headers["Content-Type"].startswith("text/plain; version=0.0.4")
+    assert 'fusee_runs_enqueued_total{handler="greet",queue="default"} 1.0' in text
+    assert 'fusee_runs_finished_total{handler="greet",status="succeeded"} 1.0' in text
+    assert 'fusee_run_duration_seconds_count{handler="greet"} 1.0' in text
+    assert "fusee_worker_slots 32.0" in text
+
+
+async def test_metrics_that_are_off_listen_to_nothing(serving):
+    async with serving(metrics={"enabled": False}) as served:
+        assert not served.app.bus.wants(RunsFinished)
+        assert (await served.ask("GET", "/metrics"))[0] == 404
+
+
+async def test_the_description_is_whole(served):
+    _, document, _ = await served.ask("GET", "/openapi.json")
+    text = str(document)
+    for name in re.findall(r"#/components/schemas/(\w+)", text):
+        assert name in document["components"]["schemas"]
+    assert "$defs" not in text
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            assert "default" in operation["responses"], (method, path)
+
+
+async def test_the_docs_page_needs_nobody_else(served):
+    status, page, headers = await served.ask("GET", "/docs")
+    assert status == 200 and "default-src 'none'" in headers["Content-Security-Policy"]
+    assert "http" not in page.replace("http-equiv", "")
+
+
+async def test_every_route_and_problem_is_documented(served):
+    page = (DOCS / "rest.md").read_text()
+    _, document, _ = await served.ask("GET", "/openapi.json")
+    for path, methods in document["paths"].items():
+        for method in methods:
+            shown = path.replace("{run_id}", "{id}").replace("{key_id}", "{id}")
+            assert f"`{method.upper()} {shown}`" in page, f"{method.upper()} {shown}"
+    for status, (kind, _) in KINDS.items():
+        assert re.search(rf"\| {status} \| `{kind}` \|", page), kind
+
+
+async def test_every_metric_is_documented(working):
+    page = (DOCS / "observability.md").read_text()
+    run = await working.app.enqueue("greet")
+    await run.result()
+    _, text, _ = await working.ask("GET", "/metrics")
+    for name in re.findall(r"^# TYPE (fusee_\w+)", text, re.M):
+        assert f"`{name}" in page, name
+
+
+@pytest.mark.parametrize("name", ["rest.md", "observability.md"])
+def test_the_pages_name_no_machine(name):
+    assert not re.search(r"/(?:root|home|work)/", (DOCS / name).read_text())

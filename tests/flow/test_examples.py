@@ -1,0 +1,34 @@
+"""Every example runs as it stands, and shows what it says."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+SHOWN = {
+    "hello.py": ["hello Ada", "233168", "attempt 3 made it", "timed_out", "one run"],
+    "bulk_enqueue.py": ["enqueued 20000 runs", "executed 20001 runs"],
+    "embed_fastapi.py": ["202", "succeeded 2 x clock", "shipped"],
+    "testing_with_kit.py": ["3 passed"],
+}
+
+
+def test_every_example_is_run() -> None:
+    assert {file.name for file in EXAMPLES.glob("*.py")} == set(SHOWN)
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_example(name: str, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / name)], cwd=tmp_path, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    for text in SHOWN[name]:
+        assert text in done.stdout
+    left = [path.name for path in tmp_path.iterdir() if path.name != ".pytest_cache"]
+    assert left == []

@@ -1,0 +1,335 @@
+"""What waits is found by an index, and history costs nothing: read from the databases' own plans.
+
+Counted work, never time: the same on a slow machine.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+import sqlite3
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection, event, text
+from tests.store.harness import World, finished_of
+
+from fusee.model import End, RunSpec
+from fusee.store import Order, Store, open_store
+from fusee.store.schema import lanes
+
+WATCHED = ("fusee_runs", "fusee_line", "fusee_later")
+"""Tables that grow with work; those of lanes, sessions and receipts stay small."""
+
+HISTORY = """
+INSERT INTO fusee_runs (namespace, lane_id, status, priority, attempt, session_id, created_at, due_at,
+                        started_at, finished_at, effect)
+SELECT 'default', 1, 'succeeded', 0, 1, 1, 1, 1, 1, 1, 'applied' FROM {numbers}"""
+
+NUMBERS = {
+    "sqlite": "(WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT 1 FROM n LIMIT {many}) SELECT * FROM n)",
+    "postgres": "generate_series(1, {many})",
+    "mysql": "seq_1_to_{many}",
+}
+ANALYZE = {
+    "sqlite": "ANALYZE",
+    "postgres": "ANALYZE",
+    "mysql": "ANALYZE TABLE fusee_runs, fusee_line, fusee_later",
+}
+
+
+def _engine_of(store: Store) -> str:
+    name = store.database.__class__.__name__.lower()
+    return next(engine for engine in NUMBERS if engine in name)
+
+
+async def _add_history(store: Store, many: int) -> None:
+    engine = _engine_of(store)
+    statement = HISTORY.format(numbers=NUMBERS[engine].format(many=many))
+    await store.database.write(lambda connection: connection.execute(text(statement)).close())
+    await store.database.write(lambda connection: connection.execute(text(ANALYZE[engine])).close())
+
+
+@pytest.fixture
+async def store(database_url: str) -> AsyncIterator[Store]:
+    store = open_store(database_url)
+    await store.open()
+    await store.upgrade()
+    yield store
+    await store.close()
+
+
+# --- every statement of a run's life, explained --------------------------------------------------------
+
+
+async def _live(store: Store) -> None:
+    """Every statement that a worker's and a dispatcher's loops send."""
+    world = World("", None, store)  # type: ignore[arg-type]
+    session, doomed = await world.session(ttl=1e6), await world.session("doomed", ttl=-1)
+    first = await world.claim(session, 20, lanes=[1])
+    second = await world.claim(session, 20, lanes=[1, 2, 3])
+    assert len(first) == len(second) == 20
+    await world.finish(session, *first[:10])
+    await world.finish(session, *first[10:], result='"r"')
+    await world.settle(session, *second[:5], end=End.FAILED, after=0)
+    await world.settle(session, *second[5:10], end=End.RETURNED)
+    assert (await store.promote(10)).count == 10
+    assert await store.cancel_requests(session, [run.id for run in second]) == []
+    await store.cancel(second[15].id, "enough")
+    assert len(await world.claim(doomed, 5, lanes=[2])) == 5
+    assert (await store.recover()).requeued == 5
+
+
+async def _load(store: Store) -> None:
+    for handler in ("a", "b", "c"):
+        await store.enqueue([RunSpec(handler=handler)] * 400)
+        await store.enqueue([RunSpec(handler=handler, delay=0.000001 if handler == "a" else 3600)] * 300)
+
+    def number_lanes(connection: Connection) -> None:
+        assert sorted(connection.execute(lanes.select()).scalars()) == [1, 2, 3]
+
+    await store.database.read(number_lanes)
+    await _add_history(store, 20_000)
+
+
+async def test_no_statement_of_a_runs_life_scans_or_sorts_a_table_that_grows(store: Store) -> None:
+    await _load(store)
+    match _engine_of(store):
+        case "sqlite":
+            plans = await _sqlite_plans(store)
+        case "postgres":
+            plans = await _postgres_plans(store)
+        case _:
+            plans = await _mysql_plans(store)
+    spoken_of = {table for table in WATCHED for statement, _ in plans if table in statement}
+    assert spoken_of == set(WATCHED)
+    wrong = [f"{complaint}: {statement[:300]}" for statement, complaints in plans for complaint in complaints]
+    assert not wrong, "\n".join(wrong)
+
+
+Plans = list[tuple[str, list[str]]]
+"""Each statement, and what is wrong with its plan."""
+
+
+def _kinds(statements: list[str]) -> list[str]:
+    """One of each: those that differ in numbers only have one plan."""
+    seen: dict[str, str] = {}
+    for statement in statements:
+        plain = statement.strip()
+        words = plain.split(None, 1)[0].upper() if plain else ""
+        if words in ("SELECT", "UPDATE", "DELETE", "WITH") and any(table in plain for table in WATCHED):
+            seen.setdefault(re.sub(r"'[^']*'|\d+|[\s,]+", " ", plain), plain)
+    return list(seen.values())
+
+
+async def _sqlite_plans(store: Store) -> Plans:
+    heard: list[str] = []
+
+    def raw(connection: Connection) -> sqlite3.Connection:
+        driver: Any = connection.connection.driver_connection
+        return driver  # type: ignore[no-any-return]
+
+    database: Any = store.database
+    for engine in (database._write_engine, database._read_engine):
+        with engine.connect() as connection:
+            raw(connection).set_trace_callback(heard.append)
+    await _live(store)
+
+    def explain(connection: Connection) -> Plans:
+        driver = raw(connection)
+        driver.set_trace_callback(None)
+        plans: Plans = []
+        for statement in _kinds(heard):
+            steps = [row[3] for row in driver.execute("EXPLAIN QUERY PLAN " + statement)]
+            bad = [
+                step
+                for step in steps
+                if any(step.startswith(f"SCAN {table}") for table in WATCHED)
+                or "TEMP B-TREE FOR ORDER" in step
+            ]
+            plans.append((statement, bad))
+        return plans
+
+    return await database.write(explain)  # type: ignore[no-any-return]
+
+
+async def _mysql_plans(store: Store) -> Plans:
+    async def sql(statement: str) -> None:
+        await store.database.write(lambda connection: connection.execute(text(statement)).close())
+
+    await sql("SET GLOBAL log_output = 'TABLE'")
+    await sql("SET GLOBAL general_log = ON")
+    try:
+        await _live(store)
+    finally:
+        await sql("SET GLOBAL general_log = OFF")
+
+    def explain(connection: Connection) -> Plans:
+        log = text(
+            "SELECT convert(argument USING utf8mb4) FROM mysql.general_log WHERE command_type = 'Query'"
+        )
+        heard = list(connection.execute(log).scalars())
+        plans: Plans = []
+        for statement in _kinds(heard):
+            rows = connection.exec_driver_sql("EXPLAIN " + statement.replace("%", "%%")).mappings().all()
+            bad = [
+                f"{row['table']} {row['type']} {row['Extra']}"
+                for row in rows
+                if _mysql_table(row["table"], statement) in WATCHED
+                and (row["type"] == "ALL" or "filesort" in (row["Extra"] or ""))
+            ]
+            plans.append((statement, bad))
+        connection.execute(text("TRUNCATE TABLE mysql.general_log"))
+        return plans
+
+    return await store.database.write(explain)
+
+
+def _mysql_table(name: str | None, statement: str) -> str | None:
+    return "fusee_line" if name == "l" and "fusee_line l" in statement else name
+
+
+async def _postgres_plans(store: Store) -> Plans:
+    database: Any = store.database
+    heard: list[tuple[str, Any]] = []
+
+    def hear(_c: Any, _cursor: Any, statement: str, parameters: Any, _context: Any, many: bool) -> None:
+        heard.append((statement, parameters[0] if many else parameters))
+
+    event.listen(database.engine.sync_engine, "before_cursor_execute", hear)
+    await _live(store)
+    event.remove(database.engine.sync_engine, "before_cursor_execute", hear)
+
+    plans: Plans = []
+    kinds = dict(reversed(heard))
+
+    def explain(connection: Connection) -> None:
+        for statement in _kinds(list(kinds)):
+            plan = connection.exec_driver_sql(
+                "EXPLAIN (FORMAT JSON) " + statement, kinds[statement]
+            ).scalar_one()
+            plans.append((statement, _postgres_complaints(plan)))
+
+    await database.write(explain)
+    hot = await database.pool.fetch(
+        "SELECT name, statement, parameter_types::text[] FROM pg_prepared_statements"
+    )
+    hot = [row for row in hot if any(f"{verb} fusee_" in row[1] for verb in ("UPDATE", "FROM"))]
+    assert len(hot) >= 4
+    async with database.pool.acquire() as connection:
+        for name, statement, types in hot:
+            values = f"({', '.join(_POSTGRES_VALUES[kind] for kind in types)})" if types else ""
+            query = f'EXPLAIN (FORMAT JSON) EXECUTE "{name}" {values}'
+            plans.append((statement, _postgres_complaints(await connection.fetchval(query))))
+    return plans
+
+
+_POSTGRES_VALUES = {
+    "bigint": "1",
+    "integer": "1",
+    "text": "'{1,2,3}'",
+    "character varying": "'default'",
+    "bigint[]": "'{1,2,3}'",
+    "integer[]": "'{1,2,3}'",
+    "text[]": "'{a,b,c}'",
+}
+
+
+def _nodes(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield node
+    for child in node.get("Plans", ()):
+        yield from _nodes(child)
+
+
+def _postgres_complaints(plan: Any) -> list[str]:
+    top = (json.loads(plan) if isinstance(plan, str) else plan)[0]["Plan"]
+    bad: list[str] = []
+    for node in _nodes(top):
+        kind = node["Node Type"]
+        if kind == "Seq Scan" and node.get("Relation Name") in WATCHED:
+            bad.append(f"{kind} on {node['Relation Name']}")
+        if kind == "Sort":
+            below = [child for child in _nodes(node) if child.get("Relation Name") in WATCHED]
+            limited = any(child["Node Type"] == "Limit" for child in _nodes(node))
+            by_key = all(child["Node Type"].startswith(("Index", "Bitmap", "Tid")) for child in below)
+            if below and not limited and not by_key:
+                bad.append(f"Sort over {below[0]['Relation Name']}")
+    return bad
+
+
+# --- PostgreSQL: history costs nothing -----------------------------------------------------------------
+
+
+@pytest.fixture
+async def postgres_store(postgres_url: str) -> AsyncIterator[Store]:
+    store = open_store(postgres_url)
+    await store.open()
+    await store.upgrade()
+    yield store
+    await store.close()
+
+
+async def _pages_of_a_claim(world: World, session: int, many: int, *, lanes: list[int]) -> int:
+    """Pages that the prepared claim of `many` runs reads, in memory or not."""
+    database: Any = world.store.database
+    await world.enqueue(2 * many + 10)
+    await world.claim(session, 5, lanes=lanes)  # prepares the statement
+    # The newest such statement of the pool's one connection in use: it hands out the last one given back.
+    async with database.pool.acquire() as connection:
+        rows = await connection.fetch(
+            "SELECT name, parameter_types::text[] FROM pg_prepared_statements"
+            " WHERE statement LIKE '%FROM fusee_line%FOR UPDATE SKIP LOCKED%'"
+            " AND statement NOT LIKE '%pg_prepared_statements%'"
+            f" AND statement {'NOT' * (len(lanes) == 1)} LIKE '%LATERAL%'"
+        )
+        ((name, _),) = rows
+        lane = str(lanes[0]) if len(lanes) == 1 else "'{" + ",".join(map(str, lanes)) + "}'"
+        plan = json.loads(
+            await connection.fetchval(
+                "EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON)"
+                f" EXECUTE \"{name}\" ({session}, '{{}}', '{{}}', NULL, {many}, {lane}, {10**6}, '{{}}')"
+            )
+        )[0]["Plan"]
+    await world.sql("DELETE FROM fusee_receipts WHERE number = 1000000")
+    assert not _postgres_complaints([{"Plan": plan}])
+    assert plan["Actual Rows"] == many + 1, "and one row that counts what was finished"
+    pages: int = plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
+    return pages
+
+
+async def test_a_claim_costs_the_same_with_a_million_finished_runs(postgres_store: Store) -> None:
+    world = World("", None, postgres_store)  # type: ignore[arg-type]
+    session = await world.session(ttl=1e6)
+    await world.enqueue(1)
+    await world.enqueue(1, handler="else")
+    one, many = await world.lane_ids(handler="work"), await world.lane_ids()
+    before = [await _pages_of_a_claim(world, session, 100, lanes=lanes) for lanes in (one, many)]
+    await _add_history(postgres_store, 1_000_000)
+    after = [await _pages_of_a_claim(world, session, 100, lanes=lanes) for lanes in (one, many)]
+    for now, then in zip(after, before, strict=True):
+        assert now <= 1.5 * then, f"pages of a claim of 100 without and with history: {before}, {after}"
+
+
+@pytest.mark.parametrize("payload", [None, {"some": "text", "number": 12345}], ids=["bare", "with payload"])
+async def test_a_claim_and_a_success_update_the_row_in_place(postgres_store: Store, payload: Any) -> None:
+    world = World("", None, postgres_store)  # type: ignore[arg-type]
+    session = await world.session(ttl=1e6)
+    await world.enqueue(2000, payload=payload)
+    lanes_ids = await world.lane_ids()
+    receipt, claimed = itertools.count(1), []
+    while True:
+        order = Order(100, lanes_ids, next(receipt))
+        exchanged = await postgres_store.exchange(session, finished_of(claimed, payload and '"ok"'), order)
+        claimed = exchanged.claimed
+        if not claimed:
+            break
+    pool = postgres_store.database.pool  # type: ignore[attr-defined]
+    async with pool.acquire() as connection:  # the one that did it all: the last given back
+        await connection.execute("SELECT pg_stat_force_next_flush()")
+        updated, in_place = await connection.fetchrow(
+            "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE relname = 'fusee_runs'"
+        )
+    assert updated == 4000
+    assert in_place >= 0.98 * updated

@@ -1,0 +1,161 @@
+"""Metrics: counts by events, bounded labels, sampled queues."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from fusee.errors import StoreUnavailable
+from fusee.events import (
+    Bus,
+    LoopFailed,
+    RunAttemptEnded,
+    RunRefused,
+    RunsEnqueued,
+    RunsFinished,
+    RunStuck,
+    SessionExpired,
+    SessionLost,
+)
+from fusee.model import QueueLimits, QueueStats
+from fusee.observe import Metrics
+from fusee.observe.histogram import BOUNDS, Histogram
+from fusee.observe.metrics import MOST_NAMES, SAMPLE_EVERY
+
+
+def value(metrics: Metrics, name: str, **labels: str) -> float | None:
+    return metrics.registry.get_sample_value(name, labels)
+
+
+def ended(end: str, status: str, handler: str = "h") -> RunAttemptEnded:
+    return RunAttemptEnded(
+        run_id=1, attempt=1, handler=handler, end=end, status=status, seconds=0.2, error=None
+    )
+
+
+def test_what_happens_is_counted():
+    bus = Bus()
+    metrics = Metrics(bus, version="1.2.3")
+    bus.emit(RunsEnqueued(namespace="n", queue="q", handler="h", count=7))
+    bus.emit(RunsFinished(handler="h", seconds=[0.1, 0.2, 40.0]))
+    bus.emit(ended("failed", "delayed"))
+    bus.emit(ended("failed", "failed"))
+    bus.emit(ended("lost", "pending"))
+    bus.emit(RunRefused(run_id=1, attempt=1, end="succeeded"))
+    bus.emit(RunStuck(run_id=1, attempt=1, handler="h"))
+    bus.emit(SessionExpired(session=1, worker="w", dropped=0))
+    bus.emit(SessionLost(session=1, worker="w", requeued=0, failed=0))
+    bus.emit(LoopFailed(loop="recover", error=RuntimeError(), failures=1))
+    assert bus.broken == 0
+
+    assert value(metrics, "fusee_build_info", version="1.2.3") == 1
+    assert value(metrics, "fusee_runs_enqueued_total", queue="q", handler="h") == 7
+    assert value(metrics, "fusee_runs_finished_total", handler="h", status="succeeded") == 3
+    assert value(metrics, "fusee_runs_finished_total", handler="h", status="failed") == 1
+    assert value(metrics, "fusee_runs_finished_total", handler="h", status="delayed") is None
+    assert value(metrics, "fusee_attempts_total", handler="h", end="failed") == 2
+    assert value(metrics, "fusee_attempts_total", handler="h", end="lost") == 1
+    assert value(metrics, "fusee_run_duration_seconds_count", handler="h") == 6
+    assert value(metrics, "fusee_run_duration_seconds_bucket", handler="h", le="0.25") == 5
+    for name in ("runs_refused", "runs_stuck", "leases_lost", "sessions_lost"):
+        assert value(metrics, f"fusee_{name}_total") == 1
+    assert value(metrics, "fusee_loop_failures_total", loop="recover") == 1
+
+
+def test_closing_listens_no_more():
+    bus = Bus()
+    Metrics(bus).close()
+    assert not any(bus.wants(kind) for kind in (RunsEnqueued, RunsFinished, RunAttemptEnded, LoopFailed))
+
+
+def test_two_apps_do_not_share():
+    one, two = Bus(), Bus()
+    first, second = Metrics(one), Metrics(two)
+    one.emit(RunsFinished(handler="h", seconds=[1.0]))
+    assert value(first, "fusee_runs_finished_total", handler="h", status="succeeded") == 1
+    assert value(second, "fusee_runs_finished_total", handler="h", status="succeeded") is None
+
+
+def test_names_without_end_become_other():
+    bus = Bus()
+    metrics = Metrics(bus)
+    for n in range(MOST_NAMES + 50):
+        bus.emit(RunsFinished(handler=f"h{n}", seconds=[0.1]))
+    bus.emit(RunsFinished(handler="h0", seconds=[0.1]))
+    assert value(metrics, "fusee_runs_finished_total", handler="h0", status="succeeded") == 2
+    assert value(metrics, "fusee_runs_finished_total", handler="other", status="succeeded") == 50
+    assert len(metrics.durations) == MOST_NAMES + 1
+
+
+def test_a_histogram_counts_as_one_would_by_hand():
+    chance = random.Random(7)
+    histogram = Histogram()
+    everything: list[float] = []
+    for size in (0, 1, 3, 500):
+        batch = [chance.choice((*BOUNDS, chance.expovariate(1))) for _ in range(size)]
+        histogram.add(batch)
+        everything += batch
+    for bound, many in zip(BOUNDS, histogram.below, strict=True):
+        assert many == sum(seconds <= bound for seconds in everything)
+    assert histogram.count == len(everything)
+    assert histogram.total == pytest.approx(sum(everything))
+
+
+class Sampled:
+    def __init__(self) -> None:
+        self.asked = 0
+        self.fails = False
+        self.names = ["q"]
+
+    async def queues(self) -> list[QueueStats]:
+        self.asked += 1
+        if self.fails:
+            raise StoreUnavailable("away")
+        return [
+            QueueStats(
+                name=name,
+                limits=QueueLimits(),
+                blocked=0,
+                delayed=2,
+                pending=3,
+                running=1,
+                waiting=0,
+                oldest_pending_at=1_000_000,
+            )
+            for name in self.names
+        ]
+
+    async def workers(self) -> list:
+        return []
+
+
+async def test_queues_are_sampled_at_most_every_few_seconds():
+    now = [100.0]
+    sampled = Sampled()
+    metrics = Metrics(
+        Bus(),
+        queues=sampled.queues,
+        workers=sampled.workers,
+        now_us=lambda: 61_000_000,
+        monotonic=lambda: now[0],
+    )
+    text = (await metrics.render()).decode()
+    assert 'fusee_queue_depth{queue="q",status="pending"} 3.0' in text
+    assert 'fusee_queue_oldest_seconds{queue="q"} 60.0' in text
+    await metrics.render()
+    assert sampled.asked == 1
+    now[0] += SAMPLE_EVERY
+    sampled.fails = True
+    text = (await metrics.render()).decode()
+    assert sampled.asked == 2
+    assert "fusee_queue_depth{" not in text  # old depths would look like the truth
+    assert "fusee_sample_failures_total 1.0" in text
+
+
+async def test_many_queues_are_summed_as_other():
+    sampled = Sampled()
+    sampled.names = [f"q{n}" for n in range(MOST_NAMES + 4)]
+    metrics = Metrics(Bus(), queues=sampled.queues, workers=sampled.workers)
+    text = (await metrics.render()).decode()
+    assert 'fusee_queue_depth{queue="other",status="pending"} 12.0' in text
