@@ -18,11 +18,11 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
-from tools import servers
 
 from bench.engine import Engine
 from bench.peers import Peer, Sizes, available_peers
 from bench.peers.rounds import one_round
+from tools import servers
 
 SIZES = {
     "sqlite": Sizes(100_000, 100_000),

@@ -15,6 +15,7 @@ Nothing runs in the background: `run_until_idle` executes what is due, in this t
 from __future__ import annotations
 
 import asyncio
+import time
 from types import TracebackType
 from typing import Self
 
@@ -90,8 +91,10 @@ class TestKit:
         for run in claimed:
             run.held_since = now
         pool.take(claimed)
-        while pool.slots:
-            await asyncio.wait([slot.task for slot in pool.slots if slot.task is not None])
+        while pool.slots:  # timeouts are kept by the real clock: a handler's own time is real
+            tasks = [slot.task for slot in pool.slots if slot.task is not None]
+            await asyncio.wait(tasks, timeout=0.05)
+            pool.watch(time.monotonic())
         finished, settlements = pool.collect()
         if settlements:
             await store.settle(self._session, settlements)

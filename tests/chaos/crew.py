@@ -22,7 +22,9 @@ __all__ = ["SHELL", "make"]
 # As many attempts as there may be kills: what is judged is that nothing is lost, not that it gives up.
 STUBBORN = RetryPolicy(max_attempts=1000, backoff="fixed", base=0.01, jitter=0)
 
-SHELL = 'echo "$FUSEE_RUN_ID $FUSEE_ATTEMPT $$ start" >> "$0"; echo "$FUSEE_RUN_ID $FUSEE_ATTEMPT $$ end" >> "$0"'
+SHELL = (
+    'echo "$FUSEE_RUN_ID $FUSEE_ATTEMPT $$ start" >> "$0"; echo "$FUSEE_RUN_ID $FUSEE_ATTEMPT $$ end" >> "$0"'
+)
 
 
 def make(url: str, journal: str, overrides: dict[str, Any] | None = None) -> Fusee:

@@ -166,7 +166,13 @@ class Fleet:
 
 @asynccontextmanager
 async def fleet(
-    url: str, folder: Path, *, workers: int = 3, dispatchers: int = 2, seed: int | None = None, **overrides: Any
+    url: str,
+    folder: Path,
+    *,
+    workers: int = 3,
+    dispatchers: int = 2,
+    seed: int | None = None,
+    **overrides: Any,
 ) -> AsyncIterator[Fleet]:
     """So many processes, ready; they end with the block, however it ends."""
     seed = seed if seed is not None else int(os.environ.get("FUSEE_CHAOS_SEED", time.time_ns() % 10**6))

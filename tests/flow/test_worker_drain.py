@@ -11,7 +11,6 @@ from fusee import RetryPolicy
 from fusee.model import End, RunSpec, RunStatus, SessionState
 from tests.chaos.inside import FixedPace, Journal, all_ended, make_app, until, working
 
-
 WARM = 300
 
 
@@ -64,7 +63,7 @@ async def test_a_drain_that_takes_too_long_hands_back_what_still_runs(database_u
     app, journal = make_app(database_url, drain_timeout=0.2), Journal()
     second_life = False
 
-    @app.handler("long", retry=RetryPolicy(max_attempts=1))
+    @app.handler("long", retry=RetryPolicy(max_attempts=2))
     async def long() -> None:
         journal.start()
         try:
@@ -90,6 +89,23 @@ async def test_a_drain_that_takes_too_long_hands_back_what_still_runs(database_u
         (2, "start"),
         (2, "end"),
     ]
+
+
+async def test_a_drain_never_starts_a_second_attempt_where_the_policy_allows_one(database_url: str) -> None:
+    app, journal = make_app(database_url, drain_timeout=0.2), Journal()
+
+    @app.handler("once", retry=RetryPolicy(max_attempts=1))
+    async def once() -> None:
+        journal.start()
+        await asyncio.sleep(60)
+
+    async with app:
+        async with working(app):
+            handle = await app.enqueue("once")
+            await until(lambda: journal.started(handle))
+        run = await app.store.run(handle.id)
+    assert (run.status, run.effect, run.attempt) == (RunStatus.FAILED, "unknown", 1)
+    assert "allows one attempt" in (run.reason or "")
 
 
 async def test_what_has_waited_too_long_at_a_slow_worker_goes_to_another(database_url: str) -> None:

@@ -282,9 +282,7 @@ async def test_the_store_goes_away_for_three_seconds_under_load(
     server: servers.Database = request.getfixturevalue(f"{engine}_server")
     if not server.pids:
         pytest.skip("the server is not ours to kill")
-    app = make_app(
-        request.getfixturevalue(f"{engine}_url"), lease_ttl=lease, heartbeat_interval_seconds=0.4
-    )
+    app = make_app(request.getfixturevalue(f"{engine}_url"), lease_ttl=lease, heartbeat_interval_seconds=0.4)
     journal = Journal()
 
     @app.handler("work", retry=MANY)

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 from sqlalchemy import Connection, text
+
+from fusee.store import Store, open_store
 from tests.conftest import ENGINES
 from tests.store.harness import (
     DATABASE_NOW,
@@ -22,8 +24,6 @@ from tests.store.harness import (
     sweep_clean,
 )
 from tools import servers
-
-from fusee.store import Store, open_store
 
 
 @pytest.fixture(params=ENGINES)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.store.harness import START, World
 
 from fusee.errors import Conflict, NotFound
 from fusee.model import Effect, End, RetryPolicy
+from tests.store.harness import START, World
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -100,7 +100,7 @@ async def test_after_a_cancel_no_further_attempt_starts(world: World, end: End, 
     await world.store.cancel(claimed.id, "enough")
     assert await world.settle(session, claimed, end=end, **fields) == []
     run = await world.run(claimed.id)
-    assert (run.status, run.effect) == ("canceled", fields["effect"])
+    assert (run.status, run.effect, run.reason) == ("canceled", fields["effect"], "enough")
     assert await world.claim(session) == []
     await world.clock.tick(100_000)
     assert (await world.store.promote()).count == 0

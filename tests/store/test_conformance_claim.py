@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.store.harness import START, World, finished_of
 
 from fusee.model import Effect, End, RunSpec
 from fusee.store import Finished, Order
 from fusee.store.schema import receipts
+from tests.store.harness import START, World, finished_of
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

@@ -6,13 +6,13 @@ import asyncio
 
 import pytest
 from sqlalchemy import Connection, select
-from tests.store.harness import START, World
 
 from fusee.errors import Conflict
 from fusee.model import RetryPolicy, RunSpec
 from fusee.store import Store
 from fusee.store.postgres import COPY_FROM
 from fusee.store.schema import runs
+from tests.store.harness import START, World
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

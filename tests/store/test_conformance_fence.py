@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 from sqlalchemy.exc import DBAPIError
-from tests.store.harness import START, World, finished_of, settlement
 
 from fusee.model import Claimed, Effect, End, Ended, RetryPolicy, RunStatus, Verdict
 from fusee.store import Finished, Order, Settlement
 from fusee.store.schema import attempts, tickets
+from tests.store.harness import START, World, finished_of, settlement
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -33,6 +33,10 @@ async def _finishes(world: World, session: int, claimed: Claimed) -> list[tuple[
     return await world.finish(session, claimed, result='"mine"')
 
 
+async def _finishes_without_a_result(world: World, session: int, claimed: Claimed) -> list[tuple[int, int]]:
+    return await world.finish(session, claimed)
+
+
 async def _finishes_and_claims(world: World, session: int, claimed: Claimed) -> list[tuple[int, int]]:
     order = Order(5, await world.lane_ids(handler="else"), 4711)
     return (await world.store.exchange(session, finished_of([claimed], '"mine"'), order)).refused
@@ -40,6 +44,7 @@ async def _finishes_and_claims(world: World, session: int, claimed: Claimed) -> 
 
 WRITES: dict[str, tuple[Write, str]] = {
     "finish": (_finishes, "succeeded"),
+    "finish without a result": (_finishes_without_a_result, "succeeded"),
     "finish and claim": (_finishes_and_claims, "succeeded"),
     "succeed": (_settles(End.SUCCEEDED, result='"mine"', effect=Effect.APPLIED), "succeeded"),
     "retry": (_settles(End.FAILED, error="broken"), "delayed"),

@@ -6,10 +6,10 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.store.harness import World
 
 from fusee.model import Effect, End, QueueLimits, RetryPolicy
 from fusee.store.schema import tickets
+from tests.store.harness import World
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -203,6 +203,18 @@ async def test_a_cap_holds_while_it_is_being_changed(world: World) -> None:
         )
     )
     assert (await world.tally())["running"] <= 2
+
+
+async def test_a_change_of_limits_lets_no_burst_through(world: World) -> None:
+    session = await world.session()
+    await world.enqueue(20)
+    await world.store.set_limits("default", QueueLimits(rate=1, burst=5))
+    assert len(await world.claim_limited(session)) == 5
+    for burst in (5, 4, 6):
+        await world.store.set_limits("default", QueueLimits(rate=1, burst=burst))
+        assert await world.claim_limited(session) == []
+    await world.clock.tick(2)
+    assert len(await world.claim_limited(session)) == 2
 
 
 async def test_the_first_limits_may_be_set_by_two_at_once(world: World) -> None:

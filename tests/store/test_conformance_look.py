@@ -6,11 +6,11 @@ import asyncio
 
 import pytest
 from sqlalchemy.exc import DBAPIError
-from tests.store.harness import START, World
 
 from fusee.errors import NotFound
 from fusee.model import End, Lane, RetryPolicy, RunSpec, RunStatus
 from fusee.store import RunFilter, Store
+from tests.store.harness import START, World
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -78,6 +78,18 @@ async def test_runs_are_listed_newest_first_by_pages(world: World) -> None:
         pages.append([run.id for run in page])
         before = page[-1].id
     assert pages == [ids[:3:-1], ids[3:0:-1], ids[:1]]
+
+
+async def test_a_list_leaves_out_what_can_be_large(world: World) -> None:
+    session = await world.session()
+    await world.enqueue(payload={"large": "x" * 1000}, timeout=7)
+    claimed = await world.claim_one(session)
+    await world.settle(session, claimed, end=End.SUCCEEDED, result='"large"', output="large")
+    (listed,) = await world.store.runs(RunFilter())
+    shown = await world.run(claimed.id)
+    assert (listed.payload, listed.result, listed.output) == ({}, None, None)
+    assert (shown.payload, shown.result, shown.output) == ({"large": "x" * 1000}, "large", "large")
+    assert (listed.id, listed.status, listed.timeout) == (shown.id, shown.status, shown.timeout)
 
 
 async def test_listing_running_runs_stands_many_in_flight(world: World) -> None:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
-from tests.store.harness import START, World
+from sqlalchemy import Connection
+from sqlalchemy.util import await_only as await_
 
 from fusee.errors import LeaseLost
 from fusee.model import Effect, End, RetryPolicy
 from fusee.store import Recovered
 from fusee.store.schema import receipts, sessions
+from tests.store.harness import START, World
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -183,6 +187,48 @@ async def test_racing_recoveries_return_each_run_once(world: World) -> None:
     assert sum(answer.requeued for answer in answers) == 120
     assert await world.tally() == {"pending": 120}
     assert {(run.attempt, run.spent) for run in await world.claim(await world.session())} == {(2, 1)}
+
+
+class Meanwhile:
+    """A connection between whose first statement and the next something else happens, and is committed."""
+
+    def __init__(self, connection: Connection, happen: Callable[[], Awaitable[Any]]) -> None:
+        self.connection = connection
+        self.happen: Callable[[], Awaitable[Any]] | None = happen
+
+    def execute(self, *statement: Any) -> Any:
+        answer = self.connection.execute(*statement)
+        if self.happen is not None:
+            happen, self.happen = self.happen, None
+            await_(happen())
+        return answer
+
+
+@pytest.mark.parametrize("by", ["renewed", "taken", "ended"])
+async def test_a_session_that_was_just_renewed_or_taken_is_not_taken(world: World, by: str) -> None:
+    """Compare and set. With one writer, as on SQLite, nothing can come between."""
+    if not world.store.database.capabilities.skip_locked:
+        return
+    other = await world.another()
+    session = await world.session()
+    await world.enqueue_and_claim(session)
+    await world.clock.tick(31)
+
+    async def happen() -> None:
+        match by:
+            case "renewed":
+                await other.renew(session, 30, running=1)
+            case "taken":
+                assert len((await other.recover()).sessions) == 1
+            case _:
+                await other.end_session(session)
+
+    def work(connection: Connection) -> list[tuple[int, str]]:
+        return world.store._take_expired(Meanwhile(connection, happen))  # type: ignore[arg-type]
+
+    assert await world.store.database.write(work) == []
+    (row,) = await world.rows(sessions)
+    assert row.state == {"renewed": "alive", "taken": "lost", "ended": "ended"}[by]
 
 
 async def test_a_recovery_racing_with_the_last_finish_gives_each_run_one_fate(world: World) -> None:

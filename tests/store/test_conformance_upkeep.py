@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.store.harness import START, World
 
 from fusee.errors import NotFound
 from fusee.model import Effect, End
 from fusee.store import Promoted, Pruned
 from fusee.store.schema import attempts, sessions
+from tests.store.harness import START, World
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 from sqlalchemy import Connection, event, text
-from tests.store.harness import World, finished_of
 
 from fusee.model import End, RunSpec
 from fusee.store import Order, Store, open_store
 from fusee.store.schema import lanes
+from tests.store.harness import World, finished_of
 
 WATCHED = ("fusee_runs", "fusee_line", "fusee_later")
 """Tables that grow with work; those of lanes, sessions and receipts stay small."""

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import Connection, text
-from tools import servers
 
 from fusee.store import Store, open_store
 from fusee.store.migrate import VERSION_TABLE
 from fusee.store.schema import metadata
+from tools import servers
 
 _POSTGRES = {
     "columns": """

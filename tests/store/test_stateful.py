@@ -13,13 +13,13 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from sqlalchemy import select
-from tests.store.harness import START, broken_invariants
 
 from fusee.clock import ManualClock
 from fusee.errors import Conflict, LeaseLost
 from fusee.model import TERMINAL, Effect, End, Ended, RetryPolicy, RunSpec, RunStatus, WorkerInfo, decide
 from fusee.store import Finished, Order, Settlement, open_store
 from fusee.store.schema import metadata, runs, sessions
+from tests.store.harness import START, broken_invariants
 
 T = TypeVar("T")
 TTL = 30.0

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+
 from tools import document_states
 
 ROOT = Path(__file__).parents[2]

@@ -26,11 +26,20 @@ SPECIFICATION = [
     (End.ABANDONED, 2, NEVER, "fail", S.FAILED, 0, "abandoned by its handler"),
     (End.CANCELED, 0, THREE, "cancel", S.CANCELED, 0, "canceled while running"),
     (End.CANCELED, 2, ONCE, "cancel", S.CANCELED, 0, "canceled while running"),
-    # Handed back before it started: in line again at once, even with no attempts left.
-    (End.RETURNED, 0, THREE, "release", S.PENDING, 0, "handed back before it started"),
-    (End.RETURNED, 2, THREE, "release", S.PENDING, 0, "handed back before it started"),
-    (End.RETURNED, 0, ONCE, "release", S.PENDING, 0, "handed back before it started"),
-    (End.RETURNED, 0, NEVER, "release", S.PENDING, 0, "handed back before it started"),
+    # Handed back: in line again at once, and nothing is spent; but what may be tried only once, and had
+    # started, is not tried twice.
+    (End.RETURNED, 0, THREE, "release", S.PENDING, 0, "handed back by its worker"),
+    (End.RETURNED, 2, THREE, "release", S.PENDING, 0, "handed back by its worker"),
+    (
+        End.RETURNED,
+        0,
+        ONCE,
+        "fail",
+        S.FAILED,
+        0,
+        "stopped because its worker went away; its policy allows one attempt",
+    ),
+    (End.RETURNED, 0, NEVER, "release", S.PENDING, 0, "handed back by its worker"),
     # Failed: tried again later while attempts are left and the policy says so.
     (End.FAILED, 0, THREE, "retry", S.DELAYED, 10, "failed; tried again"),
     (End.FAILED, 1, THREE, "retry", S.DELAYED, 20, "failed; tried again"),
@@ -65,7 +74,13 @@ def test_the_specification(
 ) -> None:
     verdict = decide(Ended(end), policy, spent)
     assert (verdict.verb, verdict.status, verdict.delay, verdict.reason) == (verb, status, delay, reason)
-    assert verdict.counted is (end is not End.RETURNED)
+    assert verdict.counted is (verb not in ("release", "succeed"))
+
+
+@pytest.mark.parametrize("policy", [THREE, ONCE, NEVER])
+def test_what_never_started_is_handed_back_whatever_its_policy(policy: RetryPolicy) -> None:
+    verdict = decide(Ended(End.RETURNED, effect=Effect.NONE), policy, 0)
+    assert (verdict.verb, verdict.status, verdict.counted) == ("release", S.PENDING, False)
 
 
 def test_the_specification_speaks_of_every_end() -> None:

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 import psutil
 import pytest
+
 from tools import servers
 
 # A client that was left inside a transaction, holding a lock on the table.

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Any
 
 from fusee.model.retry import RetryPolicy
-from fusee.model.states import RunStatus
+from fusee.model.states import RunStatus, next_status
 
 __all__ = ["Abandon", "Done", "Effect", "End", "Ended", "Retry", "Skip", "Verdict", "decide"]
 
@@ -97,28 +97,32 @@ def decide(ended: Ended, policy: RetryPolicy, spent: int, chance: float = 0.5) -
     """Judge an attempt; `spent` counts the earlier attempts that counted."""
     match ended.end:
         case End.SUCCEEDED:
-            return Verdict("succeed", RunStatus.SUCCEEDED, "succeeded")
+            return _verdict("succeed", "succeeded", counted=False)
         case End.SKIPPED:
-            return Verdict("skip", RunStatus.SKIPPED, ended.error or "skipped by its handler")
+            return _verdict("skip", ended.error or "skipped by its handler")
         case End.ABANDONED:
-            return Verdict("fail", RunStatus.FAILED, "abandoned by its handler")
+            return _verdict("fail", "abandoned by its handler")
         case End.CANCELED:
-            return Verdict("cancel", RunStatus.CANCELED, "canceled while running")
+            return _verdict("cancel", "canceled while running")
         case End.RETURNED:
-            return Verdict("release", RunStatus.PENDING, "handed back before it started", counted=False)
+            if ended.effect is not Effect.NONE and policy.max_attempts == 1:
+                return _verdict("fail", "stopped because its worker went away; its policy allows one attempt")
+            return _verdict("release", "handed back by its worker", counted=False)
         case End.LOST:
             if policy.allows("lost", spent + 1):
-                return Verdict("lose", RunStatus.PENDING, "its worker was lost")
-            return Verdict("fail", RunStatus.FAILED, _spent("its worker was lost", "lost", policy, spent + 1))
+                return _verdict("lose", "its worker was lost")
+            return _verdict("fail", _spent("its worker was lost", "lost", policy, spent + 1))
         case End.FAILED | End.TIMED_OUT:
             what = "failed" if ended.end is End.FAILED else "timed out"
             if policy.allows(ended.end, spent + 1) and not ended.final:
                 delay = ended.after if ended.after is not None else policy.delay(spent + 1, chance)
-                return Verdict("retry", RunStatus.DELAYED, f"{what}; tried again", delay)
+                return _verdict("retry", f"{what}; tried again", delay)
             why = "it could not be stopped" if ended.final else _spent(what, ended.end, policy, spent + 1)
-            if ended.end is End.FAILED:
-                return Verdict("fail", RunStatus.FAILED, why)
-            return Verdict("time_out", RunStatus.TIMED_OUT, why)
+            return _verdict("fail" if ended.end is End.FAILED else "time_out", why)
+
+
+def _verdict(verb: str, reason: str, delay: float = 0.0, *, counted: bool = True) -> Verdict:
+    return Verdict(verb, next_status(RunStatus.RUNNING, verb), reason, delay, counted)
 
 
 def _spent(what: str, end: str, policy: RetryPolicy, spent: int) -> str:

@@ -19,6 +19,7 @@ __all__ = [
     "SessionState",
     "next_session_state",
     "next_status",
+    "sessions_that_can",
 ]
 
 
@@ -128,6 +129,11 @@ def next_status(status: RunStatus, verb: str) -> RunStatus:
         return RUN[status, verb]
     except KeyError:
         raise IllegalTransition(f"a {status} run cannot {verb}") from None
+
+
+def sessions_that_can(verb: str) -> tuple[SessionState, ...]:
+    """The states of a session in which `verb` may happen."""
+    return tuple(state for state, allowed in SESSION if allowed == verb)
 
 
 def next_session_state(state: SessionState, verb: str) -> SessionState:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import random
+import sqlite3
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from sqlalchemy import BigInteger, ColumnElement, Connection, literal_column
+from sqlalchemy import BigInteger, ColumnElement, Connection, literal_column, select
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
@@ -52,6 +53,10 @@ class Database(ABC):
     @property
     def now(self) -> ColumnElement[int]:
         return literal_column(self.capabilities.now, BigInteger)
+
+    def read_clock(self, connection: Connection) -> int:
+        """The database's clock, asked on a connection that may be the caller's own."""
+        return int(connection.execute(select(self.now)).scalar_one())
 
     @abstractmethod
     async def open(self) -> None: ...
@@ -104,6 +109,10 @@ def unavailable_on() -> Iterator[None]:
     """A lost or refused connection becomes `StoreUnavailable`; everything else stays what it is."""
     try:
         yield
+    except sqlite3.OperationalError as error:
+        if not _busy(error):
+            raise
+        raise StoreUnavailable(f"the database did not answer: {error}") from error
     except (ConnectionError, OSError, TimeoutError) as error:
         raise StoreUnavailable(f"the database did not answer: {error or type(error).__name__}") from error
     except (InterfaceError, OperationalError) as error:
@@ -116,8 +125,18 @@ def unavailable_on() -> Iterator[None]:
         raise
 
 
+def _busy(error: BaseException | None) -> bool:
+    """SQLite's file is locked by someone else, or cannot be reached just now."""
+    text = str(error)
+    return isinstance(error, sqlite3.OperationalError) and any(
+        sign in text for sign in ("locked", "busy", "disk I/O error", "unable to open", "disk is full")
+    )
+
+
 def _refused(error: DBAPIError) -> bool:
     original: Any = error.orig
+    if _busy(original):
+        return True
     state = str(getattr(original, "sqlstate", "") or "")
     code = original.args[0] if original is not None and original.args else None
     return state.startswith(("08", "57P")) or code in (2002, 2003, 2006, 2013, 1053)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection
 
 from fusee.store.contract import LaneMap
 from fusee.store.wakes import Wakes
@@ -27,5 +27,4 @@ class StorePart:
 
     def _now(self, connection: Connection) -> int:
         """The database's clock."""
-        now: int = connection.execute(select(self.database.now)).scalar_one()
-        return int(now)
+        return self.database.read_clock(connection)

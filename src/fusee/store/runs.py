@@ -21,7 +21,7 @@ from sqlalchemy import (
 )
 
 from fusee.errors import Conflict, NotFound
-from fusee.model import Attempt, Effect, End, RetryPolicy, Run, RunStatus
+from fusee.model import RUN, Attempt, Effect, End, RetryPolicy, Run, RunStatus
 from fusee.store.parts import StorePart
 from fusee.store.rows import decode
 from fusee.store.schema import attempts, lanes, later, line, receipts, runs, sessions
@@ -31,13 +31,6 @@ from fusee.store.wakes import CANCEL
 __all__ = ["RunFilter", "Runs"]
 
 LARGE = ("payload", "result", "output")
-NOT_STARTED = (
-    RunStatus.BLOCKED,
-    RunStatus.DELAYED,
-    RunStatus.PENDING,
-    RunStatus.DISPATCHED,
-    RunStatus.WAITING,
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,13 +123,13 @@ class Runs(StorePart):
             if row is None:
                 raise NotFound(f"no run {run_id} in namespace {self.namespace!r}")
             status = RunStatus(row.status)
-            if status in NOT_STARTED:
+            if status is not RunStatus.RUNNING and (status, "cancel") in RUN:
                 connection.execute(
                     update(runs)
                     .where(*mine, runs.c.status == status)
                     .values(
-                        status=RunStatus.CANCELED,
-                        rare=RunStatus.CANCELED,
+                        status=RUN[status, "cancel"],
+                        rare=RUN[status, "cancel"],
                         finished_at=now,
                         cancel_requested_at=now,
                         reason=reason,

@@ -9,13 +9,15 @@ from sqlalchemy import Connection, Row, insert, select, update
 
 from fusee.errors import LeaseLost
 from fusee.model import RetryPolicy, Session, SessionState, WorkerInfo
+from fusee.model.states import sessions_that_can
 from fusee.store.parts import StorePart
 from fusee.store.rows import decode, encode
 from fusee.store.schema import sessions
 
 __all__ = ["Sessions"]
 
-LIVE = (SessionState.ALIVE, SessionState.DRAINING)
+LIVE = sessions_that_can("lose")
+"""Those that hold a lease."""
 
 
 class Sessions(StorePart):
@@ -61,11 +63,11 @@ class Sessions(StorePart):
 
     async def drain_session(self, session: int) -> None:
         """Stop claiming; the lease goes on."""
-        await self._change(session, (SessionState.ALIVE, SessionState.DRAINING), state=SessionState.DRAINING)
+        await self._change(session, LIVE, state=SessionState.DRAINING)  # asked twice, it drains all the same
 
     async def end_session(self, session: int) -> None:
         """Say goodbye; whatever it still owned is returned by the next recovery."""
-        await self._change(session, LIVE, state=SessionState.ENDED)
+        await self._change(session, sessions_that_can("end"), state=SessionState.ENDED)
 
     async def _change(
         self,

@@ -29,6 +29,7 @@ RULED_BY = (
     runs.c.cancel_requested_at,
     runs.c.session_id,
     runs.c.effect,
+    runs.c.reason,
 )
 """What a row must tell before a verdict about it can be written."""
 LONGEST_REASON = 500
@@ -178,7 +179,9 @@ def _changes(settlement: Settlement, row: Any, now: int) -> dict[str, Any]:
     status, reason = verdict.status, verdict.reason
     if row.cancel_requested_at is not None and status not in TERMINAL:
         # Someone was told that no further attempt will start.
-        status, reason = RunStatus.CANCELED, "canceled while running"
+        status = RunStatus.CANCELED
+    if row.cancel_requested_at is not None and status is RunStatus.CANCELED:
+        reason = row.reason or "canceled while running"  # what the caller gave as the reason
     return {
         "b_id": settlement.run_id,
         "b_attempt": settlement.attempt,

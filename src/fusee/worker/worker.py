@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections.abc import Callable, Coroutine
 
 from fusee.errors import FuseeError, LeaseLost, StoreUnavailable
 from fusee.events import (
@@ -60,6 +61,9 @@ class Worker:
         """Set when the first session is open."""
         self._draining = asyncio.Event()
         self._cancels_wanted = asyncio.Event()
+        self._beat_now = Nudge()
+        self._late: list[tuple[int, int, str]] = []
+        """What ended after the lease was lost: told to the store as stale, once it answers."""
         self._dry_until = 0.0
         self._hints = 0
         self._limited_at = 0.0
@@ -91,7 +95,7 @@ class Worker:
                 tasks = [
                     group.create_task(self._courier(), name=f"fusee-courier-{n}") for n in range(COURIERS)
                 ]
-                tasks += [group.create_task(loop()) for loop in (self._beat, self._watch, self._heed_cancels)]
+                tasks += [group.create_task(loop()) for loop in self._loops()]
                 await self._draining.wait()
                 await self._drain()
                 for task in tasks:
@@ -101,6 +105,9 @@ class Worker:
             for forget in undo:
                 forget()
 
+    def _loops(self) -> tuple[Callable[[], Coroutine[None, None, None]], ...]:
+        return self._beat, self._watch, self._follow_limits, self._heed_cancels
+
     async def _open(self) -> None:
         """Begin a session, however long the store takes to answer."""
         failures = 0
@@ -109,7 +116,7 @@ class Worker:
             try:
                 await self._read_lanes()
                 self.session = await self.store.open_session(self.info, self.settings.lease_ttl)
-            except StoreUnavailable as error:
+            except Exception as error:
                 failures += 1
                 self.bus.emit(LoopFailed(loop="worker", error=error, failures=failures))
                 with contextlib.suppress(TimeoutError):
@@ -158,28 +165,36 @@ class Worker:
     # -- the lease
 
     async def _beat(self) -> None:
-        """Renew the lease; try again soon when the store does not answer."""
+        """Hold a session: renew its lease, soon again when the store does not answer; open the next one."""
+        pause = self.settings.heartbeat
         while True:
-            await asyncio.sleep(self.settings.heartbeat)
-            while self.session is not None:
-                asked_at = time.monotonic()
-                try:
-                    async with asyncio.timeout(max(1.0, self.lease.left(asked_at))):
-                        await self.store.renew(self.session, self.settings.lease_ttl, self.pool.busy)
-                except LeaseLost:
-                    await self._expire()
-                except (StoreUnavailable, TimeoutError) as error:
-                    self.bus.emit(LoopFailed(loop="heartbeat", error=error, failures=1))
-                    if not self.lease.holds(time.monotonic()):
-                        await self._expire()
-                    await asyncio.sleep(min(1.0, self.settings.heartbeat / 4))
-                    continue
+            await self._beat_now.wait(pause)
+            try:
+                if self.session is None:
+                    await self._open()
+                    await self._record_late()
                 else:
-                    self.lease.renewed(asked_at)
-                break
+                    await self._renew(self.session)
+                pause = self.settings.heartbeat
+            except Exception as error:
+                self.bus.emit(LoopFailed(loop="heartbeat", error=error, failures=1))
+                pause = min(1.0, self.settings.heartbeat / 4)
 
-    async def _expire(self) -> None:
-        """The lease is over: whatever runs here may run elsewhere soon, so stop it and forget it."""
+    async def _renew(self, session: int) -> None:
+        asked_at = time.monotonic()
+        try:
+            async with asyncio.timeout(max(1.0, self.lease.left(asked_at))):
+                await self.store.renew(session, self.settings.lease_ttl, self.pool.busy)
+        except LeaseLost:
+            self._expire()
+        else:
+            self.lease.renewed(asked_at)
+
+    def _expire(self) -> None:
+        """The lease is over: whatever runs here may run elsewhere soon, so stop it and forget it.
+
+        Asks the store nothing: it is done in time even when the store has gone silent.
+        """
         session, self.session = self.session, None
         if session is None:
             return
@@ -190,10 +205,15 @@ class Worker:
         self.pool.receipts.forget()
         self._used_up.clear()
         finished, settlements = self.pool.collect()
-        late = [(i, a, "succeeded") for i, a in zip(finished.ids, finished.attempts, strict=True)]
-        late += [(s.run_id, s.attempt, s.ended.end) for s in settlements]
-        self.bus.emit(SessionExpired(session=session, worker=self.info.name, dropped=dropped + len(late)))
-        await self._open()
+        self._late += [(i, a, "succeeded") for i, a in zip(finished.ids, finished.attempts, strict=True)]
+        self._late += [(s.run_id, s.attempt, str(s.ended.end)) for s in settlements]
+        self.bus.emit(
+            SessionExpired(session=session, worker=self.info.name, dropped=dropped + len(self._late))
+        )
+        self._beat_now()
+
+    async def _record_late(self) -> None:
+        late, self._late = self._late, []
         await self._record_stale(late)
 
     # -- the couriers
@@ -226,7 +246,9 @@ class Worker:
             return
         if self.pool.finished.ids or self.pool.settlements:
             return
-        pause = max(0.001, self._dry_until - time.monotonic())
+        pause = self._dry_until - time.monotonic()
+        if pause <= 0:  # there is work, but no room: whatever ends here nudges
+            pause = self.settings.poll_interval
         if self._limited_lanes:
             pause = min(pause, LIMITED_EVERY)
         await self._nudge.wait(pause)
@@ -257,6 +279,8 @@ class Worker:
             if settlements:
                 await self._settle(session, settlements)
                 self._used_up += self.pool.receipts.ended(s.receipt for s in settlements)
+                if any(s.ticket for s in settlements):
+                    self._limited_at = 0.0  # a place came free
                 settlements = []
             # Forgotten with a later trip than the one that writes their last outcome: should that one be
             # lost, the receipts must still be there.
@@ -409,8 +433,7 @@ class Worker:
     # -- watching
 
     async def _watch(self) -> None:
-        """Ten times a second: deadlines, stale holds, the lease; once a second: limits."""
-        limits_at = time.monotonic()
+        """Ten times a second: deadlines, stale holds, the lease. Never waits for the store."""
         while True:
             await asyncio.sleep(WATCH_EVERY)
             now = time.monotonic()
@@ -418,11 +441,16 @@ class Worker:
             if self.pool.hand_back_stale(now):
                 self.pace.stall()
             if self.session is not None and not self.lease.holds(now):
-                await self._expire()
-            if now - limits_at >= LIMITS_EVERY:
-                limits_at = now
-                with contextlib.suppress(StoreUnavailable):
-                    await self._read_lanes()
+                self._expire()
+
+    async def _follow_limits(self) -> None:
+        """Once a second: new lanes, and what limits their queues have."""
+        while True:
+            await asyncio.sleep(LIMITS_EVERY)
+            try:
+                await self._read_lanes()
+            except Exception as error:
+                self.bus.emit(LoopFailed(loop="limits", error=error, failures=1))
 
     async def _heed_cancels(self) -> None:
         """Once a second, and at every hint: which of our runs should stop?"""
@@ -433,7 +461,11 @@ class Worker:
             self._cancels_wanted.clear()
             if self.session is None or not self.pool.holding:
                 continue
-            with contextlib.suppress(StoreUnavailable):
-                for run_id, attempt in await self.store.cancel_requests(self.session, self.pool.held_ids()):
-                    if self.pool.cancel(run_id, attempt, time.monotonic()):
-                        self.bus.emit(RunCancelRequested(run_id=run_id, attempt=attempt))
+            try:
+                asked = await self.store.cancel_requests(self.session, self.pool.held_ids())
+            except Exception as error:
+                self.bus.emit(LoopFailed(loop="cancels", error=error, failures=1))
+                continue
+            for run_id, attempt in asked:
+                if self.pool.cancel(run_id, attempt, time.monotonic()):
+                    self.bus.emit(RunCancelRequested(run_id=run_id, attempt=attempt))
