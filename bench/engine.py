@@ -57,7 +57,7 @@ class Engine(Peer):
             return (time.monotonic_ns() - first) / 1e9
 
     async def ceiling(self, url: str, n: int) -> float:
-        """Seconds for the same runs in batches of 500 without the engine: one connection or two, the better."""
+        """Seconds for n runs in batches of 500 without the engine, by one connection or two, the better."""
         best = float("inf")
         for connections in (1, 2):
             await self.filled(url, n)

@@ -1,4 +1,4 @@
-"""The promises of the README that the engine keeps, one test each; each fails when its mechanism is removed."""
+"""The promises that the engine keeps, one test each; each fails when its mechanism is removed."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ async def test_a_drain_never_starts_a_second_attempt_where_the_policy_allows_one
 
 
 async def test_what_has_waited_too_long_at_a_slow_worker_goes_to_another(database_url: str) -> None:
-    """The worker has claimed ahead at its pace, then meets a slow run; it must not keep the rest to itself."""
+    """The worker has claimed ahead at its pace, then meets a slow run: it must not keep the rest."""
     slow, quick = make_app(database_url, max_concurrent_tasks=1, prefetch=1.0), make_app(database_url)
     journal, let_go = Journal(), asyncio.Event()
 
