@@ -371,7 +371,8 @@ class Fusee:
             finally:
                 for part in reversed(parts):
                     part.stop()
-                await asyncio.gather(*tasks)
+                # Shielded: draining goes on when the caller is cancelled while it waits for it.
+                await asyncio.shield(asyncio.gather(*tasks))
 
 
 def _name(handler: str | Callable[..., Any]) -> str:

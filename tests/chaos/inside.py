@@ -15,7 +15,7 @@ from fusee import Fusee, current_run
 from fusee.app import RunHandle
 from fusee.config import load
 from fusee.events import Bus, Event
-from fusee.model import Run, RunStatus
+from fusee.model import Run
 from fusee.worker.worker import Worker
 
 __all__ = ["FixedPace", "Journal", "Seen", "all_ended", "make_app", "until", "working"]
@@ -99,7 +99,11 @@ async def all_ended(app: Fusee, handles: Iterable[RunHandle], seconds: float = 3
                 return False
         return True
 
-    await until(ended, seconds, f"the end of {len(ids)} runs")
+    try:
+        await until(ended, seconds)
+    except AssertionError:
+        left = [run for run in [await app.store.run(run_id) for run_id in ids] if not run.ended]
+        raise AssertionError(f"{len(left)} runs had not ended after {seconds:g} s: {left[:3]}") from None
     return [await app.store.run(run_id) for run_id in ids]
 
 
@@ -163,15 +167,13 @@ class Seen:
         return [event for event in self.events if isinstance(event, kind)]
 
 
-class FixedPace:
+class FixedPace(Pace):
     """Claims so many runs ahead, whatever was measured."""
 
     def __init__(self, ahead: int) -> None:
-        self.ahead = ahead
+        super().__init__(0.0)
+        self._fixed = ahead
 
-    def measure(self, completed: int, now: float) -> None:
-        pass
-
-
-def statuses(runs: Iterable[Run]) -> set[RunStatus]:
-    return {run.status for run in runs}
+    @property
+    def ahead(self) -> int:
+        return self._fixed

@@ -363,7 +363,7 @@ async def test_a_cancel_left_behind_by_a_handler_strands_no_other_run(url: str) 
         journal.end()
 
     async with working(app) as worker:
-        worker.pace = FixedPace(5)  # type: ignore[assignment]
+        worker.pace = FixedPace(5)
         handles = await app.enqueue_many([RunSpec(handler="careless"), RunSpec(handler="innocent")])
         runs = await all_ended(app, handles)
     assert {run.status for run in runs} == {RunStatus.SUCCEEDED}

@@ -194,16 +194,19 @@ class RunOperations:
             retry=run.retry,
             origin_id=run.id,
         )
-        return (await self.submit([spec]))[0]
+        return (await self.submit([spec], allow_unknown=True))[0]  # it was accepted once
 
     async def wait(self, run_id: int, timeout: float | None = None) -> Run:
         """The run, once it has ended; `TimeoutError` when that takes longer."""
         deadline = None if timeout is None else time.monotonic() + timeout
         pause = 0.005
-        await self.store.run(run_id)
+        look_at = 0.0
         while True:
-            if await self.store.ended([run_id]):
-                return await self.store.run(run_id)
+            if await self.store.ended([run_id]) or time.monotonic() > look_at:
+                run = await self.store.run(run_id)  # NotFound, should it have been pruned meanwhile
+                if run.ended:
+                    return run
+                look_at = time.monotonic() + 5.0
             if deadline is not None and time.monotonic() >= deadline:
                 raise TimeoutError(f"run {run_id} had not ended after {timeout:g} s")
             await asyncio.sleep(pause)

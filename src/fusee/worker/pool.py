@@ -96,7 +96,8 @@ class Pool:
         """Hand over the outcomes so far."""
         finished, self.finished = self.finished, Finished()
         settlements, self.settlements = self.settlements, []
-        if self._timed and self._seconds:
+        self._timed = self.bus.wants(RunsFinished)
+        if self._seconds:
             seconds, self._seconds = self._seconds, {}
             for handler, times in seconds.items():
                 self.bus.emit(RunsFinished(handler=handler, seconds=times))
