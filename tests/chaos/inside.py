@@ -17,6 +17,7 @@ from fusee.config import load
 from fusee.events import Bus, Event
 from fusee.model import Run
 from fusee.worker.worker import Worker
+from fusee.worker.pace import Pace
 
 __all__ = ["FixedPace", "Journal", "Seen", "all_ended", "make_app", "until", "working"]
 

@@ -39,9 +39,13 @@ def check_name(value: object, what: str) -> str:
 
 
 def check_key(value: object, what: str) -> str:
-    """An idempotency key: printable, at most 200 characters."""
-    if not isinstance(value, str) or not 0 < len(value) <= LONGEST_KEY or not value.isprintable():
-        raise ValueError(f"{what} must be 1 to {LONGEST_KEY} printable characters, not {_shown(value)}")
+    """An idempotency key: printable, at most 200 characters, no space at its ends (MySQL ignores it there)."""
+    good = isinstance(value, str) and 0 < len(value) <= LONGEST_KEY and value.isprintable()
+    if not isinstance(value, str) or not good or value != value.strip():
+        raise ValueError(
+            f"{what} must be 1 to {LONGEST_KEY} printable characters without a space at either end,"
+            f" not {_shown(value)}"
+        )
     return value
 
 

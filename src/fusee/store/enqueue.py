@@ -12,7 +12,7 @@ from fusee.errors import Conflict
 from fusee.model import Lane, RunSpec
 from fusee.store.contract import Enqueued
 from fusee.store.lanes import Lanes
-from fusee.store.rows import NewRun, new_run
+from fusee.store.rows import NewRun, decode, new_run
 from fusee.store.schema import later, line, runs
 from fusee.store.wakes import DELAYED, PENDING
 
@@ -120,7 +120,10 @@ def _hints(rows: Sequence[NewRun]) -> list[str]:
 
 
 def _same_request(before: tuple[Any, ...], row: NewRun) -> None:
-    if before[1:] != (row.lane_id, row.payload, row.options):
+    lane_id, payload, options = before[1:]
+    # Compared as JSON: the members of an object have no order.
+    same = (decode(payload), decode(options)) == (decode(row.payload), decode(row.options))
+    if lane_id != row.lane_id or not same:
         raise Conflict(
             f"idempotency key {row.idempotency_key!r} was used for another request (run {before[0]}):"
             " use a new key for new work"

@@ -118,10 +118,13 @@ class Runs(StorePart):
         def work(connection: Connection) -> RunStatus:
             now = self._now(connection)
             mine = (runs.c.namespace == self.namespace, runs.c.id == run_id)
-            known = select(runs.c.status, runs.c.lane_id, runs.c.priority, runs.c.due_at)
-            row = connection.execute(known.where(*mine).with_for_update()).one_or_none()
+            known = select(runs.c.status, runs.c.lane_id, runs.c.priority, runs.c.due_at).where(*mine)
+            row = connection.execute(known).one_or_none()
             if row is None:
                 raise NotFound(f"no run {run_id} in namespace {self.namespace!r}")
+            # Its place first, then its row, as a claim and a promotion take them: no deadlock.
+            self._leave(connection, row, run_id)
+            row = connection.execute(known.with_for_update()).one()
             status = RunStatus(row.status)
             if status is not RunStatus.RUNNING and (status, "cancel") in RUN:
                 connection.execute(
@@ -136,10 +139,7 @@ class Runs(StorePart):
                         effect=func.coalesce(runs.c.effect, Effect.NONE),
                     )
                 )
-                connection.execute(delete(line).where(*place(row, run_id)))
-                connection.execute(
-                    delete(later).where(later.c.due_at == row.due_at, later.c.run_id == run_id)
-                )
+                self._leave(connection, row, run_id)  # again: it may have come back meanwhile
                 return RunStatus.CANCELED
             if status is RunStatus.RUNNING:
                 connection.execute(
@@ -157,6 +157,14 @@ class Runs(StorePart):
         status = await self.database.write(work)
         self.wakes.fire(CANCEL)
         return status
+
+    def _leave(self, connection: Connection, row: Any, run_id: int) -> None:
+        """Take it out of where it waits, if it waits."""
+        if row.status == RunStatus.PENDING:
+            connection.execute(delete(line).where(*place(row, run_id)))
+        elif row.status == RunStatus.DELAYED:
+            mine = (later.c.due_at == row.due_at, later.c.run_id == run_id)
+            connection.execute(delete(later).where(*mine))
 
     async def claimed_ago(self, run_id: int) -> float | None:
         """Seconds since a running run was claimed, by the database's clock; None when it is not running."""
