@@ -39,7 +39,7 @@ def check_name(value: object, what: str) -> str:
 
 
 def check_key(value: object, what: str) -> str:
-    """An idempotency key: printable, at most 200 characters, no space at its ends (MySQL ignores it there)."""
+    """An idempotency key: printable, at most 200 characters, no space at its ends (MySQL ignores one)."""
     good = isinstance(value, str) and 0 < len(value) <= LONGEST_KEY and value.isprintable()
     if not isinstance(value, str) or not good or value != value.strip():
         raise ValueError(
