@@ -17,9 +17,9 @@ import asyncio
 import functools
 import os
 import socket
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
 from sqlalchemy import Connection
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
@@ -31,7 +31,14 @@ from fusee.dispatch import Dispatcher
 from fusee.errors import FuseeError, RunFailed
 from fusee.events import Bus
 from fusee.model import RetryPolicy, Run, RunSpec, RunStatus, WorkerInfo
-from fusee.operations import CancelAnswer, KeyOperations, QueueOperations, RunOperations, WorkerOperations
+from fusee.operations import (
+    CancelAnswer,
+    Enqueued,
+    KeyOperations,
+    QueueOperations,
+    RunOperations,
+    WorkerOperations,
+)
 from fusee.store import Store, open_store
 from fusee.version import __version__
 from fusee.worker.executors.base import Executor
@@ -82,6 +89,29 @@ class RunHandle:
 
     def __int__(self) -> int:
         return self.id
+
+
+class RunHandles(Sequence[RunHandle]):
+    """Handles of many runs, each made when someone takes it: most callers of a million want none."""
+
+    __slots__ = ("_accepted", "_app")
+
+    def __init__(self, accepted: Sequence[Enqueued], app: Fusee) -> None:
+        self._accepted = accepted
+        self._app = app
+
+    def __len__(self) -> int:
+        return len(self._accepted)
+
+    @overload
+    def __getitem__(self, index: int) -> RunHandle: ...
+    @overload
+    def __getitem__(self, index: slice) -> RunHandles: ...
+    def __getitem__(self, index: int | slice) -> RunHandle | RunHandles:
+        if isinstance(index, slice):
+            return RunHandles(self._accepted[index], self._app)
+        run = self._accepted[index]
+        return RunHandle(run.id, run.created, self._app)
 
 
 class Fusee:
@@ -227,7 +257,7 @@ class Fusee:
 
     async def enqueue_many(
         self, specs: Iterable[RunSpec], *, within: Held | None = None, allow_unknown: bool = False
-    ) -> list[RunHandle]:
+    ) -> Sequence[RunHandle]:
         """Accept all or none; handles in the same order."""
         listed = list(specs)
         match within:
@@ -241,7 +271,7 @@ class Fusee:
                 accepted = await within.run_sync(self.runs.submit_within, listed)
             case AsyncSession():
                 accepted = await (await within.connection()).run_sync(self.runs.submit_within, listed)
-        return [RunHandle(run.id, run.created, self) for run in accepted]
+        return RunHandles(accepted, self)
 
     # -- the parts that work
 

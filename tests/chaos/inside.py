@@ -16,8 +16,8 @@ from fusee.app import RunHandle
 from fusee.config import load
 from fusee.events import Bus, Event
 from fusee.model import Run
-from fusee.worker.worker import Worker
 from fusee.worker.pace import Pace
+from fusee.worker.worker import Worker
 
 __all__ = ["FixedPace", "Journal", "Seen", "all_ended", "make_app", "until", "working"]
 

@@ -1,4 +1,7 @@
-"""SIGSTOP past the lease, then SIGCONT: a zombie's outcomes are refused and kept as stale."""
+"""SIGSTOP past the lease, then SIGCONT: a zombie's outcomes are refused and kept as stale.
+
+Not on SQLite: a process stopped inside a transaction keeps the one write lock, and everyone waits for it.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +15,19 @@ import pytest
 from fusee.model import End, RunSpec
 from tests.chaos.harness import fleet, judge, some_runs
 
+# Stopped between two statements of a transaction, it keeps its row locks; recovery waits behind them.
+KEEPS_LOCKS = pytest.mark.xfail(strict=False, reason="a stopped MySQL client keeps its row locks")
+
+
+@pytest.fixture(params=["postgres", pytest.param("mysql", marks=KEEPS_LOCKS)])
+def server_url(request: pytest.FixtureRequest) -> str:
+    url: str = request.getfixturevalue(f"{request.param}_url")
+    return url
+
 
 @pytest.mark.chaos
-async def test_a_worker_that_wakes_after_its_lease_changes_nothing(database_url: str, tmp_path: Path) -> None:
-    async with fleet(database_url, tmp_path, workers=3) as crew:
+async def test_a_worker_that_wakes_after_its_lease_changes_nothing(server_url: str, tmp_path: Path) -> None:
+    async with fleet(server_url, tmp_path, workers=3) as crew:
         for _ in range(3):
             handles = await crew.app.enqueue_many(some_runs(crew, 60))
             (frozen,) = await crew.app.enqueue_many([RunSpec(handler="freezes")])
@@ -50,8 +62,8 @@ async def test_a_worker_that_wakes_after_its_lease_changes_nothing(database_url:
 
 
 @pytest.mark.chaos
-async def test_stopping_workers_at_random(database_url: str, tmp_path: Path) -> None:
-    async with fleet(database_url, tmp_path, workers=3) as crew:
+async def test_stopping_workers_at_random(server_url: str, tmp_path: Path) -> None:
+    async with fleet(server_url, tmp_path, workers=3) as crew:
         handles = []
         for _ in range(5):
             before = crew.journal.count()

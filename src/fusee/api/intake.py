@@ -59,7 +59,7 @@ class Intake:
         spec = _spec(value, self.key)
         return (await self.runs.submit([spec], allow_unknown=self.allow_unknown))[0]
 
-    async def array(self, values: list[Any], size: int) -> list[Enqueued]:
+    async def array(self, values: list[Any], size: int) -> Sequence[Enqueued]:
         """All or none."""
         most = services_of(self.request).config.max_runs_per_request
         if not values:

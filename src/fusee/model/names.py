@@ -10,6 +10,7 @@ __all__ = [
     "MOST_PAYLOAD",
     "check_key",
     "check_name",
+    "is_known",
 ]
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:/-]{0,127}")
@@ -22,6 +23,11 @@ MOST_PAYLOAD = 1024 * 1024
 # Names repeat: remembering good ones saves a match for each of a million runs. Bounded: users choose them.
 _good: set[str] = set()
 _MOST_REMEMBERED = 10_000
+
+
+def is_known(value: object) -> bool:
+    """Found good before."""
+    return type(value) is str and value in _good
 
 
 def check_name(value: object, what: str) -> str:

@@ -94,7 +94,7 @@ class RunOperations:
         """Refuses a spec whose payload its executor could never run."""
         self._elsewhere: frozenset[str] = frozenset()
 
-    async def submit(self, specs: Sequence[RunSpec], *, allow_unknown: bool = False) -> list[Enqueued]:
+    async def submit(self, specs: Sequence[RunSpec], *, allow_unknown: bool = False) -> Sequence[Enqueued]:
         """Accept all or none. A handler that no worker has ever had is refused, unless that is allowed."""
         for spec in specs:
             await self.check(spec, allow_unknown=allow_unknown)

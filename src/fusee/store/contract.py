@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, overload
 
 from fusee.model import Claimed, Ended, Lane, QueueLimits, Verdict
 
-__all__ = ["Enqueued", "Exchanged", "Finished", "LaneMap", "Order", "Settlement"]
+__all__ = ["Accepted", "Enqueued", "Exchanged", "Finished", "LaneMap", "Order", "Settlement"]
 
 
 @dataclass(slots=True)
@@ -68,6 +68,25 @@ class Enqueued(NamedTuple):
 
     id: int
     created: bool = True
+
+
+class Accepted(Sequence[Enqueued]):
+    """New runs by their ids; made into `Enqueued` one at a time, when someone looks."""
+
+    __slots__ = ("ids",)
+
+    def __init__(self, ids: list[int]) -> None:
+        self.ids = ids
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @overload
+    def __getitem__(self, index: int) -> Enqueued: ...
+    @overload
+    def __getitem__(self, index: slice) -> Accepted: ...
+    def __getitem__(self, index: int | slice) -> Enqueued | Accepted:
+        return Accepted(self.ids[index]) if isinstance(index, slice) else Enqueued(self.ids[index])
 
 
 @dataclass(slots=True)

@@ -10,9 +10,9 @@ from sqlalchemy.exc import IntegrityError
 
 from fusee.errors import Conflict
 from fusee.model import Lane, RunSpec
-from fusee.store.contract import Enqueued
+from fusee.store.contract import Accepted, Enqueued
 from fusee.store.lanes import Lanes
-from fusee.store.rows import NewRun, decode, new_run
+from fusee.store.rows import Bulk, NewRun, decode, new_run
 from fusee.store.schema import later, line, runs
 from fusee.store.wakes import DELAYED, PENDING
 
@@ -20,26 +20,32 @@ __all__ = ["Enqueue"]
 
 
 class Enqueue(Lanes):
-    async def enqueue(self, specs: Sequence[RunSpec]) -> list[Enqueued]:
+    async def enqueue(self, specs: Sequence[RunSpec]) -> Sequence[Enqueued]:
         """Accept them all or none; answers in the same order."""
         if not specs:
-            return []
-        rows = await self._rows(specs)
+            return ()
+        lane_ids = await self._lanes_of(specs)
+        if all(s.idempotency_key is None and s.due_at is None and s.delay == 0 for s in specs):
+            ids = await self.hot.insert_bulk(self.namespace, Bulk.of(specs, lane_ids))
+            self.wakes.fire(PENDING)
+            return Accepted(ids)
+        rows = [new_run(spec, lane_id) for spec, lane_id in zip(specs, lane_ids, strict=True)]
+        answer: Sequence[Enqueued]
         if any(row.idempotency_key is not None for row in rows):
             answer = await self._enqueue_keyed(rows)
         else:
-            answer = [Enqueued(run_id) for run_id in await self.hot.insert(self.namespace, rows)]
+            answer = Accepted(await self.hot.insert(self.namespace, rows))
         for kind in _hints(rows):
             self.wakes.fire(kind)
         return answer
 
-    async def _rows(self, specs: Sequence[RunSpec]) -> list[NewRun]:
+    async def _lanes_of(self, specs: Sequence[RunSpec]) -> list[int]:
         # By plain tuples: a million specs share a handful of lanes, and hashing a Lane each would show.
         keys = [(spec.queue, spec.executor, spec.handler, spec.region) for spec in specs]
         by_key = {key: Lane(self.namespace, *key) for key in set(keys)}
         known = await self.lane_ids(by_key.values())
         ids = {key: known[lane] for key, lane in by_key.items()}
-        return [new_run(spec, ids[key]) for spec, key in zip(specs, keys, strict=True)]
+        return [ids[key] for key in keys]
 
     async def _enqueue_keyed(self, rows: Sequence[NewRun]) -> list[Enqueued]:
         for again in range(5):

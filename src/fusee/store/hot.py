@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from fusee.store.contract import Exchanged, Finished, Order
-from fusee.store.rows import NewRun
+from fusee.store.rows import Bulk, NewRun
 
 __all__ = ["Hot"]
 
@@ -17,6 +17,10 @@ class Hot(ABC):
     @abstractmethod
     async def insert(self, namespace: str, rows: Sequence[NewRun]) -> list[int]:
         """Insert runs without idempotency keys; their ids in the same order."""
+
+    async def insert_bulk(self, namespace: str, bulk: Bulk) -> list[int]:
+        """Insert many runs that are due at once; faster where the database has a way for that."""
+        return await self.insert(namespace, list(bulk.rows()))
 
     @abstractmethod
     async def exchange(self, session: int, finished: Finished, order: Order) -> Exchanged:

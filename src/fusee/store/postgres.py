@@ -16,7 +16,7 @@ from fusee.model import Claimed
 from fusee.store.contract import Exchanged, Finished, Order
 from fusee.store.database import Capabilities, EngineDatabase
 from fusee.store.hot import Hot
-from fusee.store.rows import NewRun, claimed_from
+from fusee.store.rows import Bulk, NewRun, claimed_from
 
 __all__ = ["CHANNEL", "PostgresDatabase"]
 
@@ -213,8 +213,6 @@ class PostgresDatabase(EngineDatabase, Hot):
 
     async def insert(self, namespace: str, rows: Sequence[NewRun]) -> list[int]:
         with _unavailable():
-            if len(rows) >= COPY_FROM and all(row.immediate for row in rows):
-                return await self._copy(namespace, rows)
             answer = await self.pool.fetchrow(
                 self._insert,
                 namespace,
@@ -229,39 +227,35 @@ class PostgresDatabase(EngineDatabase, Hot):
             ids: list[int] = answer[0]
             return ids
 
-    async def _copy(self, namespace: str, rows: Sequence[NewRun]) -> list[int]:
-        async with self.pool.acquire() as connection, connection.transaction():
-            ids, now = await connection.fetchrow(
-                f"SELECT array_agg(nextval('fusee_runs_id_seq')), {self.capabilities.now}"
-                " FROM generate_series(1, $1)",
-                len(rows),
-            )
-            await connection.copy_records_to_table(
-                "fusee_runs",
-                columns=_COPIED,
-                records=[
-                    (
-                        i,
-                        namespace,
-                        r.lane_id,
-                        "pending",
-                        r.priority,
-                        now,
-                        now,
-                        r.origin_id,
-                        r.payload,
-                        r.options,
-                    )
-                    for i, r in zip(ids, rows, strict=True)
-                ],
-            )
-            await connection.copy_records_to_table(
-                "fusee_line",
-                columns=("lane_id", "rank", "due_at", "run_id"),
-                records=[(r.lane_id, -r.priority, now, i) for i, r in zip(ids, rows, strict=True)],
-            )
-            await connection.execute(f"SELECT pg_notify('{CHANNEL}', 'pending')")
-            return list(ids)
+    async def insert_bulk(self, namespace: str, bulk: Bulk) -> list[int]:
+        if len(bulk.lane_ids) < COPY_FROM:
+            return await super().insert_bulk(namespace, bulk)
+        with _unavailable():
+            async with self.pool.acquire() as connection, connection.transaction():
+                ids, now = await connection.fetchrow(
+                    f"SELECT array_agg(nextval('fusee_runs_id_seq')), {self.capabilities.now}"
+                    " FROM generate_series(1, $1)",
+                    len(bulk.lane_ids),
+                )
+                # Generators: a row is encoded and gone before the next is made.
+                await connection.copy_records_to_table(
+                    "fusee_runs",
+                    columns=_COPIED,
+                    records=(
+                        (run_id, namespace, lane, "pending", priority, now, now, origin, payload, options)
+                        for run_id, lane, priority, payload, options, origin in zip(ids, *bulk, strict=True)
+                    ),
+                )
+                await connection.copy_records_to_table(
+                    "fusee_line",
+                    columns=("lane_id", "rank", "due_at", "run_id"),
+                    records=(
+                        (lane, -priority, now, run_id)
+                        for run_id, lane, priority in zip(ids, bulk.lane_ids, bulk.priorities, strict=True)
+                    ),
+                )
+                await connection.execute(f"SELECT pg_notify('{CHANNEL}', 'pending')")
+                return list(ids)
 
     async def exchange(self, session: int, finished: Finished, order: Order) -> Exchanged:
         with _unavailable():

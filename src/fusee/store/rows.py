@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -10,7 +11,7 @@ from fusee.errors import Invalid
 from fusee.model import Claimed, RunSpec
 from fusee.model.names import MOST_PAYLOAD
 
-__all__ = ["NewRun", "claimed_from", "decode", "encode", "encode_rows", "new_run"]
+__all__ = ["Bulk", "NewRun", "claimed_from", "decode", "encode", "encode_rows", "new_run"]
 
 _encoder = msgspec.json.Encoder()
 _decode = msgspec.json.Decoder().decode
@@ -57,6 +58,30 @@ class NewRun(NamedTuple):
         if due > now:
             return Entry(None, (due, run_id, self.lane_id))
         return Entry((self.lane_id, -self.priority, due, run_id), None)
+
+
+class Bulk(NamedTuple):
+    """Many runs that are due at once and have no keys, as columns: rows would busy the garbage collector."""
+
+    lane_ids: list[int]
+    priorities: list[int]
+    payloads: list[str | None]
+    options: list[str | None]
+    origin_ids: list[int | None]
+
+    @classmethod
+    def of(cls, specs: Sequence[RunSpec], lane_ids: list[int]) -> Bulk:
+        return cls(
+            lane_ids,
+            [spec.priority for spec in specs],
+            [encode(spec.payload, "payload") if spec.payload else None for spec in specs],
+            [encode(o, "options") if (o := spec.options()) else None for spec in specs],
+            [spec.origin_id for spec in specs],
+        )
+
+    def rows(self) -> Iterator[NewRun]:
+        for lane_id, priority, payload, options, origin_id in zip(*self, strict=True):
+            yield NewRun(lane_id, priority, 0, None, payload, options, origin_id, None)
 
 
 class Entry(NamedTuple):
