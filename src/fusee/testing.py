@@ -71,10 +71,10 @@ class TestKit:
         while made < most:
             while await store.promote():
                 pass
-            await worker._read_lanes()
-            order = Order(100, worker._free_lanes, pool.receipts.next())
+            await worker.served.read()
+            order = Order(100, worker.served.free, pool.receipts.next())
             claimed = (await store.exchange(self._session, Finished(), order)).claimed
-            for queue, lanes in worker._limited_lanes.items():
+            for queue, lanes in worker.served.limited.items():
                 limited = Order(100, lanes, pool.receipts.next())
                 claimed += await store.claim_limited(self._session, queue, limited)
             if not claimed:

@@ -33,9 +33,9 @@ async def test_promise_1_accepted_is_never_lost(database_url: str) -> None:
         assert not any(handle.created for handle in again)
         # A worker that claims and is never heard of again.
         dead = app.worker()
-        await dead._read_lanes()
+        await dead.served.read()
         session = await app.store.open_session(dead.info, ttl=0.5)
-        taken = (await app.store.exchange(session, Finished(), Order(10, dead._free_lanes, 1))).claimed
+        taken = (await app.store.exchange(session, Finished(), Order(10, dead.served.free, 1))).claimed
         assert len(taken) == 10
         async with working(app):
             runs = await all_ended(app, handles, 15)

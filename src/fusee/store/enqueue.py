@@ -23,7 +23,7 @@ class Enqueue(Lanes):
     async def enqueue(self, specs: Sequence[RunSpec]) -> Sequence[Enqueued]:
         """Accept them all or none; answers in the same order."""
         if not specs:
-            return ()
+            return []
         lane_ids = await self._lanes_of(specs)
         if all(s.idempotency_key is None and s.due_at is None and s.delay == 0 for s in specs):
             ids = await self.hot.insert_bulk(self.namespace, Bulk.of(specs, lane_ids))

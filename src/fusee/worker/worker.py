@@ -11,23 +11,24 @@ import contextlib
 import time
 from collections.abc import Callable, Coroutine
 
-from fusee.errors import FuseeError, LeaseLost, StoreUnavailable
+from fusee.errors import FuseeError, LeaseLost
 from fusee.events import (
     Bus,
     LoopFailed,
     RunCancelRequested,
-    RunRefused,
     RunsClaimed,
     SessionEnded,
     SessionExpired,
     SessionStarted,
 )
-from fusee.model import Claimed, Effect, End, Ended, Lease, RetryPolicy, WorkerInfo, decide
-from fusee.store import Order, Settlement, Store
+from fusee.model import Claimed, End, Lease, WorkerInfo
+from fusee.store import Order, Store
 from fusee.worker.nudge import Nudge
 from fusee.worker.pace import Pace
 from fusee.worker.plan import Planner
 from fusee.worker.pool import Pool
+from fusee.worker.reports import Late, Reports
+from fusee.worker.served import ServedLanes
 from fusee.worker.settings import WorkerSettings
 
 __all__ = ["Worker"]
@@ -54,6 +55,8 @@ class Worker:
         self.bus = bus
         self._nudge = Nudge()
         self.pool = Pool(info.capacity, settings.grace, bus, self._nudge)
+        self.served = ServedLanes(store, planner, self.pool.plans)
+        self.reports = Reports(store, bus)
         self.pace = Pace(settings.prefetch)
         self.session: int | None = None
         self.lease = Lease(settings.lease_ttl, time.monotonic() - settings.lease_ttl)
@@ -62,7 +65,7 @@ class Worker:
         self._draining = asyncio.Event()
         self._cancels_wanted = asyncio.Event()
         self._beat_now = Nudge()
-        self._late: list[tuple[int, int, str]] = []
+        self._late: list[Late] = []
         """What ended after the lease was lost: told to the store as stale, once it answers."""
         self._dry_until = 0.0
         self._hints = 0
@@ -72,10 +75,7 @@ class Worker:
         self._trips = 0
         self._lost_answer = False
         self._used_up: list[int] = []
-        self._lanes_sorted = -1
         self._lanes_read_at = 0.0
-        self._free_lanes: list[int] = []
-        self._limited_lanes: dict[str, list[int]] = {}
 
     # -- life
 
@@ -114,7 +114,7 @@ class Worker:
         while not self._draining.is_set():
             asked_at = time.monotonic()
             try:
-                await self._read_lanes()
+                await self.served.read()
                 self.session = await self.store.open_session(self.info, self.settings.lease_ttl)
             except Exception as error:
                 failures += 1
@@ -214,13 +214,12 @@ class Worker:
 
     async def _record_late(self) -> None:
         late, self._late = self._late, []
-        await self._record_stale(late)
+        await self.reports.stale(late)
 
     # -- the couriers
 
     def _hear_pending(self) -> None:
-        if len(self.store.lane_map.lanes) != self._lanes_sorted:  # this process itself made a new one
-            self._sort_lanes()
+        self.served.notice()
         self._hints += 1
         self._dry_until = 0.0
         self._nudge()
@@ -249,7 +248,7 @@ class Worker:
         pause = self._dry_until - time.monotonic()
         if pause <= 0:  # there is work, but no room: whatever ends here nudges
             pause = self.settings.poll_interval
-        if self._limited_lanes:
+        if self.served.limited:
             pause = min(pause, LIMITED_EVERY)
         await self._nudge.wait(pause)
 
@@ -265,7 +264,7 @@ class Worker:
             await self._reconcile(session)
         now = time.monotonic()
         self.pace.measure(self.pool.completed, now)
-        if not self._free_lanes and now >= self._dry_until:
+        if not self.served.free and now >= self._dry_until:
             await self._ran_dry(self._hints)
         want = self._room(now)
         if not want and not self.pool.finished.ids and not self.pool.settlements:
@@ -277,7 +276,7 @@ class Worker:
         self._wanted += want
         try:
             if settlements:
-                await self._settle(session, settlements)
+                await self.reports.settle(session, settlements)
                 self._used_up += self.pool.receipts.ended(s.receipt for s in settlements)
                 if any(s.ticket for s in settlements):
                     self._limited_at = 0.0  # a place came free
@@ -285,7 +284,7 @@ class Worker:
             # Forgotten with a later trip than the one that writes their last outcome: should that one be
             # lost, the receipts must still be there.
             used_up, self._used_up = self._used_up, []
-            order = Order(want, self._free_lanes, self.pool.receipts.next() if want else 0, used_up)
+            order = Order(want, self.served.free, self.pool.receipts.next() if want else 0, used_up)
             exchanged = await self.store.exchange(session, finished, order)
         except BaseException:
             self._lost_answer = self._lost_answer or want > 0
@@ -297,19 +296,18 @@ class Worker:
             self._trips -= 1
             self._wanted -= want
             self._nudge()
+        self._arrive(session, exchanged.claimed, now)
         self._used_up += self.pool.receipts.ended(finished.receipts)
         if exchanged.refused:
-            await self._refused([(run, attempt, End.SUCCEEDED) for run, attempt in exchanged.refused])
-        if want:
-            self._arrive(session, exchanged.claimed, now)
-            if len(exchanged.claimed) < want:
-                await self._ran_dry(hints, found=bool(exchanged.claimed))
+            await self.reports.refused((run, attempt, End.SUCCEEDED) for run, attempt in exchanged.refused)
+        if len(exchanged.claimed) < want:
+            await self._ran_dry(hints, found=bool(exchanged.claimed))
         await self._claim_limited(session)
         return True
 
     def _room(self, now: float) -> int:
         """How many to ask for: enough to keep busy, and not in many small portions."""
-        if self._draining.is_set() or now < self._dry_until or not self._free_lanes:
+        if self._draining.is_set() or now < self._dry_until or not self.served.free:
             return 0
         if not self.lease.holds(now) or self._lost_answer:
             return 0
@@ -342,18 +340,19 @@ class Worker:
         now = time.monotonic()
         if not found or now - self._lanes_read_at > self.settings.poll_interval:
             self._lanes_read_at = now
-            await self.store.read_new_lanes()
-        if not self._sort_lanes() and hints == self._hints:
+            if await self.served.look_for_new():
+                return
+        if hints == self._hints:
             self._dry_until = time.monotonic() + self.settings.poll_interval
 
     async def _claim_limited(self, session: int) -> bool:
         """Queues with limits, one after the other; at most ten times a second, or when a place came free."""
         now = time.monotonic()
-        if not self._limited_lanes or self._draining.is_set() or now - self._limited_at < LIMITED_EVERY / 2:
+        if not self.served.limited or self._draining.is_set() or now - self._limited_at < LIMITED_EVERY / 2:
             return False
         self._limited_at = now
         took = False
-        for queue, lanes in list(self._limited_lanes.items()):
+        for queue, lanes in list(self.served.limited.items()):
             room = self.pool.capacity - self.pool.holding - self._wanted
             if room <= 0 or not self.lease.holds(now):
                 break
@@ -372,63 +371,13 @@ class Worker:
             took = took or bool(claimed)
         return took
 
-    async def _settle(self, session: int, settlements: list[Settlement]) -> None:
-        refused = set(await self.store.settle(session, settlements))
-        if refused:
-            ends = {(s.run_id, s.attempt): s.ended.end for s in settlements}
-            await self._refused([(run, attempt, ends[run, attempt]) for run, attempt in refused])
-
-    async def _refused(self, late: list[tuple[int, int, End]]) -> None:
-        for run_id, attempt, end in late:
-            self.bus.emit(RunRefused(run_id=run_id, attempt=attempt, end=end))
-        await self._record_stale([(run, attempt, str(end)) for run, attempt, end in late])
-
-    async def _record_stale(self, late: list[tuple[int, int, str]]) -> None:
-        with contextlib.suppress(StoreUnavailable):  # a note for the reader, never the truth
-            await self.store.record_stale(late)
-
     async def _reconcile(self, session: int) -> None:
-        """A claim whose answer we never got may have been carried out: hand back what we do not hold."""
         self._trips += 1
         try:
-            strangers = set(await self.store.owned(session)) - self.pool.in_hand()
-            returned = Ended(End.RETURNED, effect=Effect.NONE)
-            verdict = decide(returned, RetryPolicy(), 0)
-            if strangers:
-                # Some may have taken a place in a queue with limits.
-                settlements = [Settlement(run, n, returned, verdict, ticket=True) for run, n in strangers]
-                await self._settle(session, settlements)
+            await self.reports.return_strangers(session, self.pool.in_hand())
             self._lost_answer = False
         finally:
             self._trips -= 1
-            self._nudge()
-
-    # -- lanes and limits
-
-    async def _read_lanes(self) -> None:
-        await self.store.read_new_lanes()
-        await self.store.read_limits()
-        self._sort_lanes()
-
-    def _sort_lanes(self) -> bool:
-        """Which lanes we serve, apart by whether their queue has limits; true when there are new ones."""
-        lane_map = self.store.lane_map
-        before, self._lanes_sorted = self._lanes_sorted, len(lane_map.lanes)
-        free: list[int] = []
-        limited: dict[str, list[int]] = {}
-        for lane_id, lane in lane_map.lanes.items():
-            if not self.planner.serves(lane):
-                continue
-            if lane_id not in self.pool.plans:
-                self.pool.plans[lane_id] = self.planner.plan(lane)
-            limits = lane_map.limits.get(lane.queue)
-            if limits is None or not limits.limited:
-                free.append(lane_id)
-            elif not limits.paused:
-                limited.setdefault(lane.queue, []).append(lane_id)
-        self._free_lanes = free
-        self._limited_lanes = limited
-        return self._lanes_sorted > before
 
     # -- watching
 
@@ -448,7 +397,7 @@ class Worker:
         while True:
             await asyncio.sleep(LIMITS_EVERY)
             try:
-                await self._read_lanes()
+                await self.served.read()
             except Exception as error:
                 self.bus.emit(LoopFailed(loop="limits", error=error, failures=1))
 

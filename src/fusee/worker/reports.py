@@ -1,0 +1,51 @@
+"""Telling the store how attempts ended, and noting what it would not hear any more."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable
+
+from fusee.events import Bus, RunRefused
+from fusee.model import Effect, End, Ended, RetryPolicy, decide
+from fusee.store import Settlement, Store
+
+__all__ = ["Reports"]
+
+Late = tuple[int, int, str]
+"""(run id, attempt, how it ended)."""
+
+
+class Reports:
+    def __init__(self, store: Store, bus: Bus) -> None:
+        self.store = store
+        self.bus = bus
+
+    async def settle(self, session: int, settlements: list[Settlement]) -> None:
+        """Write ends that are not plain successes; what is refused is kept as stale."""
+        refused = set(await self.store.settle(session, settlements))
+        if refused:
+            await self.refused(
+                (s.run_id, s.attempt, s.ended.end) for s in settlements if (s.run_id, s.attempt) in refused
+            )
+
+    async def refused(self, late: Iterable[Late]) -> None:
+        """The fence refused these: we had lost them."""
+        late = list(late)
+        for run_id, attempt, end in late:
+            self.bus.emit(RunRefused(run_id=run_id, attempt=attempt, end=end))
+        await self.stale(late)
+
+    async def stale(self, late: list[Late]) -> None:
+        with contextlib.suppress(Exception):  # a note for the reader, never the truth
+            await self.store.record_stale([(run, attempt, str(end)) for run, attempt, end in late])
+
+    async def return_strangers(self, session: int, in_hand: set[tuple[int, int]]) -> None:
+        """A claim whose answer we never got may have been carried out: hand back what we do not hold."""
+        strangers = set(await self.store.owned(session)) - in_hand
+        returned = Ended(End.RETURNED, effect=Effect.NONE)
+        verdict = decide(returned, RetryPolicy(), 0)
+        if strangers:
+            # Some may have taken a place in a queue with limits.
+            await self.settle(
+                session, [Settlement(run, n, returned, verdict, ticket=True) for run, n in sorted(strangers)]
+            )

@@ -1,0 +1,56 @@
+"""Which lanes a worker serves, apart by whether their queue has limits."""
+
+from __future__ import annotations
+
+from fusee.store import Store
+from fusee.worker.plan import Plan, Planner
+
+__all__ = ["ServedLanes"]
+
+
+class ServedLanes:
+    """Follows the store's lanes and limits; `plans` says how each served lane is run."""
+
+    def __init__(self, store: Store, planner: Planner, plans: dict[int, Plan]) -> None:
+        self.store = store
+        self.planner = planner
+        self.plans = plans
+        self.free: list[int] = []
+        """Claimed by the hot statement, all in one."""
+        self.limited: dict[str, list[int]] = {}
+        """By queue; each queue is claimed from on its own."""
+        self._sorted = -1
+
+    async def read(self) -> None:
+        """Ask the store for new lanes and for all limits."""
+        await self.store.read_new_lanes()
+        await self.store.read_limits()
+        self.sort()
+
+    async def look_for_new(self) -> bool:
+        """True when there was a lane we did not know."""
+        await self.store.read_new_lanes()
+        return self.sort()
+
+    def notice(self) -> None:
+        """This process itself may have made a new one."""
+        if len(self.store.lane_map.lanes) != self._sorted:
+            self.sort()
+
+    def sort(self) -> bool:
+        lane_map = self.store.lane_map
+        before, self._sorted = self._sorted, len(lane_map.lanes)
+        free: list[int] = []
+        limited: dict[str, list[int]] = {}
+        for lane_id, lane in lane_map.lanes.items():
+            if not self.planner.serves(lane):
+                continue
+            if lane_id not in self.plans:
+                self.plans[lane_id] = self.planner.plan(lane)
+            limits = lane_map.limits.get(lane.queue)
+            if limits is None or not limits.limited:
+                free.append(lane_id)
+            elif not limits.paused:
+                limited.setdefault(lane.queue, []).append(lane_id)
+        self.free, self.limited = free, limited
+        return self._sorted > before
