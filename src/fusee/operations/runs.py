@@ -100,7 +100,7 @@ class RunOperations:
             await self.check(spec, allow_unknown=allow_unknown)
         enqueued = await self.store.enqueue(specs)
         if self.bus.wants(RunsEnqueued):
-            self._tell(specs)
+            self._tell([spec for spec, run in zip(specs, enqueued, strict=True) if run.created])
         return enqueued
 
     async def check(self, spec: RunSpec, *, allow_unknown: bool = False) -> None:

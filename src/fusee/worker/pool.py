@@ -325,7 +325,10 @@ class Pool:
             # Counted as done, what is handed back would keep the pace up, and be taken here again.
             self.completed += 1
         self.on_outcome()
-        if self.bus.wants(RunAttemptEnded):
+        if ended.end is End.SUCCEEDED:
+            if self._timed:
+                self._time(plan, seconds)
+        elif self.bus.wants(RunAttemptEnded):
             self.bus.emit(
                 RunAttemptEnded(
                     run_id=claimed.id,
