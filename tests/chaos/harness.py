@@ -25,7 +25,7 @@ from fusee.errors import StoreUnavailable
 from fusee.model import Run, RunSpec, RunStatus
 from tests.chaos.crew import SHELL, STUBBORN, make
 
-__all__ = ["Fleet", "Journal", "fleet", "judge", "some_runs"]
+__all__ = ["Fleet", "Journal", "NeverEnded", "fleet", "judge", "some_runs"]
 
 ROOT = Path(__file__).resolve().parents[2]
 # Many interpreters are started here: the second need not compile what the first did.
@@ -33,6 +33,10 @@ ENVIRONMENT = {
     **{name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"},
     "PYTHONPYCACHEPREFIX": str(ROOT / ".pytest_cache" / "d" / "bytecode"),
 }
+
+
+class NeverEnded(AssertionError):
+    """Runs that were accepted and did not end in time."""
 
 
 @dataclass(frozen=True)
@@ -151,7 +155,7 @@ class Fleet:
             assert not self.crashed(), f"seed {self.seed}: {self.crashed()[0]}"
             if time.monotonic() > deadline:
                 run = await self.app.store.run(min(left))
-                raise AssertionError(f"seed {self.seed}: {len(left)} runs never ended, such as {run}")
+                raise NeverEnded(f"seed {self.seed}: {len(left)} runs never ended, such as {run}")
             await asyncio.sleep(0.05)
         return [await self.app.store.run(handle.id) for handle in handles]
 

@@ -42,13 +42,14 @@ async def _feed(crew: Fleet, handles: list[RunHandle], portions: int) -> None:
             type(spec)(**{name: getattr(spec, name) for name in KEPT}, idempotency_key=f"{portion}-{n}")
             for n, spec in enumerate(some_runs(crew, 50, shell=0.0))
         ]
+        # From before: a portion whose answer was lost may be done by the time it is accepted.
+        goal = crew.journal.count() + 40
         while True:
             try:
                 handles += await crew.app.enqueue_many(specs, allow_unknown=True)
                 break
             except StoreUnavailable:
                 await asyncio.sleep(0.05)
-        goal = crew.journal.count() + 40
         await crew.until(lambda at=goal: crew.journal.count() >= at, 60)  # type: ignore[misc]
 
 

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable
-from typing import Any
 
 import pytest
-from sqlalchemy import Connection
-from sqlalchemy.util import await_only as await_
+from sqlalchemy import update
 
 from fusee.errors import LeaseLost
 from fusee.model import Effect, End, RetryPolicy
 from fusee.store import Recovered
-from fusee.store.schema import receipts, sessions
+from fusee.store.schema import receipts, runs, sessions
 from tests.store.harness import START, World
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -189,46 +186,42 @@ async def test_racing_recoveries_return_each_run_once(world: World) -> None:
     assert {(run.attempt, run.spent) for run in await world.claim(await world.session())} == {(2, 1)}
 
 
-class Meanwhile:
-    """A connection between whose first statement and the next something else happens, and is committed."""
-
-    def __init__(self, connection: Connection, happen: Callable[[], Awaitable[Any]]) -> None:
-        self.connection = connection
-        self.happen: Callable[[], Awaitable[Any]] | None = happen
-
-    def execute(self, *statement: Any) -> Any:
-        answer = self.connection.execute(*statement)
-        if self.happen is not None:
-            happen, self.happen = self.happen, None
-            await_(happen())
-        return answer
+ON_SERVERS = pytest.mark.parametrize("engine", ["postgres", "mysql"])
+"""SQLite has one writer: nothing can come between."""
 
 
-@pytest.mark.parametrize("by", ["renewed", "taken", "ended"])
-async def test_a_session_that_was_just_renewed_or_taken_is_not_taken(world: World, by: str) -> None:
-    """Compare and set. With one writer, as on SQLite, nothing can come between."""
-    if not world.store.database.capabilities.skip_locked:
-        return
-    other = await world.another()
-    session = await world.session()
-    await world.enqueue_and_claim(session)
+@ON_SERVERS
+async def test_a_session_that_someone_is_writing_is_passed_over(world: World) -> None:
+    """A renewal under way wins; a worker stopped in the middle of one holds up nobody's recovery."""
+    engine = world.store.database.engine  # type: ignore[attr-defined]
+    renewing, dead = await world.session(), await world.session()
+    await world.enqueue_and_claim(renewing)
     await world.clock.tick(31)
+    renewed = (
+        update(sessions)
+        .where(sessions.c.id == renewing)
+        .values(expires_at=await world.clock.now() + 30_000_000)
+    )
+    async with asyncio.timeout(10), engine.begin() as connection:
+        await connection.execute(renewed)
+        assert [session for session, _ in (await world.store.recover()).sessions] == [dead]
+    assert (await world.store.recover()).sessions == ()
+    assert {row.id: row.state for row in await world.rows(sessions)} == {renewing: "alive", dead: "lost"}
 
-    async def happen() -> None:
-        match by:
-            case "renewed":
-                await other.renew(session, 30, running=1)
-            case "taken":
-                assert len((await other.recover()).sessions) == 1
-            case _:
-                await other.end_session(session)
 
-    def work(connection: Connection) -> list[tuple[int, str]]:
-        return world.store._take_expired(Meanwhile(connection, happen))  # type: ignore[arg-type]
-
-    assert await world.store.database.write(work) == []
-    (row,) = await world.rows(sessions)
-    assert row.state == {"renewed": "alive", "taken": "lost", "ended": "ended"}[by]
+@ON_SERVERS
+async def test_runs_that_are_locked_are_returned_by_a_later_recovery(world: World) -> None:
+    """A worker stopped in the middle of a finish holds its runs' rows; the others are returned at once."""
+    engine = world.store.database.engine  # type: ignore[attr-defined]
+    session = await world.session()
+    await world.enqueue(3)
+    claimed = await world.claim(session, 3)
+    await world.clock.tick(31)
+    async with asyncio.timeout(10), engine.begin() as connection:
+        await connection.execute(update(runs).where(runs.c.id == claimed[0].id).values(reason="half-way"))
+        assert (await world.store.recover()).requeued == 2
+    assert (await world.store.recover()).requeued == 1
+    assert not await world.store.recover()
 
 
 async def test_a_recovery_racing_with_the_last_finish_gives_each_run_one_fate(world: World) -> None:

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import asyncmy
 from asyncmy.constants.CLIENT import FOUND_ROWS
 from asyncmy.errors import InterfaceError, OperationalError
-from sqlalchemy import make_url
+from sqlalchemy import event, make_url
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from fusee.errors import StoreUnavailable
@@ -31,7 +31,10 @@ T = TypeVar("T")
 
 CLOCK = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
 
-SESSION = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED"
+FROZEN_AFTER = 15
+"""Seconds without a word after which the server ends a connection and frees its locks: a process that was
+stopped in the middle of a transaction must not keep others from its runs."""
+RECYCLE_AFTER = 5
 ROWS_A_STATEMENT = 1000
 CHARACTERS_A_STATEMENT = 1024 * 1024  # stays below the defaults of max_allowed_packet
 LOST_CONNECTION = {0, 1053, 1927, 2002, 2003, 2006, 2013, 2014, 2055}
@@ -69,28 +72,54 @@ class MysqlDatabase(EngineDatabase, Hot):
             pool_size=max(1, max_connections - self.hot_connections),
             max_overflow=0,
             pool_pre_ping=True,
-            pool_recycle=1800,
-            connect_args={"init_command": SESSION, "charset": "utf8mb4"},
+            pool_recycle=RECYCLE_AFTER,
+            connect_args={"charset": "utf8mb4"},
         )
+        self._session = ""
+
+        @event.listens_for(self.engine.sync_engine, "connect")
+        def on_connect(connection: Any, _record: Any) -> None:
+            cursor = connection.cursor()
+            cursor.execute(self._session)
+            cursor.close()
+
         self._pool: Any = None
+
+    def _address(self) -> dict[str, Any]:
+        return {
+            "host": self.url.host or "127.0.0.1",
+            "port": self.url.port or 3306,
+            "user": self.url.username or "root",
+            "password": self.url.password or "",
+            "db": self.url.database,
+            "connect_timeout": 10,
+        }
+
+    async def _ask_version(self) -> str:
+        connection = await asyncmy.connect(**self._address())
+        try:
+            async with connection.cursor() as cursor:
+                await cursor.execute("SELECT VERSION()")
+                return str((await cursor.fetchone())[0])
+        finally:
+            connection.close()
 
     async def open(self) -> None:
         with _unavailable():
+            isolation = "tx_isolation" if "MariaDB" in await self._ask_version() else "transaction_isolation"
+            self._session = (
+                f"SET SESSION wait_timeout = {FROZEN_AFTER}, SESSION {isolation} = 'READ-COMMITTED'"
+            )
             self._pool = await asyncmy.create_pool(
-                host=self.url.host or "127.0.0.1",
-                port=self.url.port or 3306,
-                user=self.url.username or "root",
-                password=self.url.password or "",
-                db=self.url.database,
+                **self._address(),
                 minsize=1,
                 maxsize=self.hot_connections,
                 charset="utf8mb4",
                 autocommit=True,
-                init_command=SESSION,
+                init_command=self._session,
                 client_flag=FOUND_ROWS,
-                connect_timeout=10,
                 read_timeout=round(self.statement_timeout + 5),
-                pool_recycle=1800,
+                pool_recycle=RECYCLE_AFTER,
             )
 
     async def close(self) -> None:

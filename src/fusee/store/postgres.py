@@ -21,6 +21,7 @@ from fusee.store.rows import Bulk, NewRun, claimed_from
 __all__ = ["CHANNEL", "PostgresDatabase"]
 
 CHANNEL = "fusee"
+FROZEN_AFTER = 15
 
 CLOCK = "(extract(epoch from clock_timestamp()) * 1000000)::bigint"
 
@@ -179,7 +180,8 @@ class PostgresDatabase(EngineDatabase, Hot):
         return {
             "application_name": "fusee",
             "statement_timeout": str(round(self.statement_timeout * 1000)),
-            "idle_in_transaction_session_timeout": "60000",
+            # Ours are never idle inside a transaction; one that is was stopped there, and holds locks.
+            "idle_in_transaction_session_timeout": str(FROZEN_AFTER * 1000),
         }
 
     async def open(self) -> None:

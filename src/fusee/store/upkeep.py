@@ -71,11 +71,16 @@ class Upkeep(Settle):
         )
 
     def _take_expired(self, connection: Connection) -> list[tuple[int, str]]:
+        """Passes over what is locked: a dispatcher takes it just now, its worker renews it, or its worker was
+        stopped in the middle of that, and must not hold up the recovery of others."""
         now = self.database.now
         expired = (sessions.c.state.in_(LIVE), sessions.c.expires_at < now)
+        query = select(sessions.c.id, sessions.c.worker).where(*expired)
+        found = connection.execute(
+            query.with_for_update(skip_locked=self.database.capabilities.skip_locked)
+        ).all()
         taken: list[tuple[int, str]] = []
-        for row in connection.execute(select(sessions.c.id, sessions.c.worker).where(*expired)).all():
-            # Compare and set: only one dispatcher takes it, and not if it was renewed just now.
+        for row in found:
             change = (
                 update(sessions)
                 .where(sessions.c.id == row.id, *expired)
@@ -100,8 +105,9 @@ class Upkeep(Settle):
         for receipt in connection.execute(query).all():
             ids = [int(run_id) for run_id in receipt.run_ids.split(",")]
             tally += self._return_runs(connection, receipt.session_id, ids)
-            mine = (receipts.c.session_id == receipt.session_id, receipts.c.number == receipt.number)
-            connection.execute(delete(receipts).where(*mine))
+            if not self._still_running(connection, receipt.session_id, ids):
+                mine = (receipts.c.session_id == receipt.session_id, receipts.c.number == receipt.number)
+                connection.execute(delete(receipts).where(*mine))
         if tally and self.database.capabilities.notify:
             connection.execute(text("SELECT pg_notify('fusee', 'pending')"))
         return tally
@@ -113,7 +119,7 @@ class Upkeep(Settle):
             .outerjoin(sessions, sessions.c.id == runs.c.session_id)
             .where(runs.c.id.in_(ids), runs.c.session_id == session, runs.c.status == RunStatus.RUNNING)
             .order_by(runs.c.id)
-            .with_for_update(of=runs)
+            .with_for_update(of=runs, skip_locked=self.database.capabilities.skip_locked)
         )
         owned: list[tuple[Settlement, Any]] = []
         tally: Counter[RunStatus] = Counter()
@@ -125,6 +131,13 @@ class Upkeep(Settle):
             tally[RunStatus.CANCELED if canceled else verdict.status] += 1
         self._apply(connection, owned, self._now(connection), session)
         return tally
+
+    def _still_running(self, connection: Connection, session: int, ids: list[int]) -> bool:
+        """Whether some were passed over because they are locked: their receipt is looked at again."""
+        query = select(runs.c.id).where(
+            runs.c.id.in_(ids), runs.c.session_id == session, runs.c.status == RunStatus.RUNNING
+        )
+        return connection.execute(query.limit(1)).one_or_none() is not None
 
     async def promote(self, limit: int = 1000) -> Promoted:
         """Make delayed runs whose time has come claimable; earliest first."""
