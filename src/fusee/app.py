@@ -29,7 +29,7 @@ from fusee.clock import Clock, SystemClock
 from fusee.config import Config, load
 from fusee.dispatch import Dispatcher
 from fusee.errors import FuseeError, RunFailed
-from fusee.events import Bus
+from fusee.events import Bus, LoopFailed
 from fusee.model import RetryPolicy, Run, RunSpec, RunStatus, WorkerInfo
 from fusee.operations import (
     CancelAnswer,
@@ -280,7 +280,10 @@ class Fusee:
         settings = self.config.executors
         size = self.config.worker.max_concurrent_tasks
         executors: dict[str, Executor] = {
-            "python": PythonExecutor(self.handlers, threads=self.config.worker.threads, processes=size)
+            # A thread for each slot: a run that waits for one could start after its cancel was acknowledged.
+            "python": PythonExecutor(
+                self.handlers, threads=max(size, self.config.worker.threads), processes=size
+            )
         }
         if settings.shell.enabled:
             executors["shell"] = ShellExecutor(
@@ -396,6 +399,8 @@ class Fusee:
             if worker:
                 parts.append(self.worker())
             tasks = [asyncio.create_task(part.run(), name=f"fusee-{type(part).__name__}") for part in parts]
+            for task in tasks:
+                task.add_done_callback(self._tell_if_dead)
             try:
                 yield self
             finally:
@@ -403,6 +408,11 @@ class Fusee:
                     part.stop()
                 # Shielded: draining goes on when the caller is cancelled while it waits for it.
                 await asyncio.shield(asyncio.gather(*tasks))
+
+    def _tell_if_dead(self, task: asyncio.Task[None]) -> None:
+        """The caller's own program goes on when a part has died: logs and health must say so."""
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.bus.emit(LoopFailed(loop=task.get_name(), error=error, failures=1000))
 
 
 def _name(handler: str | Callable[..., Any]) -> str:

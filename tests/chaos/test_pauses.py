@@ -13,15 +13,10 @@ from pathlib import Path
 import pytest
 
 from fusee.model import End, RunSpec
-from tests.chaos.harness import NeverEnded, fleet, judge, some_runs
-
-# Stopped between two statements of a transaction, it keeps its row locks; recovery waits behind them.
-KEEPS_LOCKS = pytest.mark.xfail(
-    strict=False, raises=NeverEnded, reason="a stopped MySQL client keeps its row locks"
-)
+from tests.chaos.harness import fleet, judge, some_runs
 
 
-@pytest.fixture(params=["postgres", pytest.param("mysql", marks=KEEPS_LOCKS)])
+@pytest.fixture(params=["postgres", "mysql"])
 def server_url(request: pytest.FixtureRequest) -> str:
     url: str = request.getfixturevalue(f"{request.param}_url")
     return url

@@ -8,11 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import update
 
 from fusee import Fusee, RetryPolicy, current_run
 from fusee.errors import StoreUnavailable
 from fusee.events import RunRefused, SessionExpired
 from fusee.model import End, QueueLimits, RunSpec, RunStatus
+from fusee.store import Finished, Order
+from fusee.store.schema import sessions
 from tests.chaos.inside import Journal, Seen, all_ended, make_app, until, working
 from tools import servers
 
@@ -304,3 +307,32 @@ async def test_the_store_goes_away_for_three_seconds_under_load(
     assert not journal.started_twice
     ended = {line.run for line in journal.lines if line.what == "end"}
     assert ended == {handle.id for handle in handles}
+
+
+@pytest.mark.parametrize("engine", ["postgres", "mysql"])
+async def test_a_live_session_is_not_taken_for_dead_while_its_row_is_locked(
+    engine: str, request: pytest.FixtureRequest
+) -> None:
+    """A heartbeat under way holds the lock just when a dispatcher looks for orphaned receipts."""
+    app = make_app(request.getfixturevalue(f"{engine}_url"))
+
+    @app.handler("work")
+    async def work() -> None:
+        pass
+
+    async with app:
+        handles = await app.enqueue_many([RunSpec(handler="work")] * 3)
+        worker = app.worker()
+        await app.store.read_new_lanes()
+        session = await app.store.open_session(worker.info, ttl=60)
+        order = Order(3, sorted(app.store.lane_map.lanes), 1)
+        claimed = (await app.store.exchange(session, Finished(), order)).claimed
+        assert len(claimed) == 3
+        database: Any = app.store.database
+        async with database.engine.connect() as heartbeat, heartbeat.begin() as renewal:
+            await heartbeat.execute(update(sessions).where(sessions.c.id == session).values(running=3))
+            recovered = await app.store.recover()
+            await renewal.rollback()
+        runs = [await app.store.run(handle.id) for handle in handles]
+    assert not recovered
+    assert {run.status for run in runs} == {RunStatus.RUNNING}

@@ -136,6 +136,8 @@ class MysqlDatabase(EngineDatabase, Hot):
         connection = await self._pool.acquire()
         try:
             yield connection
+        except _Again:
+            raise  # rolled back: as good as new
         except BaseException:
             # Whatever state it is in, nobody shall use it again.
             connection.close()

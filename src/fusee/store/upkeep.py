@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, delete, func, insert, or_, select, text, update
+from sqlalchemy import Connection, bindparam, delete, func, insert, select, text, update
 
 from fusee.model import TERMINAL, Effect, End, Ended, RetryPolicy, RunStatus, SessionState, decide
 from fusee.store.contract import Settlement
@@ -32,9 +32,11 @@ class Recovered:
     requeued: int = 0
     failed: int = 0
     canceled: int = 0
+    more: bool = field(default=False, compare=False)
+    """There were as many receipts as one pass takes: look again at once."""
 
     def __bool__(self) -> bool:
-        return bool(self.sessions or self.requeued or self.failed or self.canceled)
+        return bool(self.sessions or self.requeued or self.failed or self.canceled or self.more)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +65,15 @@ class Upkeep(Settle):
     async def recover(self, limit: int = 20) -> Recovered:
         """Take sessions whose lease has expired, then return the runs on up to `limit` orphaned receipts."""
         taken = await self.database.write(self._take_expired)
-        tally = await self.database.write(lambda connection: self._return(connection, limit))
+        looked_at, tally = await self.database.write(lambda connection: self._return(connection, limit))
         if tally[RunStatus.PENDING]:
             self.wakes.fire(PENDING)
         return Recovered(
-            tuple(taken), tally[RunStatus.PENDING], tally[RunStatus.FAILED], tally[RunStatus.CANCELED]
+            tuple(taken),
+            tally[RunStatus.PENDING],
+            tally[RunStatus.FAILED],
+            tally[RunStatus.CANCELED],
+            more=looked_at == limit,
         )
 
     def _take_expired(self, connection: Connection) -> list[tuple[int, str]]:
@@ -90,19 +96,21 @@ class Upkeep(Settle):
                 taken.append((row.id, row.worker))
         return taken
 
-    def _return(self, connection: Connection, limit: int) -> Counter[RunStatus]:
+    def _return(self, connection: Connection, limit: int) -> tuple[int, Counter[RunStatus]]:
         """A receipt may be written by a claim that was under way while its session was taken: so not only the
         sessions taken just now are looked at, but every receipt whose session is not live."""
-        orphan = or_(sessions.c.id.is_(None), sessions.c.state.not_in(LIVE))
+        # A subquery, not a join: MariaDB has no FOR UPDATE OF, so SKIP LOCKED would pass over the row of a
+        # session that is renewed just now, and an outer join would take that one for missing.
+        live = select(sessions.c.id).where(sessions.c.state.in_(LIVE))
         query = (
             select(receipts)
-            .outerjoin(sessions, sessions.c.id == receipts.c.session_id)
-            .where(orphan)
+            .where(receipts.c.session_id.not_in(live))
             .limit(limit)
-            .with_for_update(of=receipts, skip_locked=self.database.capabilities.skip_locked)
+            .with_for_update(skip_locked=self.database.capabilities.skip_locked)
         )
         tally: Counter[RunStatus] = Counter()
-        for receipt in connection.execute(query).all():
+        found = connection.execute(query).all()
+        for receipt in found:
             ids = [int(run_id) for run_id in receipt.run_ids.split(",")]
             tally += self._return_runs(connection, receipt.session_id, ids)
             if not self._still_running(connection, receipt.session_id, ids):
@@ -110,27 +118,42 @@ class Upkeep(Settle):
                 connection.execute(delete(receipts).where(*mine))
         if tally and self.database.capabilities.notify:
             connection.execute(text("SELECT pg_notify('fusee', 'pending')"))
-        return tally
+        return len(found), tally
 
     def _return_runs(self, connection: Connection, session: int, ids: list[int]) -> Counter[RunStatus]:
         query = (
-            select(*RULED_BY, runs.c.spent, runs.c.options, lanes.c.handler, sessions.c.abilities)
-            .join(lanes, lanes.c.id == runs.c.lane_id)
-            .outerjoin(sessions, sessions.c.id == runs.c.session_id)
+            select(*RULED_BY, runs.c.spent, runs.c.options)
             .where(runs.c.id.in_(ids), runs.c.session_id == session, runs.c.status == RunStatus.RUNNING)
             .order_by(runs.c.id)
-            .with_for_update(of=runs, skip_locked=self.database.capabilities.skip_locked)
+            .with_for_update(skip_locked=self.database.capabilities.skip_locked)
         )
+        rows = connection.execute(query).all()
+        handlers = self._handlers(connection, {row.lane_id for row in rows})
+        policies = self._policies(connection, session) if rows else {}
         owned: list[tuple[Settlement, Any]] = []
         tally: Counter[RunStatus] = Counter()
-        for row in connection.execute(query).all():
+        for row in rows:
             ended = Ended(End.LOST, error="its worker's lease expired", effect=Effect.UNKNOWN)
-            verdict = decide(ended, _policy(row), row.spent)
+            # The run's own policy, else what its worker said of the handler, else the default.
+            policy = (decode(row.options) or {}).get("retry", policies.get(handlers[row.lane_id], {}))
+            verdict = decide(ended, RetryPolicy.from_dict(policy), row.spent)
             owned.append((Settlement(row.id, row.attempt, ended, verdict, ticket=True), row))
             canceled = row.cancel_requested_at is not None and verdict.status not in TERMINAL
             tally[RunStatus.CANCELED if canceled else verdict.status] += 1
         self._apply(connection, owned, self._now(connection), session)
         return tally
+
+    def _handlers(self, connection: Connection, lane_ids: set[int]) -> dict[int, str]:
+        query = select(lanes.c.id, lanes.c.handler).where(lanes.c.id.in_(lane_ids))
+        return {row.id: row.handler for row in connection.execute(query)}
+
+    def _policies(self, connection: Connection, session: int) -> dict[str, Any]:
+        """How that session's handlers are retried, as it said when it began."""
+        query = select(sessions.c.abilities).where(sessions.c.id == session)
+        policies: dict[str, Any] = (decode(connection.execute(query).scalar_one_or_none()) or {}).get(
+            "policies", {}
+        )
+        return policies
 
     def _still_running(self, connection: Connection, session: int, ids: list[int]) -> bool:
         """Whether some were passed over because they are locked: their receipt is looked at again."""
@@ -213,11 +236,3 @@ class Upkeep(Settle):
 
 
 _LEAVE = delete(later).where(later.c.due_at == bindparam("b_due_at"), later.c.run_id == bindparam("b_run_id"))
-
-
-def _policy(row: Any) -> RetryPolicy:
-    """The run's own policy, else what its worker said of the handler, else the default."""
-    retry = (decode(row.options) or {}).get("retry")
-    if retry is None:
-        retry = (decode(row.abilities) or {}).get("policies", {}).get(row.handler, {})
-    return RetryPolicy.from_dict(retry)

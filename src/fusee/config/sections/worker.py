@@ -71,7 +71,10 @@ class WorkerConfig(Section):
         description="Where your handlers are registered, as `module:app`.",
     )
     threads: Count = Field(
-        default=32, ge=1, le=10_000, description="Threads for handlers that are plain functions."
+        default=32,
+        ge=1,
+        le=10_000,
+        description="Threads for handlers that are plain functions; never fewer than `max_concurrent_tasks`.",
     )
 
     # Runs only for a lease_ttl that was written down; the default follows the heartbeat by itself.
