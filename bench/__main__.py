@@ -29,7 +29,7 @@ SIZES = {
     "postgres": Sizes(150_000, 100_000),
     "mysql": Sizes(60_000, 60_000),
 }
-SETTINGS = {"chunk": 5_000, "lanes": 2}
+SETTINGS = {"chunk": 2_500, "lanes": 3}
 
 console = Console()
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 
 __all__ = [
+    "KNOWN_NAMES",
     "LONGEST_KEY",
     "LONGEST_TIMEOUT",
     "MOST_PAYLOAD",
     "check_key",
     "check_name",
-    "is_known",
 ]
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:/-]{0,127}")
@@ -21,26 +21,21 @@ MOST_PAYLOAD = 1024 * 1024
 
 
 # Names repeat: remembering good ones saves a match for each of a million runs. Bounded: users choose them.
-_good: set[str] = set()
+KNOWN_NAMES: set[str] = set()
 _MOST_REMEMBERED = 10_000
-
-
-def is_known(value: object) -> bool:
-    """Found good before."""
-    return type(value) is str and value in _good
 
 
 def check_name(value: object, what: str) -> str:
     """A handler, queue, worker or namespace: ASCII letters, digits and `_ . : / -`, at most 128."""
-    if type(value) is str and value in _good:
+    if type(value) is str and value in KNOWN_NAMES:
         return value
     if not isinstance(value, str) or not _NAME.fullmatch(value):
         raise ValueError(
             f"{what} must be 1 to 128 letters, digits or _ . : / - and start with a letter, digit or _,"
             f" not {_shown(value)}"
         )
-    if len(_good) < _MOST_REMEMBERED:
-        _good.add(value)
+    if len(KNOWN_NAMES) < _MOST_REMEMBERED:
+        KNOWN_NAMES.add(value)
     return value
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fusee.model.names import LONGEST_TIMEOUT, check_key, check_name, is_known
+from fusee.model.names import KNOWN_NAMES, LONGEST_TIMEOUT, check_key, check_name
 from fusee.model.outcome import Effect, End
 from fusee.model.retry import RetryPolicy
 from fusee.model.states import RunStatus
@@ -55,14 +55,11 @@ class RunSpec:
     """The run this one does again."""
 
     def __post_init__(self) -> None:
-        if not self._is_plain():
-            self._check()
-
-    def _is_plain(self) -> bool:
-        """Nothing but a handler and arguments, names seen before: a million of these are made in a row."""
-        return (
-            is_known(self.handler)
-            and is_known(self.queue)
+        # Nothing but a handler and arguments, names seen before: a million of these are made in a row.
+        if not (
+            type(self.handler) is str
+            and self.handler in KNOWN_NAMES
+            and self.queue == "default"
             and self.executor == "python"
             and self.region == ""
             and self.priority == 0
@@ -72,7 +69,8 @@ class RunSpec:
             and self.timeout is None
             and self.retry is None
             and self.idempotency_key is None
-        )
+        ):
+            self._check()
 
     def _check(self) -> None:
         check_name(self.handler, "handler")
