@@ -9,8 +9,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fusee.app import Fusee, RunHandle
+    from fusee.app import Fusee
     from fusee.errors import FuseeError, RunFailed
+    from fusee.handles import RunHandle
     from fusee.model import Abandon, Done, Retry, RetryPolicy, Run, RunSpec, RunStatus, Skip
     from fusee.version import __version__
     from fusee.worker.context import RunContext, current_run
@@ -34,8 +35,9 @@ __all__ = [
 ]
 
 _HOMES = {
-    "fusee.app": ("Fusee", "RunHandle"),
+    "fusee.app": ("Fusee",),
     "fusee.errors": ("FuseeError", "RunFailed"),
+    "fusee.handles": ("RunHandle",),
     "fusee.model": ("Abandon", "Done", "Retry", "RetryPolicy", "Run", "RunSpec", "RunStatus", "Skip"),
     "fusee.version": ("__version__",),
     "fusee.worker.context": ("RunContext", "current_run"),

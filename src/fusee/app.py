@@ -19,7 +19,7 @@ import os
 import socket
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from sqlalchemy import Connection
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
@@ -28,12 +28,11 @@ from sqlalchemy.orm import Session as SyncSession
 from fusee.clock import Clock, SystemClock
 from fusee.config import Config, load
 from fusee.dispatch import Dispatcher
-from fusee.errors import FuseeError, RunFailed
+from fusee.errors import FuseeError
 from fusee.events import Bus, LoopFailed
-from fusee.model import RetryPolicy, Run, RunSpec, RunStatus, WorkerInfo
+from fusee.handles import RunHandle, RunHandles
+from fusee.model import RetryPolicy, RunSpec, WorkerInfo
 from fusee.operations import (
-    CancelAnswer,
-    Enqueued,
     KeyOperations,
     QueueOperations,
     RunOperations,
@@ -57,61 +56,6 @@ __all__ = ["Fusee", "RunHandle"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 Held = Connection | SyncSession | AsyncConnection | AsyncSession
-
-
-class RunHandle:
-    """A run that was accepted; `await handle.result()` for what it returns."""
-
-    __slots__ = ("_app", "created", "id")
-
-    def __init__(self, id: int, created: bool, app: Fusee) -> None:
-        self.id = id
-        self.created = created
-        """False when its idempotency key had been used before."""
-        self._app = app
-
-    def __repr__(self) -> str:
-        return f"RunHandle({self.id})"
-
-    async def result(self, timeout: float | None = None) -> Any:
-        """What the handler returned; `RunFailed` when the run ended in another way than success."""
-        run = await self._app.runs.wait(self.id, timeout)
-        if run.status is not RunStatus.SUCCEEDED:
-            raise RunFailed(run)
-        return run.result
-
-    async def wait(self, timeout: float | None = None) -> Run:
-        """The run, once it has ended, however it ended."""
-        return await self._app.runs.wait(self.id, timeout)
-
-    async def cancel(self, reason: str = "canceled by request") -> CancelAnswer:
-        return await self._app.runs.cancel(self.id, reason)
-
-    def __int__(self) -> int:
-        return self.id
-
-
-class RunHandles(Sequence[RunHandle]):
-    """Handles of many runs, each made when someone takes it: most callers of a million want none."""
-
-    __slots__ = ("_accepted", "_app")
-
-    def __init__(self, accepted: Sequence[Enqueued], app: Fusee) -> None:
-        self._accepted = accepted
-        self._app = app
-
-    def __len__(self) -> int:
-        return len(self._accepted)
-
-    @overload
-    def __getitem__(self, index: int) -> RunHandle: ...
-    @overload
-    def __getitem__(self, index: slice) -> RunHandles: ...
-    def __getitem__(self, index: int | slice) -> RunHandle | RunHandles:
-        if isinstance(index, slice):
-            return RunHandles(self._accepted[index], self._app)
-        run = self._accepted[index]
-        return RunHandle(run.id, run.created, self._app)
 
 
 class Fusee:

@@ -2,7 +2,7 @@
 
 A run's row is written three times: accepted, claimed, finished. No index mentions a column that a claim or
 a success changes, so PostgreSQL updates the row in place (HOT) and InnoDB touches no secondary index;
-against indexes on `status` this drains 1.8x (PostgreSQL) and 2.5x (MariaDB) as many runs a second.
+against indexes on `status` this drained 1.5x (PostgreSQL) and 3x (MariaDB) as many runs a second.
 What is waiting is found in two narrow tables instead: `line` (claimable) and `later` (delayed), each one
 tree in the order in which it is read. What is running is found through `receipts`, one row for each trip
 that claimed something.
