@@ -68,7 +68,8 @@ class Lanes(StorePart):
                 assert key is not None
                 return int(key[0])
         except IntegrityError:  # someone else was first
-            return int(connection.execute(query).scalar_one())
+            # Read with a lock: the snapshot of a caller's own transaction may be older than that lane.
+            return int(connection.execute(query.with_for_update(read=True)).scalar_one())
 
 
 def _lane(row: Any) -> Lane:

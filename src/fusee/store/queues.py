@@ -119,6 +119,8 @@ class Queues(Lanes, Runs):
             runs.c.id, runs.c.attempt, runs.c.spent, runs.c.lane_id, runs.c.payload, runs.c.options
         )
         rows = {row.id: row for row in connection.execute(known.where(*pending).with_for_update())}
+        if not rows:
+            return []
         connection.execute(
             update(runs)
             .where(*pending)

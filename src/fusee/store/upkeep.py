@@ -65,7 +65,7 @@ class Upkeep(Settle):
     async def recover(self, limit: int = 20) -> Recovered:
         """Take sessions whose lease has expired, then return the runs on up to `limit` orphaned receipts."""
         taken = await self.database.write(self._take_expired)
-        looked_at, tally = await self.database.write(lambda connection: self._return(connection, limit))
+        settled, tally = await self.database.write(lambda connection: self._return(connection, limit))
         if tally[RunStatus.PENDING]:
             self.wakes.fire(PENDING)
         return Recovered(
@@ -73,7 +73,7 @@ class Upkeep(Settle):
             tally[RunStatus.PENDING],
             tally[RunStatus.FAILED],
             tally[RunStatus.CANCELED],
-            more=looked_at == limit,
+            more=settled == limit,
         )
 
     def _take_expired(self, connection: Connection) -> list[tuple[int, str]]:
@@ -110,15 +110,23 @@ class Upkeep(Settle):
         )
         tally: Counter[RunStatus] = Counter()
         found = connection.execute(query).all()
+        # Asked again in a statement of its own: on MySQL a locking read sees rows that are newer than what
+        # its subquery sees, so a session that began just now would look like none.
+        born = live.where(sessions.c.id.in_({receipt.session_id for receipt in found}))
+        alive = set(connection.execute(born).scalars()) if found else set()
+        settled = 0
         for receipt in found:
+            if receipt.session_id in alive:
+                continue
             ids = [int(run_id) for run_id in receipt.run_ids.split(",")]
             tally += self._return_runs(connection, receipt.session_id, ids)
             if not self._still_running(connection, receipt.session_id, ids):
                 mine = (receipts.c.session_id == receipt.session_id, receipts.c.number == receipt.number)
                 connection.execute(delete(receipts).where(*mine))
+                settled += 1
         if tally and self.database.capabilities.notify:
             connection.execute(text("SELECT pg_notify('fusee', 'pending')"))
-        return len(found), tally
+        return settled, tally
 
     def _return_runs(self, connection: Connection, session: int, ids: list[int]) -> Counter[RunStatus]:
         query = (
@@ -178,7 +186,11 @@ class Upkeep(Settle):
             if rows:
                 self._promote(connection, rows)
             next_at: int | None = connection.execute(select(func.min(later.c.due_at))).scalar_one_or_none()
-            return Promoted(len(rows), None if next_at is None else max(0.0, (next_at - now) / 1_000_000))
+            if next_at is None:
+                return Promoted(len(rows), None)
+            next_in = max(0.0, (next_at - now) / 1_000_000)
+            # Due and yet not taken, it is locked by someone: ask again soon, not at once.
+            return Promoted(len(rows), 0.05 if next_in == 0 and not rows else next_in)
 
         promoted = await self.database.write(work)
         if promoted.count:
@@ -195,6 +207,8 @@ class Upkeep(Settle):
             .with_for_update()
         )
         waiting = connection.execute(known).all()
+        if not waiting:
+            return
         connection.execute(update(runs).where(*delayed).values(status=RunStatus.PENDING))
         connection.execute(
             insert(line),

@@ -20,13 +20,13 @@ class Reports:
         self.store = store
         self.bus = bus
 
-    async def settle(self, session: int, settlements: list[Settlement]) -> None:
-        """Write ends that are not plain successes; what is refused is kept as stale."""
+    async def settle(self, session: int, settlements: list[Settlement]) -> set[tuple[int, int]]:
+        """Write ends that are not plain successes; what is refused is kept as stale, and answered."""
         refused = set(await self.store.settle(session, settlements))
         if refused:
-            await self.refused(
-                (s.run_id, s.attempt, s.ended.end) for s in settlements if (s.run_id, s.attempt) in refused
-            )
+            late = [(s.run_id, s.attempt, s.ended.end) for s in settlements]
+            await self.refused(one for one in late if one[:2] in refused)
+        return refused
 
     async def refused(self, late: Iterable[Late]) -> None:
         """The fence refused these: we had lost them."""

@@ -152,7 +152,10 @@ class Worker:
     @property
     def _empty_handed(self) -> bool:
         pool = self.pool
-        return not (pool.slots or pool.ready or pool.finished.ids or pool.settlements or self._trips)
+        unsure = self._lost_answer and self.session is not None
+        return not (
+            pool.slots or pool.ready or pool.finished.ids or pool.settlements or self._trips or unsure
+        )
 
     async def _close(self) -> None:
         if self.session is not None:
@@ -189,6 +192,8 @@ class Worker:
             self._expire()
         else:
             self.lease.renewed(asked_at)
+            # A claim that lost its connection may commit later than we looked for it: look again.
+            self._lost_answer = True
 
     def _expire(self) -> None:
         """The lease is over: whatever runs here may run elsewhere soon, so stop it and forget it.
@@ -266,6 +271,8 @@ class Worker:
         self.pace.measure(self.pool.completed, now)
         if not self.served.free and now >= self._dry_until:
             await self._ran_dry(self._hints)
+            if session != self.session:
+                return True  # expired meanwhile: what is in our hands now is another session's
         want = self._room(now)
         if not want and not self.pool.finished.ids and not self.pool.settlements:
             return await self._claim_limited(session)
@@ -276,8 +283,9 @@ class Worker:
         self._wanted += want
         try:
             if settlements:
-                await self.reports.settle(session, settlements)
-                self._used_up += self.pool.receipts.ended(s.receipt for s in settlements)
+                refused = await self.reports.settle(session, settlements)
+                written = [s.receipt for s in settlements if (s.run_id, s.attempt) not in refused]
+                self._used_up += self.pool.receipts.ended(written)
                 if any(s.ticket for s in settlements):
                     self._limited_at = 0.0  # a place came free
                 settlements = []
@@ -297,8 +305,9 @@ class Worker:
             self._wanted -= want
             self._nudge()
         self._arrive(session, exchanged.claimed, now)
-        self._used_up += self.pool.receipts.ended(finished.receipts)
-        if exchanged.refused:
+        if not exchanged.refused:  # else they stay until the session ends: a receipt too many harms nobody
+            self._used_up += self.pool.receipts.ended(finished.receipts)
+        else:
             await self.reports.refused((run, attempt, End.SUCCEEDED) for run, attempt in exchanged.refused)
         if len(exchanged.claimed) < want:
             await self._ran_dry(hints, found=bool(exchanged.claimed))
@@ -323,7 +332,10 @@ class Worker:
         if not claimed:
             return
         if session != self.session or not self.lease.holds(time.monotonic()):
-            return  # not ours any more: the dispatcher returns them with the rest of that session
+            # Not ours any more: the dispatcher returns them with the rest of that session, or, should the
+            # session live on after all, we do.
+            self._lost_answer = self._lost_answer or session == self.session
+            return
         for run in claimed:
             run.held_since = asked_at
         if self.bus.wants(RunsClaimed):
@@ -350,11 +362,13 @@ class Worker:
         now = time.monotonic()
         if not self.served.limited or self._draining.is_set() or now - self._limited_at < LIMITED_EVERY / 2:
             return False
+        if self._lost_answer:
+            return False  # what we claim now would be taken for a stranger
         self._limited_at = now
         took = False
         for queue, lanes in list(self.served.limited.items()):
             room = self.pool.capacity - self.pool.holding - self._wanted
-            if room <= 0 or not self.lease.holds(now):
+            if room <= 0 or self._lost_answer or session != self.session or not self.lease.holds(now):
                 break
             self._trips += 1
             self._wanted += room
