@@ -40,6 +40,8 @@ LIMITS_EVERY = 1.0
 CANCELS_EVERY = 1.0
 WATCH_EVERY = 0.1
 LIMITED_EVERY = 0.1
+LOOK_AGAIN = 5
+"""Renewals after which a claim whose answer was lost cannot commit any more."""
 
 
 class Worker:
@@ -74,6 +76,7 @@ class Worker:
         """Runs asked for by trips under way."""
         self._trips = 0
         self._lost_answer = False
+        self._look_again = 0
         self._used_up: list[int] = []
         self._lanes_read_at = 0.0
 
@@ -192,8 +195,11 @@ class Worker:
             self._expire()
         else:
             self.lease.renewed(asked_at)
-            # A claim that lost its connection may commit later than we looked for it: look again.
-            self._lost_answer = True
+            if self._look_again:
+                # A claim that lost its connection may commit later than we looked for it.
+                self._look_again -= 1
+                self._lost_answer = True
+                self._nudge()
 
     def _expire(self) -> None:
         """The lease is over: whatever runs here may run elsewhere soon, so stop it and forget it.
@@ -295,7 +301,8 @@ class Worker:
             order = Order(want, self.served.free, self.pool.receipts.next() if want else 0, used_up)
             exchanged = await self.store.exchange(session, finished, order)
         except BaseException:
-            self._lost_answer = self._lost_answer or want > 0
+            if want:
+                self._lost_answer, self._look_again = True, LOOK_AGAIN
             if self.session == session:
                 self.pool.put_back(finished, settlements)
                 self._used_up += used_up
@@ -376,7 +383,7 @@ class Worker:
                 order = Order(room, lanes, self.pool.receipts.next())
                 claimed = await self.store.claim_limited(session, queue, order)
             except BaseException:
-                self._lost_answer = True
+                self._lost_answer, self._look_again = True, LOOK_AGAIN
                 raise
             finally:
                 self._trips -= 1
