@@ -36,7 +36,7 @@ class Lane:
 
 @dataclass(slots=True, kw_only=True)
 class RunSpec:
-    """What a caller asks for; checked when it is made. Not frozen: that would double the time to make one."""
+    """What a caller asks for; checked when it is made. Not frozen: many are made in a row."""
 
     handler: str
     payload: Mapping[str, Any] | None = None

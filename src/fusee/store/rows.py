@@ -122,7 +122,7 @@ def encode(value: Any, what: str) -> str:
 
 
 def encode_all(payloads: Sequence[Any]) -> list[str | None]:
-    """Each as JSON text, nothing for an empty one; all in one call, which takes a third of the time."""
+    """Each as JSON text, nothing for an empty one; all in one call, which is faster."""
     try:
         texts: list[str | None] = [*_encoder.encode_lines(payloads).decode().split("\n")]
     except (TypeError, ValueError, RecursionError):

@@ -1,8 +1,8 @@
 """Executing: at most `capacity` runs at once, out of a short line of claimed ones.
 
 A runner is a task that serves one run after the other, so a run that never suspends costs an `await`,
-not a task; when it suspends, the other runners go on. A no-op run costs about 3 µs here; a task each
-would double that (bench: drain).
+not a task; when it suspends, the other runners go on. A whole run costs the worker
+about 6 µs of processor time (PostgreSQL, a no-op with a small payload).
 """
 
 from __future__ import annotations
