@@ -41,7 +41,8 @@ def _described(connection: Connection) -> dict[str, list[str]]:
     match connection.dialect.name:
         case "sqlite":
             query = "SELECT tbl_name, type, name, sql FROM sqlite_master WHERE tbl_name NOT LIKE 'sqlite_%'"
-            return {"master": rows(query)}
+            # A column that was added later stands in the same place, after other white space.
+            return {"master": [re.sub(r"\s+", " ", row).replace(" ,", ",") for row in rows(query)]}
         case "postgresql":
             return {what: rows(query) for what, query in _POSTGRES.items()}
         case _:

@@ -134,6 +134,8 @@ class Claimed:
     """The trip that brought it."""
     held_since: float = 0.0
     """The worker's monotonic clock from before the claim was sent."""
+    kind: str | None = None
+    """Whose it is (task, workflow …), which hears of its end; none for an ad-hoc run."""
     ticket: bool = False
     """It holds a place in a queue with limits, to be given back when it ends."""
 
@@ -186,6 +188,13 @@ class Run:
     started_at: int | None
     finished_at: int | None
     cancel_requested_at: int | None
+    kind: str | None = None
+    """task, workflow, batch or bulk; none for an ad-hoc run."""
+    fire_time: int | None = None
+    """The logical time of a scheduled run."""
+    shard_index: int = 0
+    shard_total: int = 1
+    task: str | None = None
 
     @property
     def ended(self) -> bool:

@@ -20,15 +20,21 @@ class Finished:
     results: list[str | None] = field(default_factory=list)
     receipts: list[int] = field(default_factory=list)
     """The trip that brought each; not written, but tells when a receipt is used up."""
+    told: list[tuple[str, int]] = field(default_factory=list)
+    """(kind, run id) of those that belong to a task or the like, which hears of their end."""
 
     def __len__(self) -> int:
         return len(self.ids)
 
-    def add(self, run_id: int, attempt: int, result: str | None, receipt: int = 0) -> None:
+    def add(
+        self, run_id: int, attempt: int, result: str | None, receipt: int = 0, kind: str | None = None
+    ) -> None:
         self.ids.append(run_id)
         self.attempts.append(attempt)
         self.results.append(result)
         self.receipts.append(receipt)
+        if kind is not None:
+            self.told.append((kind, run_id))
 
 
 @dataclass(frozen=True, slots=True)

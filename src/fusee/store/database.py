@@ -43,6 +43,8 @@ class Capabilities:
     """Can tell other processes at commit."""
     now: str
     """The database's clock in microseconds, as SQL."""
+    sequence: str | None = None
+    """How the next run's number is drawn, where numbers can be had before their rows."""
 
 
 class Database(ABC):

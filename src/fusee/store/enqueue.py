@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, insert, select, text
+from sqlalchemy import Connection, insert, select
 from sqlalchemy.exc import IntegrityError
 
 from fusee.errors import Conflict
@@ -77,9 +77,8 @@ class Enqueue(Lanes):
             if row.idempotency_key is not None:
                 used[row.idempotency_key] = (run_id, row.lane_id, row.payload, row.options)
             answer.append(Enqueued(run_id))
-        if self.database.capabilities.notify:
-            for kind in _hints(rows):
-                connection.execute(text("SELECT pg_notify('fusee', :kind)"), {"kind": kind})
+        for kind in _hints(rows):
+            self._notify(connection, kind)
         return answer
 
     def _insert_one(self, connection: Connection, row: NewRun, now: int) -> int:

@@ -53,7 +53,7 @@ DELETE l FROM JSON_TABLE(%s, '$[*]' COLUMNS (
 STRAIGHT_JOIN fusee_line l
   ON l.lane_id = d.lane_id AND l.`rank` = d.`rank` AND l.due_at = d.due_at AND l.run_id = d.run_id
 """
-_TAKEN = "SELECT id, attempt + 1, spent, lane_id, payload, options FROM fusee_runs WHERE id IN ({ids})"
+_TAKEN = "SELECT id, attempt + 1, spent, lane_id, payload, options, kind FROM fusee_runs WHERE id IN ({ids})"
 _COLUMNS = "namespace, lane_id, status, priority, created_at, due_at, origin_id, payload, options"
 
 
@@ -194,6 +194,11 @@ class MysqlDatabase(EngineDatabase, Hot):
             refused: list[tuple[int, int]] = []
             if finished.ids and await self._finish(cursor, session, finished) != len(finished.ids):
                 refused = await _refused(cursor, session, finished)
+            if finished.told:
+                await cursor.execute(
+                    f"INSERT INTO fusee_ended (kind, run_id) VALUES {_places(2, len(finished.told))}",
+                    [value for pair in finished.told for value in pair],
+                )
             if order.used_up:
                 await cursor.execute(
                     f"DELETE FROM fusee_receipts WHERE session_id = {session}"

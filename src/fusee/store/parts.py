@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, text
 
 from fusee.store.contract import LaneMap
 from fusee.store.wakes import Wakes
@@ -24,6 +24,11 @@ class StorePart:
     namespace: str
     wakes: Wakes
     lane_map: LaneMap
+
+    def _notify(self, connection: Connection, kind: str) -> None:
+        """Tell the other processes, at commit, where the database can."""
+        if self.database.capabilities.notify:
+            connection.execute(text("SELECT pg_notify('fusee', :kind)"), {"kind": kind})
 
     def _now(self, connection: Connection) -> int:
         """The database's clock."""

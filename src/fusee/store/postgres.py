@@ -94,7 +94,7 @@ claimed AS (
   UPDATE fusee_runs r
   SET status = 'running', attempt = r.attempt + 1, session_id = $1, started_at = (SELECT us FROM clock)
   FROM taken WHERE r.id = taken.run_id AND r.status = 'pending'
-  RETURNING r.id, r.attempt, r.spent, r.lane_id, r.payload, r.options, taken.rank, taken.due_at
+  RETURNING r.id, r.attempt, r.spent, r.lane_id, r.payload, r.options, r.kind, taken.rank, taken.due_at
 ), receipt AS (
   INSERT INTO fusee_receipts (session_id, number, run_ids)
   SELECT $1, $7, string_agg(id::text, ',') FROM claimed HAVING count(*) > 0
@@ -103,8 +103,15 @@ claimed AS (
 )"""
 
 _ANSWER = """
-(SELECT id, attempt, spent, lane_id, payload, options FROM claimed ORDER BY rank, due_at, id)
-UNION ALL SELECT (SELECT count(*) FROM done), -1, 0, 0, NULL, NULL"""
+(SELECT id, attempt, spent, lane_id, payload, options, kind FROM claimed ORDER BY rank, due_at, id)
+UNION ALL SELECT (SELECT count(*) FROM done), -1, 0, 0, NULL, NULL, NULL"""
+
+# Who owns a run hears of its end in the same transaction; a hint, since the fence may have refused it.
+_TELL = """
+told AS (
+  INSERT INTO fusee_ended (kind, run_id) SELECT * FROM unnest({kinds}::text[], {ids}::bigint[])
+  RETURNING pg_notify('{channel}', 'ended')
+), """
 
 _REFUSED = """
 SELECT d.id, d.attempt FROM unnest($2::bigint[], $3::int[]) AS d (id, attempt)
@@ -151,7 +158,9 @@ class PostgresDatabase(EngineDatabase, Hot):
     def __init__(
         self, url: str, *, max_connections: int = 10, statement_timeout: float = 30.0, now: str = CLOCK
     ) -> None:
-        self.capabilities = Capabilities(skip_locked=True, returning=True, notify=True, now=now)
+        self.capabilities = Capabilities(
+            skip_locked=True, returning=True, notify=True, now=now, sequence="nextval('fusee_runs_id_seq')"
+        )
         self.dsn = "postgresql://" + url.split("://", 1)[1]
         self.statement_timeout = statement_timeout
         self.hot_connections = max(2, min(4, max_connections // 2))
@@ -167,13 +176,14 @@ class PostgresDatabase(EngineDatabase, Hot):
         self._insert = _INSERT.format(now=now, channel=CHANNEL)
         clock = f"WITH RECURSIVE clock AS MATERIALIZED (SELECT {now} AS us)"
         self._statements = {
-            (any_result, lanes): f"{clock}, {finish}, {rest}"
+            (any_result, lanes, tell): f"{clock}, {finish}, {_tell(first) if tell else ''}{rest}"
             for any_result, finish in ((False, _FINISH_BARE), (True, _FINISH_WITH_RESULTS))
-            for lanes, rest in (
-                ("none", f"{_USED_UP} SELECT count(*) FROM done"),
-                ("one", f"{_PICK_ONE_LANE}, {_CLAIM} {_ANSWER}"),
-                ("many", f"{_PICK_LANES}, {_CLAIM} {_ANSWER}"),
+            for lanes, first, rest in (
+                ("none", 6, f"{_USED_UP} SELECT count(*) FROM done"),
+                ("one", 9, f"{_PICK_ONE_LANE}, {_CLAIM} {_ANSWER}"),
+                ("many", 9, f"{_PICK_LANES}, {_CLAIM} {_ANSWER}"),
             )
+            for tell in (False, True)
         }
 
     def _settings(self) -> dict[str, str]:
@@ -282,12 +292,15 @@ class PostgresDatabase(EngineDatabase, Hot):
         any_result = any(result is not None for result in finished.results)
         results = finished.results if any_result else None
         done = (session, _numbers(finished.ids), _numbers(finished.attempts), results)
+        told = [*zip(*finished.told, strict=True)] if finished.told else []
         if not order.want or not order.lanes:
-            statement = self._statements[any_result, "none"]
-            return [], await connection.fetchval(statement, *done, order.used_up)
+            statement = self._statements[any_result, "none", bool(told)]
+            return [], await connection.fetchval(statement, *done, order.used_up, *told)
         lanes, which = (order.lanes[0], "one") if len(order.lanes) == 1 else (order.lanes, "many")
-        statement = self._statements[any_result, which]
-        rows = await connection.fetch(statement, *done, order.want, lanes, order.receipt, order.used_up)
+        statement = self._statements[any_result, which, bool(told)]
+        rows = await connection.fetch(
+            statement, *done, order.want, lanes, order.receipt, order.used_up, *told
+        )
         written: int = rows.pop()[0]
         return [claimed_from(row, order.receipt) for row in rows], written
 
@@ -316,6 +329,10 @@ class PostgresDatabase(EngineDatabase, Hot):
             except Exception:
                 # Polling is the floor: a lost listener costs latency, nothing else.
                 await asyncio.sleep(random.uniform(0.5, 2))
+
+
+def _tell(first: int) -> str:
+    return _TELL.format(kinds=f"${first}", ids=f"${first + 1}", channel=CHANNEL)
 
 
 def _numbers(values: Sequence[int]) -> str:

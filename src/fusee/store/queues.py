@@ -116,7 +116,13 @@ class Queues(Lanes, Runs):
         )
         pending = (runs.c.id.in_(ids), runs.c.status == RunStatus.PENDING)
         known = select(
-            runs.c.id, runs.c.attempt, runs.c.spent, runs.c.lane_id, runs.c.payload, runs.c.options
+            runs.c.id,
+            runs.c.attempt,
+            runs.c.spent,
+            runs.c.lane_id,
+            runs.c.payload,
+            runs.c.options,
+            runs.c.kind,
         )
         rows = {row.id: row for row in connection.execute(known.where(*pending).with_for_update())}
         if not rows:

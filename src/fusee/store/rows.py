@@ -143,8 +143,8 @@ def encode_rows(rows: Any) -> str:
 
 
 def claimed_from(row: Any, receipt: int) -> Claimed:
-    """A row of id, attempt, spent, lane, payload, options, as a claim answers it."""
-    return Claimed(row[0], row[1], row[2], row[3], row[4], row[5], receipt)
+    """A row of id, attempt, spent, lane, payload, options, kind, as a claim answers it."""
+    return Claimed(row[0], row[1], row[2], row[3], row[4], row[5], receipt, kind=row[6])
 
 
 def decode(text: str | None) -> Any:

@@ -16,17 +16,16 @@ from sqlalchemy import (
     func,
     null,
     select,
-    text,
     update,
 )
 
 from fusee.errors import Conflict, NotFound
 from fusee.model import RUN, Attempt, Effect, End, RetryPolicy, Run, RunStatus
-from fusee.store.parts import StorePart
 from fusee.store.rows import decode
 from fusee.store.schema import attempts, lanes, later, line, receipts, runs, sessions
 from fusee.store.settle import LONGEST_REASON, RARE
-from fusee.store.wakes import CANCEL
+from fusee.store.told import Told
+from fusee.store.wakes import CANCEL, ENDED
 
 __all__ = ["RunFilter", "Runs"]
 
@@ -44,7 +43,7 @@ class RunFilter:
     limit: int = 50
 
 
-class Runs(StorePart):
+class Runs(Told):
     def _select(self, *, brief: bool = False) -> Select[Any]:
         """`brief` leaves out what can be large: a page of a thousand runs must not be a gigabyte."""
         columns = [null().label(c.name) if brief and c.name in LARGE else c for c in runs.c]
@@ -118,7 +117,9 @@ class Runs(StorePart):
         def work(connection: Connection) -> RunStatus:
             now = self._now(connection)
             mine = (runs.c.namespace == self.namespace, runs.c.id == run_id)
-            known = select(runs.c.status, runs.c.lane_id, runs.c.priority, runs.c.due_at).where(*mine)
+            known = select(runs.c.status, runs.c.lane_id, runs.c.priority, runs.c.due_at, runs.c.kind).where(
+                *mine
+            )
             row = connection.execute(known).one_or_none()
             if row is None:
                 raise NotFound(f"no run {run_id} in namespace {self.namespace!r}")
@@ -140,6 +141,7 @@ class Runs(StorePart):
                     )
                 )
                 self._leave(connection, row, run_id)  # again: it may have come back meanwhile
+                self._tell(connection, [(row.kind, run_id)] if row.kind is not None else [])
                 return RunStatus.CANCELED
             if status is RunStatus.RUNNING:
                 connection.execute(
@@ -147,8 +149,7 @@ class Runs(StorePart):
                     .where(*mine, runs.c.status == status)
                     .values(cancel_requested_at=func.coalesce(runs.c.cancel_requested_at, now), reason=reason)
                 )
-                if self.database.capabilities.notify:
-                    connection.execute(text("SELECT pg_notify('fusee', 'cancel')"))
+                self._notify(connection, CANCEL)
                 return status
             if status is not RunStatus.CANCELED:
                 raise Conflict(f"run {run_id} has ended ({status}): there is nothing to cancel")
@@ -156,6 +157,7 @@ class Runs(StorePart):
 
         status = await self.database.write(work)
         self.wakes.fire(CANCEL)
+        self.wakes.fire(ENDED)
         return status
 
     def _leave(self, connection: Connection, row: Any, run_id: int) -> None:
@@ -255,6 +257,11 @@ def _run(row: Row[Any]) -> Run:
         started_at=row.started_at,
         finished_at=row.finished_at,
         cancel_requested_at=row.cancel_requested_at,
+        kind=row.kind,
+        fire_time=options.get("fire_time"),
+        shard_index=options.get("shard_index", 0),
+        shard_total=options.get("shard_total", 1),
+        task=options.get("task"),
     )
 
 

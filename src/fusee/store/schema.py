@@ -40,6 +40,7 @@ __all__ = [
     "later",
     "line",
     "metadata",
+    "partial_index",
     "queues",
     "receipts",
     "runs",
@@ -75,7 +76,7 @@ def _is_one_of(statuses: Iterable[str]) -> str:
     return " OR ".join(f"status = '{status}'" for status in ordered)
 
 
-def _index(name: str, *columns: Any, where: str, unique: bool = False) -> None:
+def partial_index(name: str, *columns: Any, where: str, unique: bool = False) -> None:
     """An index over part of a table, where the database has such a thing."""
     for dialect in ("postgresql", "sqlite"):
         condition: dict[str, Any] = {f"{dialect}_where": text(where)}
@@ -113,6 +114,7 @@ runs = Table(
     Column("result", Long),
     Column("error", Text),
     Column("output", Long),
+    Column("kind", String(12)),  # whose it is, and who is told when it ends: task, workflow, batch, bulk
     CheckConstraint(
         f"CASE WHEN finished_at IS NULL THEN {_is_one_of(ACTIVE)} ELSE {_is_one_of(TERMINAL)} END",
         name="fusee_runs_ended_iff_finished",
@@ -125,7 +127,7 @@ runs = Table(
     **NUMBERED,
 )
 
-_index(
+partial_index(
     "fusee_runs_key",
     runs.c.namespace,
     runs.c.idempotency_key,
@@ -133,7 +135,7 @@ _index(
     unique=True,
 )
 # `rare` repeats the status of a run that did not simply succeed: what people look for, and few.
-_index("fusee_runs_rare", runs.c.namespace, runs.c.rare, runs.c.id, where="rare IS NOT NULL")
+partial_index("fusee_runs_rare", runs.c.namespace, runs.c.rare, runs.c.id, where="rare IS NOT NULL")
 
 line = Table(
     "fusee_line",

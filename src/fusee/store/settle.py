@@ -10,9 +10,9 @@ from sqlalchemy import Connection, bindparam, delete, insert, select, update
 from fusee.model import Effect, End, RunStatus
 from fusee.model.states import TERMINAL
 from fusee.store.contract import Settlement
-from fusee.store.parts import StorePart
 from fusee.store.schema import attempts, later, line, runs, tickets
-from fusee.store.wakes import DELAYED, PENDING
+from fusee.store.told import Told
+from fusee.store.wakes import DELAYED, ENDED, PENDING
 
 __all__ = ["Settle"]
 
@@ -30,6 +30,7 @@ RULED_BY = (
     runs.c.session_id,
     runs.c.effect,
     runs.c.reason,
+    runs.c.kind,
 )
 """What a row must tell before a verdict about it can be written."""
 LONGEST_REASON = 500
@@ -42,7 +43,7 @@ RARE = frozenset(RunStatus) - {
 """Found through an index of their own; the others by where they wait, or by the primary key."""
 
 
-class Settle(StorePart):
+class Settle(Told):
     async def settle(self, session: int, settlements: Sequence[Settlement]) -> list[tuple[int, int]]:
         """Apply each verdict where this session still owns the attempt; answers what was refused."""
 
@@ -58,6 +59,8 @@ class Settle(StorePart):
             self.wakes.fire(PENDING)
         if RunStatus.DELAYED in statuses:
             self.wakes.fire(DELAYED)
+        if statuses & TERMINAL:
+            self.wakes.fire(ENDED)
         return refused
 
     def _settle(
@@ -92,6 +95,14 @@ class Settle(StorePart):
         changes = [_changes(settlement, row, now) for settlement, row in owned]
         connection.execute(_UPDATE, changes)
         wait_again(connection, [(change, row) for change, (_, row) in zip(changes, owned, strict=True)])
+        self._tell(
+            connection,
+            [
+                (row.kind, row.id)
+                for change, (_, row) in zip(changes, owned, strict=True)
+                if row.kind is not None and change["b_finished_at"] is not None
+            ],
+        )
         if held := [settlement.run_id for settlement, _ in owned if settlement.ticket]:
             connection.execute(delete(tickets).where(tickets.c.run_id.in_(held)))
         kept = [

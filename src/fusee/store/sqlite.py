@@ -31,7 +31,7 @@ DELETE FROM fusee_line WHERE lane_id = ? AND rank = ? AND due_at = ? AND run_id 
 _TAKE = """
 UPDATE fusee_runs SET status = 'running', attempt = attempt + 1, session_id = ?, started_at = ?
 WHERE id IN (SELECT value FROM json_each(?)) AND status = 'pending'
-RETURNING id, attempt, spent, lane_id, payload, options
+RETURNING id, attempt, spent, lane_id, payload, options, kind
 """
 # One statement for all (1.4x faster than one each).
 _FINISH = """
@@ -163,6 +163,7 @@ class SqliteDatabase(Database, Hot):
                 changed = connection.execute(_FINISH, (now, encode_rows(rows), session)).rowcount
                 if changed != len(finished.ids):
                     refused = _refused(connection, session, finished)
+                connection.executemany("INSERT INTO fusee_ended (kind, run_id) VALUES (?, ?)", finished.told)
             if order.used_up:
                 connection.executemany(
                     "DELETE FROM fusee_receipts WHERE session_id = ? AND number = ?",

@@ -17,7 +17,7 @@ from fusee.store.keys import Keys
 from fusee.store.queues import Queues
 from fusee.store.sessions import Sessions
 from fusee.store.upkeep import Upkeep
-from fusee.store.wakes import Wakes
+from fusee.store.wakes import ENDED, Wakes
 
 __all__ = ["Store", "open_store"]
 
@@ -59,7 +59,10 @@ class Store(Enqueue, Queues, Sessions, Upkeep, Keys):
 
     async def exchange(self, session: int, finished: Finished, order: Order) -> Exchanged:
         """Hand in successes, take new runs: one round trip for both, for hundreds of each."""
-        return await self.hot.exchange(session, finished, order)
+        exchanged = await self.hot.exchange(session, finished, order)
+        if finished.told:
+            self.wakes.fire(ENDED)
+        return exchanged
 
 
 def open_store(

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, delete, func, insert, select, text, update
+from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
 
 from fusee.model import TERMINAL, Effect, End, Ended, RetryPolicy, RunStatus, SessionState, decide
 from fusee.store.contract import Settlement
@@ -124,8 +124,8 @@ class Upkeep(Settle):
                 mine = (receipts.c.session_id == receipt.session_id, receipts.c.number == receipt.number)
                 connection.execute(delete(receipts).where(*mine))
                 settled += 1
-        if tally and self.database.capabilities.notify:
-            connection.execute(text("SELECT pg_notify('fusee', 'pending')"))
+        if tally:
+            self._notify(connection, PENDING)
         return settled, tally
 
     def _return_runs(self, connection: Connection, session: int, ids: list[int]) -> Counter[RunStatus]:
@@ -217,8 +217,7 @@ class Upkeep(Settle):
                 for r in waiting
             ],
         )
-        if self.database.capabilities.notify:
-            connection.execute(text("SELECT pg_notify('fusee', 'pending')"))
+        self._notify(connection, PENDING)
 
     async def prune(self, older_than: float, cursor: int, batch: int) -> Pruned:
         """Delete one small batch of runs that finished more than `older_than` seconds ago.

@@ -107,6 +107,7 @@ class Pool:
         """Outcomes that could not be written yet."""
         for row in zip(finished.ids, finished.attempts, finished.results, finished.receipts, strict=True):
             self.finished.add(*row)
+        self.finished.told += finished.told
         self.settlements[:0] = settlements
 
     def in_hand(self) -> set[tuple[int, int]]:
@@ -235,6 +236,8 @@ class Pool:
                             finished.attempts.append(claimed.attempt)
                             finished.results.append(None)
                             finished.receipts.append(claimed.receipt)
+                            if claimed.kind is not None:
+                                finished.told.append((claimed.kind, claimed.id))
                             self.completed += 1
                             if self._timed:
                                 self._time(plan, monotonic() - now)
@@ -306,7 +309,7 @@ class Pool:
             return  # decided without it, or no longer ours: a zombie changes nothing
         seconds = time.monotonic() - slot.started
         if ended.end is End.SUCCEEDED and ended.output is None and not claimed.ticket:
-            self.finished.add(claimed.id, claimed.attempt, ended.result, claimed.receipt)
+            self.finished.add(claimed.id, claimed.attempt, ended.result, claimed.receipt, claimed.kind)
             self.completed += 1
             if self._timed:
                 self._time(plan, seconds)

@@ -2,6 +2,7 @@
 
 from alembic import context
 
+from fusee.store import task_schema as _  # noqa: F401
 from fusee.store.migrate import VERSION_TABLE
 from fusee.store.schema import metadata
 

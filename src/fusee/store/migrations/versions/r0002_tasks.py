@@ -1,0 +1,278 @@
+"""Tasks: what fires, what was decided, what waits for what. Frozen: later changes are later revisions.
+
+Expands only: a program that knows nothing of these tables goes on working beside one that does.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from alembic import op
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    Index,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    Text,
+    UniqueConstraint,
+    text,
+)
+from sqlalchemy.dialects import mysql
+
+revision = "0002"
+down_revision = "0001"
+
+metadata = MetaData()
+
+Id = BigInteger().with_variant(Integer, "sqlite")
+Long = Text().with_variant(mysql.MEDIUMTEXT(), "mysql", "mariadb")
+
+TABLE: dict[str, Any] = {
+    "mysql_engine": "InnoDB",
+    "mysql_charset": "utf8mb4",
+    "mysql_collate": "utf8mb4_bin",
+    "mariadb_engine": "InnoDB",
+    "mariadb_charset": "utf8mb4",
+    "mariadb_collate": "utf8mb4_bin",
+}
+NUMBERED: dict[str, Any] = {**TABLE, "sqlite_autoincrement": True}
+
+
+def partial_index(name: str, *columns: Any, where: str) -> None:
+    for dialect in ("postgresql", "sqlite"):
+        condition: dict[str, Any] = {f"{dialect}_where": text(where)}
+        Index(name, *columns, **condition).ddl_if(dialect=dialect)
+    Index(name, *columns).ddl_if(callable_=cast(Any, _has_no_partial_indexes))
+
+
+def _has_no_partial_indexes(ddl: Any, target: Any, bind: Any, dialect: Any, **_: Any) -> bool:
+    return dialect.name in ("mysql", "mariadb")
+
+
+tasks = Table(
+    "fusee_tasks",
+    metadata,
+    Column("id", Id, primary_key=True, autoincrement=True),
+    Column("namespace", String(128), nullable=False),
+    Column("name", String(128), nullable=False),
+    Column("live_name", String(128)),  # the name until it is deleted: another may then take it
+    Column("status", String(16), nullable=False),
+    Column("reason", String(500)),
+    Column("version", Integer, nullable=False),
+    Column("definition", Long, nullable=False),
+    Column("next_fire_at", BigInteger),
+    Column("anchor", BigInteger, nullable=False),  # from when on it fires: made, resumed or changed
+    Column("last_fire_at", BigInteger),
+    Column("last_run_id", BigInteger),
+    Column("last_status", String(16)),
+    Column("last_attempt", Integer, nullable=False, server_default=text("0")),
+    Column("failures", Integer, nullable=False, server_default=text("0")),  # in a row
+    Column("failure_skipped", Boolean(create_constraint=False), nullable=False),
+    Column("rate_at", BigInteger, nullable=False, server_default=text("0")),
+    Column("late_alert_at", BigInteger, nullable=False, server_default=text("0")),
+    Column("created_at", BigInteger, nullable=False),
+    Column("updated_at", BigInteger, nullable=False),
+    Column("deleted_at", BigInteger),
+    UniqueConstraint("namespace", "live_name", name="fusee_tasks_name"),
+    CheckConstraint(
+        "status IN ('enabled', 'paused', 'disabled', 'deleted')",
+        name="fusee_tasks_status",
+    ),
+    CheckConstraint(
+        "next_fire_at IS NULL OR status = 'enabled'",
+        name="fusee_tasks_only_enabled_fire",
+    ),
+    CheckConstraint(
+        "(status = 'deleted') = (live_name IS NULL)",
+        name="fusee_tasks_deleted_has_no_name",
+    ),
+    **NUMBERED,
+)
+partial_index("fusee_tasks_due", tasks.c.next_fire_at, tasks.c.id, where="next_fire_at IS NOT NULL")
+
+fires = Table(
+    "fusee_fires",
+    metadata,
+    Column("task_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("fire_time", BigInteger, primary_key=True, autoincrement=False),
+    Column("shard", Integer, primary_key=True, autoincrement=False),
+    Column("namespace", String(128), nullable=False),
+    Column("cause", String(12), nullable=False),
+    Column("decision", String(12), nullable=False),
+    Column("code", String(16), nullable=False),
+    Column("rule", String(500), nullable=False),
+    Column("run_id", BigInteger, nullable=False),
+    Column("decided_at", BigInteger, nullable=False),
+    Column("admitted_at", BigInteger),
+    Column("through", BigInteger),  # a row about many missed fires: all from fire_time to here
+    Column("open_task", BigInteger),
+    Column("held", String(12)),  # why it is blocked: queue, previous, upstream, backfill
+    Column("backfill_id", BigInteger),
+    Column("superseded", Boolean(create_constraint=False), nullable=False),
+    CheckConstraint("held IS NULL OR open_task IS NOT NULL", name="fusee_fires_held_is_open"),
+    Index("fusee_fires_run", "run_id"),
+    sqlite_with_rowid=False,
+    **TABLE,
+)
+partial_index(
+    "fusee_fires_open", fires.c.open_task, fires.c.held, fires.c.fire_time, where="open_task IS NOT NULL"
+)
+
+backfills = Table(
+    "fusee_backfills",
+    metadata,
+    Column("id", Id, primary_key=True, autoincrement=True),
+    Column("namespace", String(128), nullable=False),
+    Column("task_id", BigInteger, nullable=False),
+    Column("from_time", BigInteger, nullable=False),
+    Column("to_time", BigInteger, nullable=False),
+    Column("concurrency", Integer, nullable=False),
+    Column("total", Integer, nullable=False),
+    Column("idempotency_key", String(200)),
+    Column("created_at", BigInteger, nullable=False),
+    UniqueConstraint("namespace", "idempotency_key", name="fusee_backfills_key"),
+    **NUMBERED,
+)
+
+ended = Table(
+    "fusee_ended",
+    metadata,
+    Column("id", Id, primary_key=True, autoincrement=True),
+    Column("kind", String(12), nullable=False),
+    Column("run_id", BigInteger, nullable=False),
+    Column("fire_time", BigInteger),
+    **NUMBERED,
+)
+
+task_edges = Table(
+    "fusee_task_edges",
+    metadata,
+    Column("upstream_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("downstream_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("namespace", String(128), nullable=False),
+    Index("fusee_task_edges_down", "downstream_id"),
+    sqlite_with_rowid=False,
+    **TABLE,
+)
+
+gates = Table(
+    "fusee_gates",
+    metadata,
+    Column("run_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("rule", String(16), nullable=False),
+    Column("needs", Integer, nullable=False),
+    Column("succeeded", Integer, nullable=False),
+    Column("ended", Integer, nullable=False),
+    CheckConstraint("succeeded <= ended AND ended <= needs", name="fusee_gates_counts"),
+    sqlite_with_rowid=False,
+    **TABLE,
+)
+
+waits = Table(
+    "fusee_waits",
+    metadata,
+    Column("task_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("fire_time", BigInteger, primary_key=True, autoincrement=False),
+    Column("run_id", BigInteger, primary_key=True, autoincrement=False),
+    Index("fusee_waits_run", "run_id"),
+    sqlite_with_rowid=False,
+    **TABLE,
+)
+
+edges = Table(
+    "fusee_edges",
+    metadata,
+    Column("upstream_run", BigInteger, primary_key=True, autoincrement=False),
+    Column("downstream_run", BigInteger, primary_key=True, autoincrement=False),
+    sqlite_with_rowid=False,
+    **TABLE,
+)
+
+workflows = Table(
+    "fusee_workflows",
+    metadata,
+    Column("id", Id, primary_key=True, autoincrement=True),
+    Column("namespace", String(128), nullable=False),
+    Column("name", String(128), nullable=False),
+    Column("live_name", String(128)),
+    Column("version", Integer, nullable=False),
+    Column("definition", Long, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("updated_at", BigInteger, nullable=False),
+    Column("deleted_at", BigInteger),
+    UniqueConstraint("namespace", "live_name", name="fusee_workflows_name"),
+    **NUMBERED,
+)
+
+workflow_runs = Table(
+    "fusee_workflow_runs",
+    metadata,
+    Column("id", Id, primary_key=True, autoincrement=True),
+    Column("namespace", String(128), nullable=False),
+    Column("workflow_id", BigInteger, nullable=False),
+    Column("version", Integer, nullable=False),
+    Column("status", String(16), nullable=False),
+    Column("definition", Long, nullable=False),
+    Column("params", Long),
+    Column("total", Integer, nullable=False),
+    Column("ended", Integer, nullable=False),
+    Column("succeeded", Integer, nullable=False),
+    Column("skipped", Integer, nullable=False),
+    Column("canceled", Integer, nullable=False),
+    Column("waiter", BigInteger),  # the run that waits for this workflow run
+    Column("idempotency_key", String(200)),
+    Column("created_at", BigInteger, nullable=False),
+    Column("finished_at", BigInteger),
+    Column("cancel_requested_at", BigInteger),
+    UniqueConstraint("namespace", "idempotency_key", name="fusee_workflow_runs_key"),
+    Index("fusee_workflow_runs_of", "workflow_id", "id"),
+    CheckConstraint("ended <= total", name="fusee_workflow_runs_counts"),
+    CheckConstraint("(status = 'running') = (finished_at IS NULL)", name="fusee_workflow_runs_ended"),
+    **NUMBERED,
+)
+
+workflow_nodes = Table(
+    "fusee_workflow_nodes",
+    metadata,
+    Column("workflow_run_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("position", Integer, primary_key=True, autoincrement=False),
+    Column("node", String(128), nullable=False),
+    Column("run_id", BigInteger, nullable=False),
+    Index("fusee_workflow_nodes_run", "run_id"),
+    sqlite_with_rowid=False,
+    **TABLE,
+)
+
+callbacks = Table(
+    "fusee_callbacks",
+    metadata,
+    Column("run_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("attempt", Integer, primary_key=True, autoincrement=False),
+    Column("namespace", String(128), nullable=False),
+    Column("digest", String(64), nullable=False),
+    Column("signed", Boolean(create_constraint=False), nullable=False),
+    Column("timeout", BigInteger, nullable=False),
+    Column("deadline", BigInteger),  # null until the run waits, and again when it was answered
+    Column("used_at", BigInteger),
+    Column("outcome", Text),
+    sqlite_with_rowid=False,
+    **TABLE,
+)
+partial_index("fusee_callbacks_due", callbacks.c.deadline, where="deadline IS NOT NULL")
+
+turns = Table(
+    "fusee_turns",
+    metadata,
+    Column("name", String(200), primary_key=True),
+    **TABLE,
+)
+
+
+def upgrade() -> None:
+    op.add_column("fusee_runs", Column("kind", String(12)))
+    metadata.create_all(op.get_bind(), checkfirst=False)

@@ -1,0 +1,25 @@
+"""Telling the owner of a run (its task, its workflow …) that it has ended: a row for the aggregator."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlalchemy import Connection, insert
+
+from fusee.store.parts import StorePart
+from fusee.store.task_schema import ended
+from fusee.store.wakes import ENDED
+
+__all__ = ["Told"]
+
+
+class Told(StorePart):
+    def _tell(self, connection: Connection, runs: Sequence[tuple[str, int]]) -> None:
+        """(kind, run id) of runs that ended in this very transaction: none is forgotten, none is early.
+
+        Each row is new, never merged with an older one about the same run: whoever takes that one
+        away just now may have looked at the run before it ended.
+        """
+        if runs:
+            connection.execute(insert(ended), [{"kind": kind, "run_id": run_id} for kind, run_id in runs])
+            self._notify(connection, ENDED)
