@@ -9,9 +9,8 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import tempfile
 from collections import defaultdict
-from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -19,17 +18,18 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from bench.databases import Databases
 from bench.engine import Engine
+from bench.growth import Growth, as_table, measure_growth
 from bench.peers import Peer, Sizes, available_peers
 from bench.peers.rounds import one_round
-from tools import servers
 
 SIZES = {
     "sqlite": Sizes(100_000, 100_000),
     "postgres": Sizes(150_000, 100_000),
     "mysql": Sizes(60_000, 60_000),
 }
-SETTINGS = {"chunk": 2_500, "lanes": 3}
+SETTINGS = {"chunk": 5_000, "lanes": 3}
 
 console = Console()
 
@@ -42,7 +42,9 @@ def arguments() -> argparse.Namespace:
         "--peers", action="store_true", help="measure the peers on PostgreSQL in the same run"
     )
     parser.add_argument(
-        "--growth", action="store_true", help="drain 10k, then 1M: does the queue's length matter?"
+        "--growth",
+        action="store_true",
+        help="only this: drain 10k, 100k and 1M: does length matter?",
     )
     parser.add_argument("--memory", action="store_true", help="a worker's memory while it drains 1M runs")
     parser.add_argument("--scale", type=float, default=1.0, help="multiply the number of runs")
@@ -51,20 +53,14 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-async def measure(asked: argparse.Namespace, urls: dict[str, str], server: Any) -> dict[str, Any]:
-    engines = {
-        name: Engine(f"fusee ({name})", "", _scaled(SIZES[name], asked.scale), SETTINGS)
-        for name in asked.databases
-    }
+async def measure(asked: argparse.Namespace, databases: Databases) -> dict[str, Any]:
     contestants: list[tuple[Peer, str]] = []
-    for name, engine in engines.items():
-        await engine.prepare(urls[name])
-        contestants.append((engine, urls[name]))
-    if asked.peers and "postgres" in engines:
-        for peer in available_peers():
-            url = server.create_database()
-            await peer.prepare(url)
-            contestants.append((peer, url))
+    for name in asked.databases:
+        contestants.append((_engine(name, asked.scale), databases.create(name)))
+    if asked.peers and "postgres" in asked.databases:
+        contestants += [(peer, databases.create("postgres")) for peer in available_peers()]
+    for peer, url in contestants:
+        await peer.prepare(url)
     rounds: dict[str, list[dict[str, float]]] = defaultdict(list)
     for number in range(asked.rounds):
         for peer, url in contestants:
@@ -77,22 +73,30 @@ async def measure(asked: argparse.Namespace, urls: dict[str, str], server: Any) 
         name: {"medians": {f: median(r[f] for r in found) for f in found[0]}, "rounds": found}
         for name, found in rounds.items()
     }
-    if asked.growth:
-        for name, engine in engines.items():
-            console.log(f"growth: {name}")
-            answer[engine.name]["growth"] = {
-                n: n / await engine.drain(urls[name], n, 1)
-                for n in (10_000, 100_000, int(1_000_000 * asked.scale))
-            }
-    if asked.memory:
-        for name, engine in engines.items():
-            console.log(f"memory: {name}")
-            answer[engine.name]["memory"] = await engine.memory(urls[name], int(1_000_000 * asked.scale))
+    for peer, url in contestants:
+        if asked.memory and isinstance(peer, Engine):
+            console.log(f"memory: {peer.name}")
+            answer[peer.name]["memory"] = await peer.memory(url, int(1_000_000 * asked.scale))
     return answer
 
 
-def _scaled(sizes: Sizes, scale: float) -> Sizes:
-    return Sizes(int(sizes.enqueue * scale), int(sizes.drain * scale))
+async def measure_growths(asked: argparse.Namespace, databases: Databases) -> dict[str, Growth]:
+    return {
+        name: await measure_growth(
+            _engine(name, asked.scale),
+            partial(databases.fresh, name),
+            rounds=asked.rounds,
+            scale=asked.scale,
+            tell=console.log,
+        )
+        for name in asked.databases
+    }
+
+
+def _engine(name: str, scale: float) -> Engine:
+    sizes = SIZES[name]
+    sizes = Sizes(int(sizes.enqueue * scale), int(sizes.drain * scale))
+    return Engine(f"fusee ({name})", "", sizes, SETTINGS)
 
 
 def show(answer: dict[str, Any]) -> None:
@@ -114,27 +118,21 @@ def show(answer: dict[str, Any]) -> None:
         )
     console.print(table)
     for name, found in answer.items():
-        if growth := found.get("growth"):
-            console.print(
-                f"{name}: drain by queue length:", {n: f"{rate:,.0f}/s" for n, rate in growth.items()}
-            )
         if memory := found.get("memory"):
             console.print(f"{name}: memory of a worker:", memory)
 
 
 def main() -> None:
     asked = arguments()
-    with ExitStack() as stack:
-        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="fusee-bench-"))
-        urls = {"sqlite": f"sqlite:///{folder}/fusee.db"}
-        server = None
-        if "postgres" in asked.databases:
-            server = stack.enter_context(servers.postgres())
-            urls["postgres"] = server.create_database()
-        if "mysql" in asked.databases:
-            urls["mysql"] = stack.enter_context(servers.mysql()).create_database()
-        answer = asyncio.run(measure(asked, urls, server))
-    show(answer)
+    answer: dict[str, Any]
+    with Databases.opened(asked.databases) as databases:
+        if asked.growth:
+            growths = asyncio.run(measure_growths(asked, databases))
+            console.print(as_table(growths))
+            answer = {name: growth.rates for name, growth in growths.items()}
+        else:
+            answer = asyncio.run(measure(asked, databases))
+            show(answer)
     if asked.json:
         asked.json.write_text(json.dumps(answer, indent=2) + "\n")
 

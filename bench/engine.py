@@ -9,17 +9,17 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from sqlalchemy import Connection, text
+from sqlalchemy import text
 
 from bench.peers.contract import Peer
 from bench.peers.process import running
 from bench.peers.runner_peer import PAUSE_MS, _until_handled
+from bench.tables import empty, settle
 from fusee.store import Store, open_store
 
 __all__ = ["Engine"]
 
 RUNNER = Path(__file__).with_name("runner.py")
-TABLES = ("fusee_runs", "fusee_line", "fusee_later", "fusee_receipts", "fusee_attempts", "fusee_sessions")
 UNFINISHED = "SELECT count(*) FROM fusee_runs WHERE finished_at IS NULL"
 
 
@@ -84,15 +84,16 @@ class Engine(Peer):
             producer.go()
             return [(await worker.hear())["latency"] / 1e9 for _ in range(samples)]
 
+    async def drains(self, url: str, n: int, times: int) -> list[float]:
+        """Seconds for n runs out of the middle of a longer queue, so many times by one process."""
+        async with self.start("drains", url, n, times) as runner:
+            return [(await runner.hear())["seconds"] for _ in range(times)]
+
     async def filled(self, url: str, n: int) -> None:
         await self._empty(url)
         await self._fill(url, n)
-        if url.startswith("postgres"):
-            async with _open(url) as store:
-                engine = store.database.engine.execution_options(isolation_level="AUTOCOMMIT")  # type: ignore[attr-defined]
-                async with engine.connect() as connection:
-                    await connection.execute(text("VACUUM (ANALYZE) fusee_runs, fusee_line"))
-                    await connection.execute(text("CHECKPOINT"))
+        async with _open(url) as store:
+            await settle(store)
 
     async def _fill(self, url: str, n: int) -> float:
         async with self.start("enqueue", url, n) as runner:
@@ -101,13 +102,8 @@ class Engine(Peer):
             return seconds
 
     async def _empty(self, url: str) -> None:
-        def work(connection: Connection) -> None:
-            for table in TABLES:
-                truncate = "DELETE FROM" if url.startswith("sqlite") else "TRUNCATE TABLE"
-                connection.execute(text(f"{truncate} {table}"))
-
         async with _open(url) as store:
-            await store.database.write(work)
+            await empty(store)
 
 
 class _open:

@@ -14,10 +14,15 @@ sys.path.insert(0, str(Path(__file__).parent / "peers" / "runners"))
 
 import uvloop
 from protocol import SETTINGS, OnJob, in_lanes, say, serve
+from tables import empty, settle
 
-from fusee import Fusee, RunSpec
+from fusee import Fusee
 from fusee.config import load
 from fusee.store import Finished, Order
+from fusee.worker.worker import Worker
+
+LEAD = 2_000
+"""Runs before and after those that `drains` times."""
 
 
 def app_on(url: str) -> Fusee:
@@ -30,8 +35,9 @@ class FuseeProducer:
 
     async def bulk(self, n: int) -> None:
         async def send(start: int, end: int) -> None:
-            specs = [RunSpec(handler="noop", payload={"sent": nr}) for nr in range(start, end)]
-            await self.app.enqueue_many(specs, allow_unknown=True)
+            await self.app.enqueue_each(
+                "noop", [{"sent": nr} for nr in range(start, end)], allow_unknown=True
+            )
 
         await in_lanes(n, SETTINGS["chunk"], SETTINGS["lanes"], send)
 
@@ -92,6 +98,38 @@ async def ceiling(url: str, connections: int, batch: int = 500) -> None:
         say(seconds=time.perf_counter() - started, drained=drained)
 
 
+async def drains(url: str, n: int, times: int) -> None:
+    """Drain n runs out of the middle of a longer queue, so many times; the seconds that each took.
+
+    Neither the worker's start nor its end is timed: in a short queue they would be most of it.
+    """
+    app = app_on(url)
+    handled = 0
+    began = 0.0
+    worker: Worker
+
+    @app.handler("noop")
+    async def noop(sent: int) -> None:
+        nonlocal handled, began
+        handled += 1
+        if handled == LEAD:
+            began = time.perf_counter()
+        elif handled == LEAD + n:
+            say(seconds=time.perf_counter() - began)
+        elif handled == LEAD + n + LEAD:
+            worker.stop()
+
+    async with app:
+        await app.store.upgrade()
+        for _ in range(times):
+            await empty(app.store)
+            handled = 0
+            await FuseeProducer(app).bulk(LEAD + n + LEAD)
+            await settle(app.store)
+            worker = app.worker()
+            await worker.run()
+
+
 async def memory(url: str, n: int) -> None:
     """Drain n runs and tell the peak memory after a tenth and at the end."""
     app = app_on(url)
@@ -119,6 +157,8 @@ if __name__ == "__main__":
     match sys.argv[1:]:
         case ["ceiling", url, connections]:
             uvloop.run(ceiling(url, int(connections)))
+        case ["drains", url, n, times]:
+            uvloop.run(drains(url, int(n), int(times)))
         case ["memory", url, n]:
             uvloop.run(memory(url, int(n)))
         case _:

@@ -1,4 +1,4 @@
-"""Many runs at once: `enqueue_many` writes thousands with one statement.
+"""Many runs at once: `enqueue_each` writes thousands in one go.
 
 python examples/bulk_enqueue.py [HOW_MANY]      default 20000; runs them all, tells the speed, and ends
 
@@ -13,7 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from fusee import Fusee, RunSpec
+from fusee import Fusee
 
 A_CALL = 5000
 
@@ -33,7 +33,7 @@ async def main(folder: Path, how_many: int) -> None:
         for start in range(0, how_many, A_CALL):
             numbers = range(start, min(start + A_CALL, how_many))
             # Accepted all or none: a call that failed can be repeated.
-            await app.enqueue_many([RunSpec(handler="count", payload={"number": n}) for n in numbers])
+            await app.enqueue_each(count, [{"number": n} for n in numbers])
         took = time.perf_counter() - began
         print(f"enqueued {how_many} runs in {took:.2f} s: {how_many / took:,.0f} a second")
 

@@ -33,20 +33,26 @@ from fusee.events import Bus, LoopFailed
 from fusee.handles import RunHandle, RunHandles
 from fusee.model import RetryPolicy, RunSpec, WorkerInfo
 from fusee.operations import (
+    CallbackOperations,
+    Change,
     KeyOperations,
     QueueOperations,
     RunOperations,
+    TaskOperations,
     WorkerOperations,
+    apply,
 )
 from fusee.store import Store, open_store
 from fusee.version import __version__
 from fusee.worker.executors.base import Executor
+from fusee.worker.executors.callback import OpenCallback
 from fusee.worker.executors.http import HttpExecutor, check_http
 from fusee.worker.executors.python import PythonExecutor
 from fusee.worker.executors.shell import ShellExecutor, check_shell
 from fusee.worker.handlers import Handlers
 from fusee.worker.plan import Planner
 from fusee.worker.settings import WorkerSettings
+from fusee.worker.tokens import Tokens
 from fusee.worker.worker import Worker
 
 if TYPE_CHECKING:
@@ -55,6 +61,8 @@ if TYPE_CHECKING:
 __all__ = ["Fusee", "RunHandle"]
 
 F = TypeVar("F", bound=Callable[..., Any])
+DECLARED = "app"
+"""The group of tasks that were declared in code."""
 Held = Connection | SyncSession | AsyncConnection | AsyncSession
 
 
@@ -76,6 +84,7 @@ class Fusee:
         self.handlers = Handlers()
         self._store: Store | None = None
         self._opened = 0
+        self._declared: list[dict[str, Any]] = []
 
     # -- handlers
 
@@ -103,6 +112,26 @@ class Fusee:
             return function
 
         return register
+
+    def task(self, name: str | None = None, **fields: Any) -> Callable[[F], F]:
+        """Register the decorated function as a handler and declare a task that runs it:
+        `@app.task(cron="0 3 * * *", timezone="Europe/Berlin")`. See `docs/tasks.md` for the fields.
+
+        `running()` makes the store's tasks what was declared; an app that is run in another way
+        calls `await app.apply_tasks()`.
+        """
+
+        def register(function: F) -> F:
+            own = name or function.__name__
+            self.handler(own, timeout=fields.get("timeout"))(function)
+            self._declared.append({**fields, "name": own, "handler": own})
+            return function
+
+        return register
+
+    async def apply_tasks(self) -> Sequence[Change]:
+        """Create or change the tasks that `@app.task` declared; what is so already is left alone."""
+        return await apply(self.tasks, self._declared, group=DECLARED, allow_unknown=True)
 
     # -- opening and closing
 
@@ -160,6 +189,13 @@ class Fusee:
     _runs_of: Store | None = None
 
     @property
+    def tasks(self) -> TaskOperations:
+        return self._tasks(self.store, self.runs)
+
+    def _tasks(self, store: Store, runs: RunOperations) -> TaskOperations:
+        return TaskOperations(store, runs.check, now_us=self.clock.now_us)
+
+    @property
     def workers(self) -> WorkerOperations:
         return WorkerOperations(self.store)
 
@@ -170,6 +206,10 @@ class Fusee:
     @property
     def keys(self) -> KeyOperations:
         return KeyOperations(self.store, self.config.api.keys)
+
+    @property
+    def callbacks(self) -> CallbackOperations:
+        return CallbackOperations(self.store, self.bus)
 
     def _check_payload(self, spec: RunSpec) -> None:
         match spec.executor:
@@ -217,10 +257,39 @@ class Fusee:
                 accepted = await (await within.connection()).run_sync(self.runs.submit_within, listed)
         return RunHandles(accepted, self)
 
+    async def enqueue_each(
+        self,
+        handler: str | Callable[..., Any],
+        payloads: Iterable[Mapping[str, Any] | None],
+        *,
+        executor: str = "python",
+        queue: str = "default",
+        region: str = "",
+        priority: int = 0,
+        timeout: float | None = None,
+        retry: RetryPolicy | None = None,
+        allow_unknown: bool = False,
+    ) -> Sequence[RunHandle]:
+        """Accept one run of this handler for each payload, all or none; handles in the same order.
+
+        The options are those of `RunSpec` and hold for all, checked once: the fastest way in for many.
+        """
+        template = RunSpec(
+            handler=_name(handler),
+            executor=executor,
+            queue=queue,
+            region=region,
+            priority=priority,
+            timeout=timeout,
+            retry=retry,
+        )
+        accepted = await self.runs.submit_each(template, list(payloads), allow_unknown=allow_unknown)
+        return RunHandles(accepted, self)
+
     # -- the parts that work
 
-    def executors(self) -> dict[str, Executor]:
-        """What this process can execute, by the configuration."""
+    def executors(self, open_callback: OpenCallback | None = None) -> dict[str, Executor]:
+        """What this process can execute, by the configuration; calls in async mode need `open_callback`."""
         settings = self.config.executors
         size = self.config.worker.max_concurrent_tasks
         executors: dict[str, Executor] = {
@@ -242,13 +311,15 @@ class Fusee:
                 allow_private=settings.http.allow_private,
                 max_response=settings.http.max_response,
                 output_tail=settings.http.output_tail,
+                open_callback=open_callback,
             )
         return executors
 
     def worker(self) -> Worker:
         """A worker with this app's handlers; not running yet."""
         settings = self.config.worker
-        executors = self.executors()
+        tokens = Tokens(self.store, self.config.api.base_url, lambda: worker.session)
+        executors = self.executors(tokens.open)
         info = WorkerInfo(
             name=settings.worker_id or f"{socket.gethostname()}-{os.getpid()}",
             host=socket.gethostname(),
@@ -262,7 +333,7 @@ class Fusee:
             labels=dict(settings.labels),
             policies={h.name: h.retry for h in self.handlers.all() if h.retry != RetryPolicy()},
         )
-        return Worker(
+        worker = Worker(
             self.store,
             Planner(self.handlers, executors, queues=info.queues, region=info.region),
             info,
@@ -276,6 +347,7 @@ class Fusee:
             ),
             self.bus,
         )
+        return worker
 
     def dispatcher(self) -> Dispatcher:
         """A dispatcher; not running yet."""
@@ -300,14 +372,16 @@ class Fusee:
         def operations(namespace: str) -> Operations:
             own = namespace == self.config.namespace
             store = self.store if own else self.store.for_namespace(namespace)
+            # A worker of this process serves our own namespace only.
+            runs = RunOperations(
+                store, self.bus, handlers=self.handlers if own else (), check_payload=self._check_payload
+            )
             return Operations(
-                # A worker of this process serves our own namespace only.
-                RunOperations(
-                    store, self.bus, handlers=self.handlers if own else (), check_payload=self._check_payload
-                ),
-                WorkerOperations(store),
-                QueueOperations(store),
-                KeyOperations(store, self.config.api.keys),
+                runs=runs,
+                workers=WorkerOperations(store),
+                queues=QueueOperations(store),
+                keys=KeyOperations(store, self.config.api.keys),
+                tasks=self._tasks(store, runs),
             )
 
         mine = operations(self.config.namespace)
@@ -327,6 +401,7 @@ class Fusee:
                 config=self.config.api,
                 namespace=self.config.namespace,
                 operations=operations,
+                callbacks=self.callbacks,
                 health=Health(self.bus, ping=self.store.ping, revision=self.store.revision).reasons,
                 metrics=metrics.render if metrics else None,
                 version=__version__,
@@ -338,6 +413,8 @@ class Fusee:
         """Run the platform inside your own program; leaving drains it."""
         async with self:
             parts: list[Worker | Dispatcher] = []
+            if self._declared:
+                await self.apply_tasks()
             if dispatcher:
                 parts.append(self.dispatcher())
             if worker:

@@ -26,6 +26,7 @@ __all__ = [
     "SessionExpired",
     "SessionLost",
     "SessionStarted",
+    "TasksFired",
 ]
 
 
@@ -101,6 +102,14 @@ class RunsPromoted(Event):
 @dataclass(frozen=True, slots=True)
 class RunsPruned(Event):
     count: int
+
+
+@dataclass(frozen=True, slots=True)
+class TasksFired(Event):
+    """One pass of the scan: fires by what decided them, and how late each came that was to run."""
+
+    counts: dict[str, int]
+    lateness: list[float]
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,6 +52,7 @@ class TestKit:
             await self.app.store.upgrade()
         self._worker = self.app.worker()
         self._session = await self.app.store.open_session(self._worker.info, ttl=10 * 366 * 86400.0)
+        self._worker.session = self._session
         return self
 
     async def __aexit__(
@@ -69,7 +70,9 @@ class TestKit:
         store, pool = self.app.store, worker.pool
         made = 0
         while made < most:
-            while await store.promote():
+            while await store.expire():
+                pass
+            while await store.fire_due() or await store.aggregate() or await store.promote():
                 pass
             await worker.served.read()
             order = Order(100, worker.served.free, pool.receipts.next())

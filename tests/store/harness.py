@@ -26,6 +26,7 @@ from fusee.model import decide as judge
 from fusee.store import Finished, Order, RunFilter, Settlement, Store, open_store
 from fusee.store.schema import attempts, lanes, later, line, metadata, receipts, runs, tickets
 from fusee.store.settle import RARE
+from fusee.store.task_schema import callbacks
 
 START = 1_800_000_000 * MICROSECONDS
 DATABASE_NOW = "(SELECT us FROM test_clock)"
@@ -235,7 +236,7 @@ class World:
 def finished_of(claimed: Iterable[Claimed], result: str | None = None) -> Finished:
     finished = Finished()
     for run in claimed:
-        finished.add(run.id, run.attempt, result, run.receipt)
+        finished.add(run.id, run.attempt, result, run.receipt, run.kind)
     return finished
 
 
@@ -293,7 +294,16 @@ def broken_invariants(connection: Connection) -> list[str]:
     for run_id in of_status["running"]:
         must((rows[run_id].session_id, run_id) in on_receipts, f"running run {run_id} is on no receipt")
     for row in connection.execute(select(tickets)):
-        must(row.run_id in of_status["running"], f"run {row.run_id} has a ticket and is not running")
+        holds = row.run_id in of_status["running"] | of_status["waiting"]
+        must(holds, f"run {row.run_id} has a ticket and neither runs nor waits")
+    for row in connection.execute(select(callbacks)):
+        run, what = rows.get(row.run_id), f"callback {row.run_id}/{row.attempt}"
+        must(run is not None and 1 <= row.attempt <= run.attempt, f"{what} is of no attempt")
+        if run is not None:
+            status = run.status if run.attempt == row.attempt else "over"
+            must((row.deadline is not None) == (status == "waiting"), f"{what}: {status}, {row.deadline=}")
+            must(row.outcome is None or status == "running", f"{what}: {status}, and an answer is kept")
+            must(row.used_at is None or status != "waiting", f"{what} was used, and its run waits")
 
     for run in rows.values():
         terminal = RunStatus(run.status) in TERMINAL

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from sqlalchemy import Connection, select
 
-from fusee.errors import Conflict
+from fusee.errors import Conflict, Invalid
 from fusee.model import RetryPolicy, RunSpec
+from fusee.model.names import MOST_PAYLOAD
 from fusee.store import Store
 from fusee.store.postgres import COPY_FROM
 from fusee.store.schema import runs
@@ -69,6 +73,82 @@ async def test_bulk_with_a_delayed_one_among_them(world: World) -> None:
     ids = [run.id for run in await world.store.enqueue(specs)]
     assert await world.tally() == {"pending": COPY_FROM + 4, "delayed": 1}
     assert (await world.run(ids[7])).status == "delayed"
+
+
+@pytest.mark.parametrize("count", [1, COPY_FROM, 2 * COPY_FROM + 1])
+async def test_each_payload_is_a_run_as_if_it_had_been_enqueued_alone(world: World, count: int) -> None:
+    policy = RetryPolicy(max_attempts=7, backoff="linear", base=3)
+    options: dict[str, Any] = {
+        "queue": "mail", "region": "eu", "priority": -7, "timeout": 12.5, "retry": policy
+    }  # fmt: skip
+    payloads = [{"n": n, "text": f"zürich 漢字 \n \u0000 \\ {n}"} for n in range(count)]
+    added = await world.store.enqueue_each(RunSpec(handler="work", **options), payloads)
+    ids = [run.id for run in added]
+    alone = await world.run(await world.enqueue_one(payload=payloads[0], **options))
+    found = [await world.run(run_id) for run_id in (ids[0], ids[-1])]
+    assert [run.payload for run in found] == [payloads[0], payloads[-1]]
+    assert {replace(run, id=0, payload=None) for run in found} == {replace(alone, id=0, payload=None)}
+    kept = {row.id: row.payload for row in await world.rows(runs)}
+    assert [json.loads(kept[run_id]) for run_id in ids] == payloads, "answered in the order asked"
+    session = await world.session()
+    assert [run.id for run in await world.claim(session)] == [*ids, alone.id]
+
+
+async def test_each_without_a_payload_is_a_run_without_arguments(world: World) -> None:
+    added = await world.store.enqueue_each(RunSpec(handler="work"), [None, {"n": 1}, {}])
+    assert [(await world.run(run.id)).payload for run in added] == [{}, {"n": 1}, {}]
+    rows = {row.id: row.payload for row in await world.rows(runs)}
+    assert [rows[run.id] for run in added] == [None, '{"n":1}', None], "nothing is stored for nothing"
+    assert all(run.created for run in added)
+
+
+async def test_each_of_nothing_is_nothing(world: World) -> None:
+    assert await world.store.enqueue_each(RunSpec(handler="work"), []) == []
+    assert await world.tally() == {}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "complaint"),
+    [
+        ({"n": object()}, "payload 17 cannot be written as JSON"),
+        ({"text": "x" * (MOST_PAYLOAD + 1)}, f"payload 17 is {MOST_PAYLOAD + 12} bytes; at most"),
+        ({"text": "漢" * (MOST_PAYLOAD // 3 + 1)}, "payload 17 is .* bytes; at most"),
+    ],
+    ids=["not-json", "too-long", "too-long-in-bytes"],
+)
+async def test_each_says_which_payload_is_wrong_and_accepts_none(
+    world: World, wrong: dict[str, Any], complaint: str
+) -> None:
+    payloads: list[dict[str, Any]] = [{"n": n} for n in range(2 * COPY_FROM)]
+    payloads[17] = wrong
+    with pytest.raises(Invalid, match=complaint) as caught:
+        await world.store.enqueue_each(RunSpec(handler="work"), payloads)
+    assert caught.value.field == "payload"
+    assert await world.tally() == {}
+
+
+async def test_each_wakes_workers(world: World) -> None:
+    heard: list[str] = []
+    world.store.wakes.on("pending", lambda: heard.append("pending"))
+    await world.store.enqueue_each(RunSpec(handler="work"), [{"n": 1}])
+    assert heard
+
+
+async def test_callers_at_once_get_ids_of_their_own(world: World) -> None:
+    """Some by rows, some by COPY, all drawing numbers at the same time."""
+    other = await world.another()
+    template, sizes = RunSpec(handler="work"), (1, COPY_FROM - 1, COPY_FROM, 2 * COPY_FROM)
+
+    async def caller(nr: int, store: Store, size: int) -> list[tuple[int, str]]:
+        payloads = [{"caller": nr, "n": n} for n in range(size)]
+        added = await store.enqueue_each(template, payloads)
+        return [(run.id, f'{{"caller":{nr},"n":{n}}}') for n, run in enumerate(added)]
+
+    callers = [(store, size) for store in (world.store, other) for size in sizes]
+    answers = await asyncio.gather(*(caller(nr, *one) for nr, one in enumerate(callers)))
+    told = dict(pair for answer in answers for pair in answer)
+    assert len(told) == 2 * sum(sizes)
+    assert {row.id: row.payload for row in await world.rows(runs)} == told
 
 
 async def test_what_is_due_later_is_delayed_by_the_databases_clock(world: World) -> None:

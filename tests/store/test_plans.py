@@ -15,18 +15,23 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, event, text
 
-from fusee.model import End, RunSpec
+from fusee.model import End, Ended, RunSpec
 from fusee.store import Order, Store, open_store
 from fusee.store.schema import lanes
 from tests.store.harness import World, finished_of
 
-WATCHED = ("fusee_runs", "fusee_line", "fusee_later")
+WATCHED = ("fusee_runs", "fusee_line", "fusee_later", "fusee_callbacks")
 """Tables that grow with work; those of lanes, sessions and receipts stay small."""
 
 HISTORY = """
 INSERT INTO fusee_runs (namespace, lane_id, status, priority, attempt, session_id, created_at, due_at,
                         started_at, finished_at, effect)
 SELECT 'default', 1, 'succeeded', 0, 1, 1, 1, 1, 1, 1, 'applied' FROM {numbers}"""
+
+ANSWERED = """
+INSERT INTO fusee_callbacks (run_id, attempt, namespace, digest, signed, timeout, used_at)
+SELECT id, 1, 'default', '0', false, 1, 1 FROM fusee_runs WHERE status = 'succeeded'"""
+"""Each run of that history waited for a callback, which came."""
 
 NUMBERS = {
     "sqlite": "(WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT 1 FROM n LIMIT {many}) SELECT * FROM n)",
@@ -36,7 +41,7 @@ NUMBERS = {
 ANALYZE = {
     "sqlite": "ANALYZE",
     "postgres": "ANALYZE",
-    "mysql": "ANALYZE TABLE fusee_runs, fusee_line, fusee_later",
+    "mysql": "ANALYZE TABLE fusee_runs, fusee_line, fusee_later, fusee_callbacks",
 }
 
 
@@ -78,6 +83,13 @@ async def _live(store: Store) -> None:
     assert (await store.promote(10)).count == 10
     assert await store.cancel_requests(session, [run.id for run in second]) == []
     await store.cancel(second[15].id, "enough")
+    for run in second[16:]:
+        await store.open_callback(session, run.id, run.attempt, str(run.id), timeout=1e-6, signed=False)
+    await world.settle(session, *second[16:], end=End.ACCEPTED)
+    known = await store.known_callback(second[16].id, str(second[16].id))
+    assert known is not None
+    await store.answer(known, Ended(End.SUCCEEDED))
+    assert len(await store.expire()) == 3
     assert len(await world.claim(doomed, 5, lanes=[2])) == 5
     assert (await store.recover()).requeued == 5
 
@@ -92,6 +104,10 @@ async def _load(store: Store) -> None:
 
     await store.database.read(number_lanes)
     await _add_history(store, 20_000)
+    await store.database.write(lambda connection: connection.execute(text(ANSWERED)).close())
+    await store.database.write(
+        lambda connection: connection.execute(text(ANALYZE[_engine_of(store)])).close()
+    )
 
 
 async def test_no_statement_of_a_runs_life_scans_or_sorts_a_table_that_grows(store: Store) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from collections import Counter
 from collections.abc import Awaitable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, assume, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from sqlalchemy import select
@@ -17,13 +18,24 @@ from sqlalchemy import select
 from fusee.clock import ManualClock
 from fusee.errors import Conflict, LeaseLost
 from fusee.model import TERMINAL, Effect, End, Ended, RetryPolicy, RunSpec, RunStatus, WorkerInfo, decide
-from fusee.store import Finished, Order, Settlement, open_store
+from fusee.store import Fate, Finished, KnownCallback, Order, Settlement, open_store, token_digest
 from fusee.store.schema import metadata, runs, sessions
+from fusee.store.task_schema import callbacks
 from tests.store.harness import START, broken_invariants
 
 T = TypeVar("T")
 TTL = 30.0
 LIVE = ("alive", "draining")
+
+
+@dataclass
+class NaiveCall:
+    """A service may answer for an attempt."""
+
+    timeout: int
+    deadline: int | None = None
+    used: bool = False
+    kept: Ended | None = None
 
 
 @dataclass
@@ -36,6 +48,11 @@ class NaiveRun:
     spent: int = 0
     session: int | None = None
     cancel: bool = False
+    calls: dict[int, NaiveCall] = field(default_factory=dict)
+
+    @property
+    def call(self) -> NaiveCall | None:
+        return self.calls.get(self.attempt)
 
 
 @dataclass
@@ -124,6 +141,7 @@ class AnythingInAnyOrder(RuleBasedStateMachine):
         run = self.runs[run_id]
         session = run.session if right and run.session is not None else self.some_session(data)
         attempt = run.attempt - behind
+        assume(run.call is None)  # a call that a service answers for never just succeeds
         finished = Finished()
         finished.add(run_id, attempt, None)
         refused = self.do(self.store.exchange(session, finished, Order())).refused
@@ -144,6 +162,7 @@ class AnythingInAnyOrder(RuleBasedStateMachine):
         run = self.runs[run_id]
         session = run.session if right and run.session is not None else self.some_session(data)
         attempt = run.attempt - behind
+        assume(run.call is None or end is not End.SUCCEEDED)
         ended = Ended(end, effect=Effect.UNKNOWN)
         verdict = decide(ended, run.policy, run.spent)
         refused = self.do(self.store.settle(session, [Settlement(run_id, attempt, ended, verdict)]))
@@ -153,6 +172,9 @@ class AnythingInAnyOrder(RuleBasedStateMachine):
             self.judge(run, ended)
 
     def judge(self, run: NaiveRun, ended: Ended) -> None:
+        call = run.call
+        if call is not None and call.kept is not None:
+            ended, call.kept = call.kept, None
         verdict = decide(ended, run.policy, run.spent)
         run.status = str(verdict.status)
         run.spent += verdict.counted
@@ -162,6 +184,64 @@ class AnythingInAnyOrder(RuleBasedStateMachine):
             run.status = "canceled"
         if ended.end is End.LOST:
             run.session = None
+        if call is not None:
+            call.deadline = self.now + call.timeout if run.status == "waiting" else None
+
+    @precondition(lambda self: any(r.status == "running" for r in self.runs.values()))
+    @rule(data=st.data(), timeout=st.sampled_from([3, 15, 100]), right=st.sampled_from([True, True, False]))
+    def open_call(self, data: st.DataObject, timeout: int, right: bool) -> None:
+        running = sorted(i for i, r in self.runs.items() if r.status == "running" and r.call is None)
+        assume(running)
+        run_id = data.draw(st.sampled_from(running), "run")
+        run = self.runs[run_id]
+        session = run.session if right and run.session is not None else self.some_session(data)
+        opening = self.store.open_callback(
+            session,
+            run_id,
+            run.attempt,
+            token_digest(f"{run_id}/{run.attempt}"),
+            timeout=timeout,
+            signed=False,
+        )
+        if session != run.session:
+            with pytest.raises(LeaseLost):
+                self.do(opening)
+            return
+        self.do(opening)
+        run.calls[run.attempt] = NaiveCall(timeout * 1_000_000)
+
+    @precondition(lambda self: any(r.calls for r in self.runs.values()))
+    @rule(data=st.data(), end=st.sampled_from([End.SUCCEEDED, End.FAILED, End.ABANDONED]))
+    def answer(self, data: st.DataObject, end: End) -> None:
+        called = sorted((i, attempt) for i, r in self.runs.items() for attempt in r.calls)
+        run_id, attempt = data.draw(st.sampled_from(called), "call")
+        run, call = self.runs[run_id], self.runs[run_id].calls[attempt]
+        known = self.do(self.store.known_callback(run_id, token_digest(f"{run_id}/{attempt}")))
+        assert known == KnownCallback(run_id, attempt, signed=False)
+        ended = Ended(end, effect=Effect.UNKNOWN)
+        answered = self.do(self.store.answer(known, ended))
+        if call.used:
+            assert answered.fate is Fate.REPEATED
+        elif attempt != run.attempt or run.status not in ("running", "waiting"):
+            assert answered.fate is Fate.LATE
+        elif run.status == "running":
+            assert answered.fate is Fate.KEPT
+            call.used, call.kept = True, ended
+        else:
+            assert answered.fate is Fate.APPLIED
+            call.used = True
+            self.judge(run, ended)
+        assert answered.status == run.status
+
+    @rule()
+    def expire(self) -> None:
+        expired = self.do(self.store.expire(limit=10_000))
+        due = [i for i, r in self.runs.items() if r.call and r.call.deadline and r.call.deadline <= self.now]
+        for run_id in due:
+            self.judge(self.runs[run_id], Ended(End.TIMED_OUT))
+        assert sorted((one.run_id, str(one.status)) for one in expired) == [
+            (run_id, self.runs[run_id].status) for run_id in sorted(due)
+        ]
 
     @precondition(lambda self: self.runs)
     @rule(data=st.data())
@@ -176,6 +256,8 @@ class AnythingInAnyOrder(RuleBasedStateMachine):
         run.cancel = True
         if run.status != "running":
             run.status = "canceled"
+            if run.call is not None:
+                run.call.deadline = None
         assert answer == run.status
 
     @rule(seconds=st.sampled_from([1, 5, 10, 20]))
@@ -213,13 +295,14 @@ class AnythingInAnyOrder(RuleBasedStateMachine):
         for session in taken:
             self.sessions[session].state = "lost"
         assert sorted(session for session, _ in recovered.sessions) == taken
-        back = {"pending": 0, "failed": 0, "canceled": 0}
+        back: Counter[str] = Counter()
         for run in self.runs.values():
             if run.status == "running" and self.sessions[run.session or 0].state not in LIVE:
                 self.judge(run, Ended(End.LOST))
                 back[run.status] += 1
         told = {"pending": recovered.requeued, "failed": recovered.failed, "canceled": recovered.canceled}
-        assert told == back
+        # What a service had answered for may also have succeeded, or wait for its next attempt.
+        assert told == {status: back[status] for status in told}
 
     @rule(limit=st.integers(1, 5))
     def promote(self, limit: int) -> None:
@@ -250,12 +333,21 @@ class AnythingInAnyOrder(RuleBasedStateMachine):
             )
             seen = {row[0]: tuple(row[1:]) for row in connection.execute(select(*columns))}
             states = {row.id: row.state for row in connection.execute(select(sessions))}
-            return broken_invariants(connection), seen, states
+            calls = {
+                (row.run_id, row.attempt): (row.deadline, row.used_at is not None, row.outcome is not None)
+                for row in connection.execute(select(callbacks))
+            }
+            return broken_invariants(connection), seen, states, calls
 
-        wrong, seen, states = self.do(self.store.database.read(look))
+        wrong, seen, states, calls = self.do(self.store.database.read(look))
         assert wrong == []
         assert seen == {i: (r.status, r.attempt, r.spent, r.session, r.due) for i, r in self.runs.items()}
         assert states == {i: s.state for i, s in self.sessions.items()}
+        assert calls == {
+            (i, attempt): (call.deadline, call.used, call.kept is not None)
+            for i, r in self.runs.items()
+            for attempt, call in r.calls.items()
+        }
 
 
 TestAnythingInAnyOrder = AnythingInAnyOrder.TestCase

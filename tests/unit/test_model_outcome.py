@@ -40,6 +40,10 @@ SPECIFICATION = [
         "stopped because its worker went away; its policy allows one attempt",
     ),
     (End.RETURNED, 0, NEVER, "release", S.PENDING, 0, "handed back by its worker"),
+    # Accepted by a service that will call back: waits, and nothing is spent before that has said how it ended.
+    (End.ACCEPTED, 0, THREE, "wait", S.WAITING, 0, "waits for the service that it called"),
+    (End.ACCEPTED, 0, ONCE, "wait", S.WAITING, 0, "waits for the service that it called"),
+    (End.ACCEPTED, 2, NEVER, "wait", S.WAITING, 0, "waits for the service that it called"),
     # Failed: tried again later while attempts are left and the policy says so.
     (End.FAILED, 0, THREE, "retry", S.DELAYED, 10, "failed; tried again"),
     (End.FAILED, 1, THREE, "retry", S.DELAYED, 20, "failed; tried again"),
@@ -74,7 +78,7 @@ def test_the_specification(
 ) -> None:
     verdict = decide(Ended(end), policy, spent)
     assert (verdict.verb, verdict.status, verdict.delay, verdict.reason) == (verb, status, delay, reason)
-    assert verdict.counted is (verb not in ("release", "succeed"))
+    assert verdict.counted is (verb not in ("release", "succeed", "wait"))
 
 
 @pytest.mark.parametrize("policy", [THREE, ONCE, NEVER])
@@ -119,9 +123,21 @@ def test_every_verdict_is_a_step_of_the_table_and_keeps_the_budget(
     assert RUN[S.RUNNING, verdict.verb] is verdict.status
     assert verdict.reason
     assert (verdict.delay > 0) <= (verdict.status is S.DELAYED)
-    if verdict.status not in TERMINAL and end is not End.RETURNED:
+    if verdict.status not in TERMINAL and end not in (End.RETURNED, End.ACCEPTED):
         assert str(end) in on
         assert spent + 1 < attempts
+
+
+@given(
+    end=st.sampled_from((End.SUCCEEDED, End.FAILED, End.ABANDONED, End.TIMED_OUT)),
+    spent=st.integers(0, 5),
+    attempts=st.integers(1, 5),
+)
+def test_what_a_service_may_answer_leads_from_waiting_where_it_leads_from_running(
+    end: End, spent: int, attempts: int
+) -> None:
+    verdict = decide(Ended(end), RetryPolicy(max_attempts=attempts), spent)
+    assert RUN[S.WAITING, verdict.verb] is verdict.status
 
 
 @pytest.mark.parametrize("after", [-1, 30 * 86400 + 1, float("nan"), float("inf")])

@@ -20,7 +20,7 @@ from fusee.api.incoming import SCHEMAS
 from fusee.api.keyring import Keyring
 from fusee.api.limits import BodyLimit, Deadline, HeadLimit
 from fusee.api.problems import MEDIA_TYPE, Problem, problem_of
-from fusee.api.routes import keys, live, platform, queues, runs
+from fusee.api.routes import callbacks, keys, live, platform, queues, runs
 from fusee.api.services import Services
 
 __all__ = ["create_api"]
@@ -40,7 +40,7 @@ def create_api(services: Services) -> FastAPI:
     )
     api.state.services = services
     api.state.keyring = Keyring(services.operations(services.namespace).keys)
-    for part in (runs, live, queues, keys, platform):
+    for part in (runs, live, callbacks, queues, keys, platform):
         api.include_router(part.router)
     api.add_exception_handler(HTTPException, _answer_http)
     api.add_exception_handler(RequestValidationError, _answer_invalid)
@@ -101,6 +101,7 @@ def _described(api: FastAPI) -> dict[str, Any]:
     components["securitySchemes"] = {
         "bearer": {"type": "http", "scheme": "bearer"},
         "header": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
+        "callback": {"type": "apiKey", "in": "header", "name": "X-Fusee-Callback-Token"},
     }
     document["security"] = [{}, {"bearer": []}, {"header": []}]
     error = {

@@ -7,10 +7,10 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from fusee.api.times import DueAt, Seconds
-from fusee.model import QueueLimits, RunSpec
-from fusee.operations import spec_from
+from fusee.model import Ended, QueueLimits, RunSpec
+from fusee.operations import callback_end, spec_from
 
-__all__ = ["SCHEMAS", "CancelIn", "KeyIn", "LimitsIn", "RetryIn", "RunIn"]
+__all__ = ["SCHEMAS", "CallbackIn", "CancelIn", "KeyIn", "LimitsIn", "RetryIn", "RunIn"]
 
 
 class Incoming(BaseModel):
@@ -73,6 +73,27 @@ class LimitsIn(Incoming):
         return QueueLimits(self.paused, self.concurrency, self.rate, self.burst)
 
 
+class CallbackIn(Incoming):
+    """How a call in async mode ended."""
+
+    status: str = Field(default="succeeded", description="succeeded or failed")
+    result: Any = Field(default=None, description="Kept as the run's result.")
+    error: str | None = Field(default=None, description="What went wrong; goes with failed.")
+    retry_after: Seconds | None = Field(
+        default=None, description="When to try again, should attempts be left; goes with failed."
+    )
+    abandon: bool = Field(default=False, description="Trying again is of no use; goes with failed.")
+
+    def ended(self) -> Ended:
+        return callback_end(
+            self.status,
+            result=self.result,
+            error=self.error,
+            retry_after=self.retry_after,
+            abandon=self.abandon,
+        )
+
+
 class KeyIn(Incoming):
     """A key to make."""
 
@@ -94,4 +115,4 @@ class CancelIn(Incoming):
     )
 
 
-SCHEMAS: tuple[type[BaseModel], ...] = (RunIn, LimitsIn, KeyIn, CancelIn)
+SCHEMAS: tuple[type[BaseModel], ...] = (RunIn, LimitsIn, KeyIn, CancelIn, CallbackIn)

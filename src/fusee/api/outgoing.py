@@ -14,6 +14,7 @@ from fusee.operations import Enqueued
 __all__ = [
     "Accepted",
     "AttemptOut",
+    "CallbackOut",
     "KeyMade",
     "KeyOut",
     "KeyPage",
@@ -159,6 +160,13 @@ def _summary(run: Run) -> dict[str, Any]:
         "finished_at": show_time(run.finished_at),
         "cancel_requested_at": show_time(run.cancel_requested_at),
     }
+
+
+class CallbackOut(BaseModel):
+    """How the run stands after its service's answer."""
+
+    id: int
+    status: str
 
 
 class RunPage(BaseModel):

@@ -7,7 +7,14 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
 from fusee.config import ApiConfig
-from fusee.operations import KeyOperations, QueueOperations, RunOperations, WorkerOperations
+from fusee.operations import (
+    CallbackOperations,
+    KeyOperations,
+    QueueOperations,
+    RunOperations,
+    TaskOperations,
+    WorkerOperations,
+)
 
 __all__ = ["Operations", "Services"]
 
@@ -20,6 +27,7 @@ class Operations:
     workers: WorkerOperations
     queues: QueueOperations
     keys: KeyOperations
+    tasks: TaskOperations
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +37,8 @@ class Services:
     """Where callers without a key act, and where configured keys belong."""
     operations: Callable[[str], Operations]
     """Namespace → operations; answers the same object for the same namespace."""
+    callbacks: CallbackOperations
+    """Answers of services; each proves by its token whose run it is about."""
     health: Callable[[], Awaitable[Sequence[str]]]
     """Why this process is not ready; nothing when it is."""
     metrics: Callable[[], Awaitable[bytes]] | None = None

@@ -2,14 +2,17 @@
 
 import re
 from ipaddress import ip_address, ip_network
+from urllib.parse import urlsplit
 
 __all__ = [
     "DIALECTS",
     "check_bind_address",
     "check_database_url",
     "check_host",
+    "check_public_url",
     "hide_password",
     "is_loopback",
+    "is_wildcard",
     "split_bind_address",
 ]
 
@@ -81,6 +84,24 @@ def is_loopback(host: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def is_wildcard(host: str) -> bool:
+    """Whether it is every address of this machine, which nobody can call by that name."""
+    try:
+        return ip_address(host).is_unspecified
+    except ValueError:
+        return False
+
+
+def check_public_url(url: str) -> str:
+    """The address without a slash at its end."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname or re.search(r"[\s\\]", url):
+        raise ValueError("must be the address others call, such as https://fusee.example.com")
+    if parts.username is not None or parts.query or parts.fragment:
+        raise ValueError("must have no user, no query and no fragment, such as https://example.com/fusee")
+    return url.rstrip("/")
 
 
 def check_host(host: str) -> str:

@@ -37,6 +37,7 @@ Kubernetes sets for a Service named `fusee` are not settings.
 """
 
 _PLACEHOLDERS: dict[KeyPath, str] = {
+    ("api", "public_url"): "https://fusee.example.com",
     ("worker", "worker_id"): "worker-001",
     ("worker", "app"): "myproject.jobs:app",
 }

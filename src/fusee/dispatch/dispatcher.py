@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+from fusee.dispatch.aggregate import Aggregate
+from fusee.dispatch.expire import Expire
 from fusee.dispatch.promote import Promote
 from fusee.dispatch.prune import Prune
 from fusee.dispatch.recover import Recover
+from fusee.dispatch.scan import Scan
 from fusee.events import Bus
 from fusee.service import Service
 from fusee.store import Store
@@ -31,19 +34,29 @@ class Dispatcher:
         self.store = store
         self.recover = Recover(store, bus, recover_interval)
         self.promote = Promote(store, bus, interval)
-        loops: list[Service] = [self.recover, self.promote]
+        self.scan = Scan(store, bus, interval)
+        self.aggregate = Aggregate(store, bus, interval)
+        loops: list[Service] = [
+            self.recover,
+            self.promote,
+            self.scan,
+            self.aggregate,
+            Expire(store, bus, interval),
+        ]
         if retention > 0:
             loops.append(Prune(store, bus, retention=retention, batch=prune_batch))
         self.loops: Sequence[Service] = loops
 
     async def run(self) -> None:
-        forget = self.store.wakes.on("delayed", self.promote.wake)
+        woken = (("delayed", self.promote), ("schedule", self.scan), ("ended", self.aggregate))
+        forget = [self.store.wakes.on(kind, loop.wake) for kind, loop in woken]
         try:
             async with asyncio.TaskGroup() as group:
                 for loop in self.loops:
                     group.create_task(loop.run(), name=f"fusee-{loop.name}")
         finally:
-            forget()
+            for undo in forget:
+                undo()
 
     def stop(self) -> None:
         for loop in self.loops:

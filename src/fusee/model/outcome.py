@@ -38,6 +38,8 @@ class End(StrEnum):
     """The handler said that there was nothing to do."""
     RETURNED = "returned"
     """Handed back before it started; costs nothing."""
+    ACCEPTED = "accepted"
+    """Not an end yet: an outside service took the work and will say how it ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +110,8 @@ def decide(ended: Ended, policy: RetryPolicy, spent: int, chance: float = 0.5) -
             if ended.effect is not Effect.NONE and policy.max_attempts == 1:
                 return _verdict("fail", "stopped because its worker went away; its policy allows one attempt")
             return _verdict("release", "handed back by its worker", counted=False)
+        case End.ACCEPTED:
+            return _verdict("wait", "waits for the service that it called", counted=False)
         case End.LOST:
             if policy.allows("lost", spent + 1):
                 return _verdict("lose", "its worker was lost")

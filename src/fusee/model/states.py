@@ -56,6 +56,7 @@ S = RunStatus
 
 RUN: Mapping[tuple[RunStatus, str], RunStatus] = {
     (S.BLOCKED, "admit"): S.PENDING,
+    (S.BLOCKED, "delay"): S.DELAYED,
     (S.BLOCKED, "cancel"): S.CANCELED,
     (S.BLOCKED, "skip"): S.SKIPPED,
     (S.DELAYED, "promote"): S.PENDING,

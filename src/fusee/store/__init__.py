@@ -1,23 +1,41 @@
 """The store and its contract."""
 
+from fusee.store.aggregate import Aggregated
+from fusee.store.callbacks import Answered, Concluded, Fate, KnownCallback, token_digest
 from fusee.store.contract import Enqueued, Exchanged, Finished, LaneMap, Order, Settlement
+from fusee.store.firing import Fired
 from fusee.store.keys import ApiKey
+from fusee.store.record import FireFilter, Past
 from fusee.store.runs import RunFilter
 from fusee.store.store import Store, open_store
+from fusee.store.tasks import TaskFilter
+from fusee.store.triggers import Backfilled, Triggered
 from fusee.store.upkeep import Promoted, Pruned, Recovered
 
 __all__ = [
+    "Aggregated",
+    "Answered",
     "ApiKey",
+    "Backfilled",
+    "Concluded",
     "Enqueued",
     "Exchanged",
+    "Fate",
     "Finished",
+    "FireFilter",
+    "Fired",
+    "KnownCallback",
     "LaneMap",
     "Order",
+    "Past",
     "Promoted",
     "Pruned",
     "Recovered",
     "RunFilter",
     "Settlement",
     "Store",
+    "TaskFilter",
+    "Triggered",
     "open_store",
+    "token_digest",
 ]

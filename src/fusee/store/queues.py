@@ -16,7 +16,7 @@ from fusee.store.schema import later, line, queues, receipts, runs, sessions, ti
 __all__ = ["Queues"]
 
 
-class Queues(Lanes, Runs):
+class Queues(Runs, Lanes):
     async def read_limits(self) -> dict[str, QueueLimits]:
         """The limits of this namespace's queues; also remembered in the lane map."""
         query = select(queues).where(queues.c.namespace == self.namespace)

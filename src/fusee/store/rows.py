@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -74,11 +74,23 @@ class Bulk(NamedTuple):
         return cls(
             lane_ids,
             [spec.priority for spec in specs],
-            encode_all([spec.payload for spec in specs]),
+            encode_payloads([spec.payload for spec in specs]),
             [encode(o, "options") if (o := spec.options()) else None for spec in specs]
             if any(spec.timeout is not None or spec.retry is not None for spec in specs)
             else [None] * len(specs),
             [spec.origin_id for spec in specs],
+        )
+
+    @classmethod
+    def each(cls, template: RunSpec, lane_id: int, payloads: Sequence[Mapping[str, Any] | None]) -> Bulk:
+        """One run like the template for each payload."""
+        many, options = len(payloads), template.options()
+        return cls(
+            [lane_id] * many,
+            [template.priority] * many,
+            encode_payloads(payloads),
+            [encode(options, "options") if options else None] * many,
+            [template.origin_id] * many,
         )
 
     def rows(self) -> Iterator[NewRun]:
@@ -107,34 +119,43 @@ def new_run(spec: RunSpec, lane_id: int) -> NewRun:
     )
 
 
-def encode(value: Any, what: str) -> str:
+def encode(value: Any, what: str, *, nr: int | None = None) -> str:
+    """As JSON text; `nr` tells which of many it is."""
+    name = what if nr is None else f"{what} {nr}"
     try:
         text = _encoder.encode(value)
     except (TypeError, ValueError, UnicodeEncodeError, RecursionError) as error:
-        raise Invalid(f"{what} cannot be written as JSON: {error}", field=what) from None
+        raise Invalid(f"{name} cannot be written as JSON: {error}", field=what) from None
     if len(text) > MOST_PAYLOAD:
         raise Invalid(
-            f"{what} is {len(text)} bytes; at most {MOST_PAYLOAD} are allowed. Store large data elsewhere"
+            f"{name} is {len(text)} bytes; at most {MOST_PAYLOAD} are allowed. Store large data elsewhere"
             " and pass a reference to it",
             field=what,
         )
     return text.decode()
 
 
-def encode_all(payloads: Sequence[Any]) -> list[str | None]:
+def encode_payloads(payloads: Sequence[Mapping[str, Any] | None]) -> list[str | None]:
     """Each as JSON text, nothing for an empty one; all in one call, which is faster."""
     try:
-        texts: list[str | None] = [*_encoder.encode_lines(payloads).decode().split("\n")]
+        texts: list[Any] = _encoder.encode_lines(payloads).decode().split("\n")
     except (TypeError, ValueError, RecursionError):
-        return [
-            encode(payload, "payload") if payload else None for payload in payloads
-        ]  # says which is wrong
+        return _one_by_one(payloads)  # says which is wrong
     texts.pop()  # what follows the last line's end
-    if any(len(text) > MOST_PAYLOAD // 4 for text in texts if text is not None):
-        return [
-            encode(payload, "payload") if payload else None for payload in payloads
-        ]  # weighs each in bytes
-    return [None if text in ("null", "{}") else text for text in texts]
+    # JSON that the caller wrote (msgspec.Raw) may hold line ends; what is long is weighed in bytes.
+    if len(texts) != len(payloads) or max(map(len, texts), default=0) > MOST_PAYLOAD // 4:
+        return _one_by_one(payloads)
+    if all(payloads):
+        return texts
+    return [text if payload else None for payload, text in zip(payloads, texts, strict=True)]
+
+
+def _one_by_one(payloads: Sequence[Mapping[str, Any] | None]) -> list[str | None]:
+    many = len(payloads) > 1
+    return [
+        encode(payload, "payload", nr=nr if many else None) if payload else None
+        for nr, payload in enumerate(payloads)
+    ]
 
 
 def encode_rows(rows: Any) -> str:

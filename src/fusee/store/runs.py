@@ -7,24 +7,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import (
-    ColumnElement,
     Connection,
     Row,
     Select,
     bindparam,
-    delete,
-    func,
     null,
     select,
-    update,
 )
 
 from fusee.errors import Conflict, NotFound
-from fusee.model import RUN, Attempt, Effect, End, RetryPolicy, Run, RunStatus
+from fusee.model import Attempt, Effect, End, RetryPolicy, Run, RunStatus
+from fusee.store.cancels import Cancels
 from fusee.store.rows import decode
 from fusee.store.schema import attempts, lanes, later, line, receipts, runs, sessions
-from fusee.store.settle import LONGEST_REASON, RARE
-from fusee.store.told import Told
+from fusee.store.settle import RARE
 from fusee.store.wakes import CANCEL, ENDED
 
 __all__ = ["RunFilter", "Runs"]
@@ -43,7 +39,7 @@ class RunFilter:
     limit: int = 50
 
 
-class Runs(Told):
+class Runs(Cancels):
     def _select(self, *, brief: bool = False) -> Select[Any]:
         """`brief` leaves out what can be large: a page of a thousand runs must not be a gigabyte."""
         columns = [null().label(c.name) if brief and c.name in LARGE else c for c in runs.c]
@@ -112,46 +108,13 @@ class Runs(Told):
 
     async def cancel(self, run_id: int, reason: str) -> RunStatus:
         """Cancel what has not started; ask a running one to stop. Answers the status it has now."""
-        reason = reason[:LONGEST_REASON]
 
         def work(connection: Connection) -> RunStatus:
-            now = self._now(connection)
-            mine = (runs.c.namespace == self.namespace, runs.c.id == run_id)
-            known = select(runs.c.status, runs.c.lane_id, runs.c.priority, runs.c.due_at, runs.c.kind).where(
-                *mine
-            )
-            row = connection.execute(known).one_or_none()
-            if row is None:
+            mine = select(runs.c.status).where(runs.c.namespace == self.namespace, runs.c.id == run_id)
+            if connection.execute(mine).one_or_none() is None:
                 raise NotFound(f"no run {run_id} in namespace {self.namespace!r}")
-            # Its place first, then its row, as a claim and a promotion take them: no deadlock.
-            self._leave(connection, row, run_id)
-            row = connection.execute(known.with_for_update()).one()
-            status = RunStatus(row.status)
-            if status is not RunStatus.RUNNING and (status, "cancel") in RUN:
-                connection.execute(
-                    update(runs)
-                    .where(*mine, runs.c.status == status)
-                    .values(
-                        status=RUN[status, "cancel"],
-                        rare=RUN[status, "cancel"],
-                        finished_at=now,
-                        cancel_requested_at=now,
-                        reason=reason,
-                        effect=func.coalesce(runs.c.effect, Effect.NONE),
-                    )
-                )
-                self._leave(connection, row, run_id)  # again: it may have come back meanwhile
-                self._tell(connection, [(row.kind, run_id)] if row.kind is not None else [])
-                return RunStatus.CANCELED
-            if status is RunStatus.RUNNING:
-                connection.execute(
-                    update(runs)
-                    .where(*mine, runs.c.status == status)
-                    .values(cancel_requested_at=func.coalesce(runs.c.cancel_requested_at, now), reason=reason)
-                )
-                self._notify(connection, CANCEL)
-                return status
-            if status is not RunStatus.CANCELED:
+            status = self._cancel_many(connection, [run_id], reason, self._now(connection))[run_id]
+            if status not in (RunStatus.CANCELED, RunStatus.RUNNING):
                 raise Conflict(f"run {run_id} has ended ({status}): there is nothing to cancel")
             return status
 
@@ -159,14 +122,6 @@ class Runs(Told):
         self.wakes.fire(CANCEL)
         self.wakes.fire(ENDED)
         return status
-
-    def _leave(self, connection: Connection, row: Any, run_id: int) -> None:
-        """Take it out of where it waits, if it waits."""
-        if row.status == RunStatus.PENDING:
-            connection.execute(delete(line).where(*place(row, run_id)))
-        elif row.status == RunStatus.DELAYED:
-            mine = (later.c.due_at == row.due_at, later.c.run_id == run_id)
-            connection.execute(delete(later).where(*mine))
 
     async def claimed_ago(self, run_id: int) -> float | None:
         """Seconds since a running run was claimed, by the database's clock; None when it is not running."""
@@ -216,16 +171,6 @@ class Runs(Told):
             found = await self.database.read(lambda connection, query=query: connection.execute(query).all())  # type: ignore[misc]
             rows += [(row.id, row.attempt) for row in found]
         return rows
-
-
-def place(row: Any, run_id: int) -> tuple[ColumnElement[bool], ...]:
-    """Where that run stands in line, as the key of its entry."""
-    return (
-        line.c.lane_id == row.lane_id,
-        line.c.rank == -row.priority,
-        line.c.due_at == row.due_at,
-        line.c.run_id == run_id,
-    )
 
 
 def _run(row: Row[Any]) -> Run:

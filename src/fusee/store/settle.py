@@ -11,7 +11,7 @@ from fusee.model import Effect, End, RunStatus
 from fusee.model.states import TERMINAL
 from fusee.store.contract import Settlement
 from fusee.store.schema import attempts, later, line, runs, tickets
-from fusee.store.told import Told
+from fusee.store.waiting import Waiting, leave_waiting
 from fusee.store.wakes import DELAYED, ENDED, PENDING
 
 __all__ = ["Settle"]
@@ -43,18 +43,21 @@ RARE = frozenset(RunStatus) - {
 """Found through an index of their own; the others by where they wait, or by the primary key."""
 
 
-class Settle(Told):
+class Settle(Waiting):
     async def settle(self, session: int, settlements: Sequence[Settlement]) -> list[tuple[int, int]]:
         """Apply each verdict where this session still owns the attempt; answers what was refused."""
 
-        def work(connection: Connection) -> list[tuple[int, int]]:
+        def work(connection: Connection) -> tuple[list[tuple[int, int]], list[RunStatus]]:
             refused: list[tuple[int, int]] = []
+            written: list[RunStatus] = []
             for start in range(0, len(settlements), ROWS_A_STATEMENT):
-                refused += self._settle(connection, session, settlements[start : start + ROWS_A_STATEMENT])
-            return refused
+                part = self._settle(connection, session, settlements[start : start + ROWS_A_STATEMENT])
+                refused += part[0]
+                written += part[1]
+            return refused, written
 
-        refused = await self.database.write(work)
-        statuses = {s.verdict.status for s in settlements}
+        refused, written = await self.database.write(work)
+        statuses = {s.verdict.status for s in settlements}.union(written)
         if RunStatus.PENDING in statuses:
             self.wakes.fire(PENDING)
         if RunStatus.DELAYED in statuses:
@@ -65,7 +68,7 @@ class Settle(Told):
 
     def _settle(
         self, connection: Connection, session: int, settlements: Sequence[Settlement]
-    ) -> list[tuple[int, int]]:
+    ) -> tuple[list[tuple[int, int]], list[RunStatus]]:
         query = (
             select(*RULED_BY)
             .where(runs.c.id.in_([s.run_id for s in settlements]), runs.c.session_id == session)
@@ -83,15 +86,15 @@ class Settle(Told):
             elif row.status == RunStatus.RUNNING:
                 owned.append((settlement, row))
             # else: written already by an earlier try of this very call, whose answer was lost.
-        self._apply(connection, owned, now, session)
-        return refused
+        return refused, self._apply(connection, owned, now)
 
     def _apply(
-        self, connection: Connection, owned: Sequence[tuple[Settlement, Any]], now: int, session: int | None
-    ) -> None:
-        """Write verdicts about rows that are locked in this transaction."""
+        self, connection: Connection, owned: Sequence[tuple[Settlement, Any]], now: int
+    ) -> list[RunStatus]:
+        """Write verdicts about rows that are locked in this transaction; answers the status of each."""
         if not owned:
-            return
+            return []
+        owned = self._heed_answers(connection, owned)
         changes = [_changes(settlement, row, now) for settlement, row in owned]
         connection.execute(_UPDATE, changes)
         wait_again(connection, [(change, row) for change, (_, row) in zip(changes, owned, strict=True)])
@@ -103,14 +106,18 @@ class Settle(Told):
                 if row.kind is not None and change["b_finished_at"] is not None
             ],
         )
-        if held := [settlement.run_id for settlement, _ in owned if settlement.ticket]:
+        begin = {c["b_id"]: c["b_attempt"] for c in changes if c["b_status"] is RunStatus.WAITING}
+        self._begin_waiting(connection, begin, now)
+        leave_waiting(connection, [row.id for _, row in owned if row.status == RunStatus.WAITING])
+        # What waits keeps its place: the work that the limit holds back goes on elsewhere.
+        if held := [s.run_id for s, _ in owned if s.ticket and s.run_id not in begin]:
             connection.execute(delete(tickets).where(tickets.c.run_id.in_(held)))
         kept = [
             {
                 "run_id": settlement.run_id,
                 "attempt": settlement.attempt,
                 "namespace": row.namespace,
-                "session_id": session,
+                "session_id": row.session_id,
                 "ended": settlement.ended.end,
                 "started_at": row.started_at,
                 "finished_at": now,
@@ -120,10 +127,12 @@ class Settle(Told):
             }
             for settlement, row in owned
             if (settlement.ended.end is not End.RETURNED or settlement.ended.effect is not Effect.NONE)
+            and settlement.ended.end is not End.ACCEPTED
             and (settlement.verdict.status not in TERMINAL or settlement.ended.end is End.LOST)
         ]
         if kept:
             connection.execute(insert(attempts), kept)
+        return [change["b_status"] for change in changes]
 
     async def record_stale(self, late: Iterable[tuple[int, int, str]]) -> None:
         """Keep what a worker reported about (run, attempt) after it had lost them."""
@@ -150,7 +159,7 @@ _UPDATE = (
     .where(
         runs.c.id == bindparam("b_id"),
         runs.c.attempt == bindparam("b_attempt"),
-        runs.c.status == RunStatus.RUNNING,
+        runs.c.status == bindparam("b_from"),
     )
     .values(
         status=bindparam("b_status"),
@@ -196,6 +205,7 @@ def _changes(settlement: Settlement, row: Any, now: int) -> dict[str, Any]:
     return {
         "b_id": settlement.run_id,
         "b_attempt": settlement.attempt,
+        "b_from": row.status,
         "b_status": status,
         "b_rare": status if status in RARE else None,
         "b_due_at": now + round(verdict.delay * 1_000_000) if status is RunStatus.DELAYED else row.due_at,

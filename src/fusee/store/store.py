@@ -9,12 +9,15 @@ from sqlalchemy import text
 from fusee.clock import Clock, SystemClock
 from fusee.errors import ConfigError
 from fusee.store import migrate
+from fusee.store.aggregate import Aggregate
+from fusee.store.callbacks import Callbacks
 from fusee.store.contract import Exchanged, Finished, LaneMap, Order
 from fusee.store.database import Database
 from fusee.store.enqueue import Enqueue
 from fusee.store.hot import Hot
 from fusee.store.keys import Keys
 from fusee.store.queues import Queues
+from fusee.store.record import Record
 from fusee.store.sessions import Sessions
 from fusee.store.upkeep import Upkeep
 from fusee.store.wakes import ENDED, Wakes
@@ -22,7 +25,7 @@ from fusee.store.wakes import ENDED, Wakes
 __all__ = ["Store", "open_store"]
 
 
-class Store(Enqueue, Queues, Sessions, Upkeep, Keys):
+class Store(Aggregate, Record, Enqueue, Queues, Sessions, Callbacks, Upkeep, Keys):
     """Everything that can be asked of the database, for one namespace."""
 
     def __init__(self, database: Database, namespace: str = "default", *, wakes: Wakes | None = None) -> None:

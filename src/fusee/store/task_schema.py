@@ -16,7 +16,6 @@ from sqlalchemy import (
     Integer,
     String,
     Table,
-    Text,
     UniqueConstraint,
     text,
 )
@@ -129,8 +128,9 @@ ended = Table(
     metadata,
     Column("id", Id, primary_key=True, autoincrement=True),
     Column("kind", String(12), nullable=False),
-    Column("run_id", BigInteger, nullable=False),
+    Column("run_id", BigInteger, nullable=False),  # of kind `after`: the task
     Column("fire_time", BigInteger),
+    Index("fusee_ended_kind", "kind", "id"),
     **NUMBERED,
 )
 """Work for the aggregator, written in the transaction in which it arose."""
@@ -190,6 +190,8 @@ workflows = Table(
     Column("name", String(128), nullable=False),
     Column("live_name", String(128)),
     Column("version", Integer, nullable=False),
+    Column("description", String(512), nullable=False),
+    Column("nodes", Integer, nullable=False),  # how many, for lists
     Column("definition", Long, nullable=False),
     Column("created_at", BigInteger, nullable=False),
     Column("updated_at", BigInteger, nullable=False),
@@ -206,20 +208,25 @@ workflow_runs = Table(
     Column("workflow_id", BigInteger, nullable=False),
     Column("version", Integer, nullable=False),
     Column("status", String(16), nullable=False),
-    Column("definition", Long, nullable=False),
-    Column("params", Long),
+    Column("reason", String(500)),
+    Column("shape", Long, nullable=False),  # which node is after which, by position
+    Column("given", Long, nullable=False),  # the parameters as the caller wrote them
+    Column("params", Long, nullable=False),  # and with the defaults of the others
     Column("total", Integer, nullable=False),
     Column("ended", Integer, nullable=False),
     Column("succeeded", Integer, nullable=False),
     Column("skipped", Integer, nullable=False),
     Column("canceled", Integer, nullable=False),
-    Column("waiter", BigInteger),  # the run that waits for this workflow run
+    Column("waiter", BigInteger),  # the run that started this workflow run and waits for it
+    Column("origin_id", BigInteger),
     Column("idempotency_key", String(200)),
     Column("created_at", BigInteger, nullable=False),
     Column("finished_at", BigInteger),
     Column("cancel_requested_at", BigInteger),
     UniqueConstraint("namespace", "idempotency_key", name="fusee_workflow_runs_key"),
+    UniqueConstraint("waiter", name="fusee_workflow_runs_waiter"),
     Index("fusee_workflow_runs_of", "workflow_id", "id"),
+    Index("fusee_workflow_runs_finished", "finished_at"),
     CheckConstraint("ended <= total", name="fusee_workflow_runs_counts"),
     CheckConstraint("(status = 'running') = (finished_at IS NULL)", name="fusee_workflow_runs_ended"),
     **NUMBERED,
@@ -232,6 +239,7 @@ workflow_nodes = Table(
     Column("position", Integer, primary_key=True, autoincrement=False),
     Column("node", String(128), nullable=False),
     Column("run_id", BigInteger, nullable=False),
+    Column("status", String(16)),  # how it ended; null until it was counted
     Index("fusee_workflow_nodes_run", "run_id"),
     sqlite_with_rowid=False,
     **TABLE,
@@ -248,7 +256,7 @@ callbacks = Table(
     Column("timeout", BigInteger, nullable=False),
     Column("deadline", BigInteger),  # null until the run waits, and again when it was answered
     Column("used_at", BigInteger),
-    Column("outcome", Text),
+    Column("outcome", Long),
     sqlite_with_rowid=False,
     **TABLE,
 )

@@ -13,12 +13,12 @@ from typing import Any
 
 from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
 
-from fusee.model import TERMINAL, Effect, End, Ended, RetryPolicy, RunStatus, SessionState, decide
+from fusee.model import Effect, End, Ended, RunStatus, SessionState, decide
 from fusee.store.contract import Settlement
-from fusee.store.rows import decode
-from fusee.store.schema import attempts, lanes, later, line, receipts, runs, sessions
+from fusee.store.schema import attempts, later, line, receipts, runs, sessions
 from fusee.store.sessions import LIVE
 from fusee.store.settle import RULED_BY, Settle
+from fusee.store.task_schema import callbacks
 from fusee.store.wakes import PENDING
 
 __all__ = ["Promoted", "Pruned", "Recovered", "Upkeep"]
@@ -136,32 +136,13 @@ class Upkeep(Settle):
             .with_for_update(skip_locked=self.database.capabilities.skip_locked)
         )
         rows = connection.execute(query).all()
-        handlers = self._handlers(connection, {row.lane_id for row in rows})
-        policies = self._policies(connection, session) if rows else {}
+        policies = self._policies(connection, rows)
         owned: list[tuple[Settlement, Any]] = []
-        tally: Counter[RunStatus] = Counter()
         for row in rows:
             ended = Ended(End.LOST, error="its worker's lease expired", effect=Effect.UNKNOWN)
-            # The run's own policy, else what its worker said of the handler, else the default.
-            policy = (decode(row.options) or {}).get("retry", policies.get(handlers[row.lane_id], {}))
-            verdict = decide(ended, RetryPolicy.from_dict(policy), row.spent)
+            verdict = decide(ended, policies[row.id], row.spent)
             owned.append((Settlement(row.id, row.attempt, ended, verdict, ticket=True), row))
-            canceled = row.cancel_requested_at is not None and verdict.status not in TERMINAL
-            tally[RunStatus.CANCELED if canceled else verdict.status] += 1
-        self._apply(connection, owned, self._now(connection), session)
-        return tally
-
-    def _handlers(self, connection: Connection, lane_ids: set[int]) -> dict[int, str]:
-        query = select(lanes.c.id, lanes.c.handler).where(lanes.c.id.in_(lane_ids))
-        return {row.id: row.handler for row in connection.execute(query)}
-
-    def _policies(self, connection: Connection, session: int) -> dict[str, Any]:
-        """How that session's handlers are retried, as it said when it began."""
-        query = select(sessions.c.abilities).where(sessions.c.id == session)
-        policies: dict[str, Any] = (decode(connection.execute(query).scalar_one_or_none()) or {}).get(
-            "policies", {}
-        )
-        return policies
+        return Counter(self._apply(connection, owned, self._now(connection)))
 
     def _still_running(self, connection: Connection, session: int, ids: list[int]) -> bool:
         """Whether some were passed over because they are locked: their receipt is looked at again."""
@@ -239,6 +220,7 @@ class Upkeep(Settle):
             if old:
                 connection.execute(delete(attempts).where(attempts.c.run_id.in_(old)))
                 connection.execute(delete(runs).where(runs.c.id.in_(old), runs.c.finished_at < cutoff))
+                connection.execute(delete(callbacks).where(callbacks.c.run_id.in_(old)))
             over = len(rows) < batch or rows[-1].created_at > cutoff
             if over:
                 gone = (sessions.c.state.in_(("ended", "lost")), sessions.c.ended_at < cutoff)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextvars import ContextVar, Token
 from dataclasses import dataclass
+from datetime import datetime
 
 __all__ = ["RunContext", "current_run", "in_thread", "serve"]
 
@@ -19,6 +20,12 @@ class RunContext:
     handler: str
     queue: str
     _stopping: Callable[[], bool] = lambda: False
+    task: str | None = None
+    """The task whose fire this is; none for an ad-hoc run."""
+    fire_time: datetime | None = None
+    """The logical time of the fire: the time to work for, whenever the run starts."""
+    shard_index: int = 0
+    shard_total: int = 1
 
     @property
     def idempotency_key(self) -> str:

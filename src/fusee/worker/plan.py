@@ -35,6 +35,10 @@ class Options:
 
     timeout: float | None
     policy: RetryPolicy
+    fire_time: int | None = None
+    shard_index: int = 0
+    shard_total: int = 1
+    task: str | None = None
 
     @classmethod
     def of(cls, plan: Plan, text: str | None) -> Options:
@@ -43,7 +47,14 @@ class Options:
         try:
             given: dict[str, Any] = msgspec.json.decode(text)
             policy = RetryPolicy.from_dict(given["retry"]) if "retry" in given else plan.policy
-            return cls(given.get("timeout", plan.timeout), policy)
+            return cls(
+                given.get("timeout", plan.timeout),
+                policy,
+                given.get("fire_time"),
+                given.get("shard_index", 0),
+                given.get("shard_total", 1),
+                given.get("task"),
+            )
         except (ValueError, TypeError):  # a newer version wrote it: what we cannot read stays at the default
             return cls(plan.timeout, plan.policy)
 

@@ -20,6 +20,7 @@ import msgspec
 
 from fusee.events import Bus, RunAttemptEnded, RunsFinished, RunStuck
 from fusee.model import Claimed, Effect, End, Ended, decide
+from fusee.model.times import iso
 from fusee.store import Finished, Settlement
 from fusee.worker.context import serve
 from fusee.worker.executors.answer import ended_by, ended_by_error, misfit
@@ -265,6 +266,9 @@ class Pool:
         payload = _payload(claimed)
         lane = plan.lane
         job = Job(claimed.id, claimed.attempt, lane.handler, lane.queue, payload, options.timeout, self.grace)
+        if options.fire_time is not None:
+            job.fire_time, job.task = iso(options.fire_time), options.task
+            job.shard_index, job.shard_total = options.shard_index, options.shard_total
         slot.job = job
         assert plan.executor is not None
         try:
@@ -299,8 +303,9 @@ class Pool:
         self._end(slot, claimed, plan, ended)
 
     def _ended(self, slot: Slot, claimed: Claimed, plan: Plan, ended: Ended) -> None:
-        """It answered; when it had been told to stop, that counts only if it failed: real success is kept."""
-        if slot.told is not None and ended.end not in (End.SUCCEEDED, End.SKIPPED):
+        """It answered; when it had been told to stop, that counts only if it failed: real success is kept,
+        and so is that a service took the work."""
+        if slot.told is not None and ended.end not in (End.SUCCEEDED, End.SKIPPED, End.ACCEPTED):
             ended = Ended(slot.told, error=ended.error, output=ended.output, effect=ended.effect)
         self._end(slot, claimed, plan, ended)
 
@@ -331,7 +336,7 @@ class Pool:
         if ended.end is End.SUCCEEDED:
             if self._timed:
                 self._time(plan, seconds)
-        elif self.bus.wants(RunAttemptEnded):
+        elif ended.end is not End.ACCEPTED and self.bus.wants(RunAttemptEnded):
             self.bus.emit(
                 RunAttemptEnded(
                     run_id=claimed.id,

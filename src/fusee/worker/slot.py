@@ -45,6 +45,8 @@ class Slot:
         claimed, plan = self.claimed, self.plan
         if claimed is None or plan is None:
             return None
+        if self.job is not None:
+            return self.job.context(lambda: self.told is not None)
         return RunContext(
             claimed.id, claimed.attempt, plan.lane.handler, plan.lane.queue, lambda: self.told is not None
         )

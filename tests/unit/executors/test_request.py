@@ -34,7 +34,7 @@ from fusee.worker.executors.request import check_http, prepare, success_codes
         ({"url": "http://h/{{param.x}}"}, "{{param.x}} is not a name here"),
         ({"url": "http://h/{{param.x}}/b", "params": {"x": ".."}}, "change the path"),
         ({"url": "http://h/", "method": "TRACE"}, "method must be one of"),
-        ({"url": "http://h/", "retries": 3}, "has no 'retries'; it has body, headers"),
+        ({"url": "http://h/", "retries": 3}, "has no 'retries'; it has body, callback_hmac"),
         ({"url": "http://h/", "headers": {"A b": "c"}}, "no name of a header"),
         ({"url": "http://h/", "headers": {"A\r\nB": "c"}}, "no name of a header"),
         ({"url": "http://h/", "headers": {"A": "b\r\nC: d"}}, "line break"),

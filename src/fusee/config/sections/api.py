@@ -5,7 +5,13 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from fusee.config.addresses import check_bind_address, is_loopback, split_bind_address
+from fusee.config.addresses import (
+    check_bind_address,
+    check_public_url,
+    is_loopback,
+    is_wildcard,
+    split_bind_address,
+)
 from fusee.config.sections.section import SECRET, Section
 from fusee.config.units import Count, Duration, Size
 
@@ -28,6 +34,11 @@ class ApiConfig(Section):
         description="Where the API listens, as `host:port`, with IPv6 in brackets; port 0 takes any free "
         "one. Anything wider than loopback needs an API key.",
     )
+    public_url: Annotated[str, AfterValidator(check_public_url)] | None = Field(
+        default=None,
+        description="Where services reach the API to call back, as http:// or https:// with a host and, if "
+        "need be, a port and a path; left out, it is `http://` and `bind_address`.",
+    )
     max_body: Size = Field(default=8 * 2**20, ge=1024, description="Largest request body accepted.")
     max_header: Size = Field(default=32 * 2**10, ge=1024, description="Largest request head accepted.")
     request_timeout: Duration = Field(
@@ -48,6 +59,13 @@ class ApiConfig(Section):
     @property
     def port(self) -> int:
         return split_bind_address(self.bind_address)[1]
+
+    @property
+    def base_url(self) -> str | None:
+        """Where services call back; None when nobody said so and the address to listen on does not tell."""
+        if self.public_url is not None:
+            return self.public_url
+        return None if self.port == 0 or is_wildcard(self.host) else f"http://{self.bind_address}"
 
     @property
     def loopback(self) -> bool:

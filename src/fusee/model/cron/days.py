@@ -9,40 +9,50 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from fusee.model.cron.errors import Place
 from fusee.model.cron.fields import DAY, WEEKDAY, Field, Span, mask_of, parse_value
 
 __all__ = ["LENGTHS", "Last", "LastOf", "LastWeekday", "Near", "Nth", "Part", "month_masks", "parse_special"]
 
-LENGTHS: tuple[tuple[int, ...], ...] = ((), (31,), (28, 29), *((n,) for n in (31, 30, 31, 30, 31, 31, 30, 31, 30, 31)))
+LENGTHS: tuple[tuple[int, ...], ...] = (
+    (),
+    (31,),
+    (28, 29),
+    *((n,) for n in (31, 30, 31, 30, 31, 31, 30, 31, 30, 31)),
+)
 """How long each month can be, January at 1."""
 
 
-class Last(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Last:
     """`L`, and `L-3`: days before the last one."""
 
     before: int
 
 
-class LastWeekday(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class LastWeekday:
     """`LW`: the last Monday to Friday of the month."""
 
 
-class Near(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Near:
     """`15W`: the Monday to Friday nearest to that day, in the same month."""
 
     day: int
 
 
-class LastOf(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class LastOf:
     """`5L`, `FRIL`: the last such weekday of the month."""
 
     weekday: int
 
 
-class Nth(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Nth:
     """`FRI#2`: the second Friday of the month."""
 
     weekday: int
@@ -92,29 +102,30 @@ def month_masks(days: Sequence[Part], weekdays: Sequence[Part], both: bool) -> t
 
     Index: (length - 28) * 7 + first. `both`: a day must match both fields, not just either.
     """
-    of_month, of_week = set(days), set(weekdays)
-    plain_days = mask_of(DAY, (part for part in of_month if isinstance(part, Span)))
-    plain_weekdays = mask_of(WEEKDAY, (part for part in of_week if isinstance(part, Span)))
-    special_days = [part for part in of_month if not isinstance(part, Span)]
-    special_weekdays = [part for part in of_week if not isinstance(part, Span)]
+    plain_days = mask_of(DAY, (part for part in days if isinstance(part, Span)))
+    plain_weekdays = mask_of(WEEKDAY, (part for part in weekdays if isinstance(part, Span)))
+    special_days = [part for part in days if not isinstance(part, Span)]
+    special_weekdays = [part for part in weekdays if not isinstance(part, Span)]
     masks = []
     for length in (28, 29, 30, 31):
         exist = (1 << length + 1) - 2
         for first in range(7):
-            mask = plain_days
-            for part in special_days:
-                mask |= 1 << _day_of(part, length, first)
-            week = 0
-            for weekday in range(7):
-                if plain_weekdays >> weekday & 1:
-                    week |= _WEEKLY << (weekday - first) % 7
-            for part in special_weekdays:
-                week |= 1 << _day_of(part, length, first)
-            masks.append((mask & week if both else mask | week) & exist)
+            month = plain_days | _days_of(special_days, length, first)
+            # The week, turned so that its first day is the month's, then laid down five times.
+            turned = (plain_weekdays >> first | plain_weekdays << 7 - first) & 0b1111111
+            week = turned * _FIVE_WEEKS | _days_of(special_weekdays, length, first)
+            masks.append((month & week if both else month | week) & exist)
     return tuple(masks)
 
 
-_WEEKLY = sum(1 << day for day in (1, 8, 15, 22, 29))
+_FIVE_WEEKS = sum(1 << day for day in (1, 8, 15, 22, 29))
+
+
+def _days_of(parts: Sequence[Part], length: int, first: int) -> int:
+    mask = 0
+    for part in parts:
+        mask |= 1 << _day_of(part, length, first)
+    return mask
 
 
 def _day_of(part: Part, length: int, first: int) -> int:

@@ -7,7 +7,22 @@ from typing import NamedTuple
 
 from fusee.model.cron.errors import Place, shown
 
-__all__ = ["DAY", "FIELDS", "HOUR", "MINUTE", "MONTH", "SECOND", "WEEKDAY", "Field", "Span", "mask_of"]
+__all__ = [
+    "DAY",
+    "FIELDS",
+    "HOUR",
+    "MINUTE",
+    "MONTH",
+    "MONTHS",
+    "SECOND",
+    "WEEKDAY",
+    "WEEKDAYS",
+    "Field",
+    "Span",
+    "mask_of",
+    "parse_span",
+    "parse_value",
+]
 
 
 class Field(NamedTuple):
@@ -21,12 +36,18 @@ class Field(NamedTuple):
     names: tuple[str, ...] = ()
 
 
+MONTHS = (
+    *("January", "February", "March", "April", "May", "June"),
+    *("July", "August", "September", "October", "November", "December"),
+)
+WEEKDAYS = ("Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday")
+
 SECOND = Field("second", 0, 59, 60)
 MINUTE = Field("minute", 0, 59, 60)
 HOUR = Field("hour", 0, 23, 24)
 DAY = Field("day of month", 1, 31, 31)
-MONTH = Field("month", 1, 12, 12, tuple("JAN FEB MAR APR MAY JUN JUL AUG SEP OCT NOV DEC".split()))
-WEEKDAY = Field("day of week", 0, 7, 7, tuple("SUN MON TUE WED THU FRI SAT".split()))
+MONTH = Field("month", 1, 12, 12, tuple(name[:3].upper() for name in MONTHS))
+WEEKDAY = Field("day of week", 0, 7, 7, tuple(name[:3].upper() for name in WEEKDAYS))
 
 FIELDS = (SECOND, MINUTE, HOUR, DAY, MONTH, WEEKDAY)
 
@@ -42,17 +63,19 @@ class Span(NamedTuple):
     step: int = 1
     star: bool = False
 
-    def values(self, field: Field) -> tuple[int, ...]:
+    def values(self, field: Field) -> list[int]:
         """In the order in which they are met; Sunday is 0."""
         last = self.last if self.first <= self.last else self.last + field.size
-        met = range(self.first, last + 1, self.step)
-        return tuple(dict.fromkeys(field.low + (value - field.low) % field.size for value in met))
+        top = field.low + field.size
+        return [
+            value if value < top else value - field.size for value in range(self.first, last + 1, self.step)
+        ]
 
 
 def mask_of(field: Field, spans: Iterable[Span]) -> int:
     """A bit for each value."""
     mask = 0
-    for span in set(spans):
+    for span in spans:
         for value in span.values(field):
             mask |= 1 << value
     return mask

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Protocol
 
 from fusee.model import Effect, Ended
+from fusee.worker.context import RunContext
 
 __all__ = ["Executor", "Job", "Unstoppable"]
 
@@ -34,6 +37,21 @@ class Job:
     """The logical time of a scheduled run, as ISO 8601."""
     shard_index: int = 0
     shard_total: int = 1
+    task: str | None = None
+
+    def context(self, stopping: Callable[[], bool] | None = None) -> RunContext:
+        """What the handler may know of it."""
+        return RunContext(
+            self.run_id,
+            self.attempt,
+            self.handler,
+            self.queue,
+            stopping or self.stop.is_set,
+            self.task,
+            None if self.fire_time is None else datetime.fromisoformat(self.fire_time),
+            self.shard_index,
+            self.shard_total,
+        )
 
 
 class Executor(Protocol):

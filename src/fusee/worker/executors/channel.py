@@ -26,6 +26,10 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     unwrap: int
     main: str | None
     run_parameter: str | None
+    task: str | None
+    fire_time: str | None
+    shard_index: int
+    shard_total: int
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import sys
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -64,7 +65,17 @@ class Child:
                 return
 
     def _work(self, order: Order) -> Ended:
-        context = RunContext(order.run_id, order.attempt, order.handler, order.queue, lambda: self._stopping)
+        context = RunContext(
+            order.run_id,
+            order.attempt,
+            order.handler,
+            order.queue,
+            lambda: self._stopping,
+            order.task,
+            None if order.fire_time is None else datetime.fromisoformat(order.fire_time),
+            order.shard_index,
+            order.shard_total,
+        )
         with in_thread(context):
             self._working = True
             try:

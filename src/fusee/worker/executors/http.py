@@ -14,8 +14,10 @@ import aiohttp
 from aiohttp.abc import AbstractResolver
 
 from fusee.clock import Clock, SystemClock
+from fusee.errors import FuseeError, LeaseLost
 from fusee.model import Effect, End, Ended
 from fusee.worker.executors.base import Job
+from fusee.worker.executors.callback import Callback, OpenCallback, terms_of
 from fusee.worker.executors.guard import Guard, GuardedResolver, Refused
 from fusee.worker.executors.request import Request, check_http, prepare
 from fusee.worker.executors.tail import Tail, storable
@@ -32,7 +34,11 @@ READ = 65536
 
 
 class HttpExecutor:
-    """Sends what `payload` describes. `resolver` and `clock` are parts that tests exchange."""
+    """Sends what `payload` describes. `resolver` and `clock` are parts that tests exchange.
+
+    A call in async mode has not ended when it is answered: its service says later how it ended, with a token
+    that `open_callback` makes. Without that, such a call is refused.
+    """
 
     name = "http"
 
@@ -43,6 +49,7 @@ class HttpExecutor:
         max_response: int = 1024 * 1024,
         output_tail: int = 64 * 1024,
         *,
+        open_callback: OpenCallback | None = None,
         resolver: AbstractResolver | None = None,
         clock: Clock | None = None,
     ) -> None:
@@ -50,6 +57,7 @@ class HttpExecutor:
         self._guard = Guard(allow_private)
         self._max_response = max_response
         self._output_tail = output_tail
+        self._open_callback = open_callback
         self._resolver = resolver
         self._clock = clock or SystemClock()
         self._session: aiohttp.ClientSession | None = None
@@ -57,10 +65,15 @@ class HttpExecutor:
     async def execute(self, job: Job) -> Ended:
         job.effect = Effect.NONE
         try:
-            request = prepare(job.payload, job)
+            callback = await self._callback(job)
+            request = prepare(job.payload, job, callback)
             self._guard.check_host(request.url.raw_host or "")
         except (ValueError, Refused) as error:
             return Ended(End.ABANDONED, error=storable(str(error)), effect=Effect.NONE)
+        except LeaseLost as error:
+            return Ended(End.LOST, error=str(error), effect=Effect.NONE)
+        except FuseeError as error:
+            return Ended(End.FAILED, error=f"not called: {error}", effect=Effect.NONE)
         tail = Tail(self._output_tail)
         try:
             ended = await self._send(request, job, tail)
@@ -74,7 +87,9 @@ class HttpExecutor:
         except (aiohttp.ClientError, OSError, ValueError) as error:
             ended = _broken(error, request)
         finally:
-            job.output = tail.text() or None
+            job.output = _without_token(tail.text(), callback) or None
+        if ended.end is End.SUCCEEDED and callback is not None:
+            return Ended(End.ACCEPTED, output=job.output, effect=job.effect)
         if ended.end is End.SUCCEEDED:
             job.effect = Effect.APPLIED
         return Ended(ended.end, ended.result, ended.error, job.output, job.effect, ended.after)
@@ -83,6 +98,15 @@ class HttpExecutor:
         session, self._session = self._session, None
         if session is not None:
             await session.close()
+
+    async def _callback(self, job: Job) -> Callback | None:
+        """What an asynchronous call is answered with; None for any other."""
+        terms = terms_of(job.payload)
+        if terms is None:
+            return None
+        if self._open_callback is None:
+            raise ValueError("an async call needs a worker that can be called back; here is none")
+        return await self._open_callback(job, terms)
 
     async def _send(self, request: Request, job: Job, tail: Tail) -> Ended:
         # Where the run has its own timeout the pool keeps it, and it may be longer than our default.
@@ -171,6 +195,11 @@ def retry_after(value: str | None, now: float) -> float | None:
     if when.tzinfo is None:
         when = when.replace(tzinfo=UTC)
     return min(max((when - datetime.fromtimestamp(now, UTC)).total_seconds(), 0.0), LONGEST_WAIT)
+
+
+def _without_token(text: str, callback: Callback | None) -> str:
+    """Whoever may read a run must not thereby be able to end it: some services echo what they were sent."""
+    return text if callback is None else text.replace(callback.token, "***")
 
 
 def _target(request: Request) -> str:

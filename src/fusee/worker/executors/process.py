@@ -199,6 +199,10 @@ def _order(job: Job, handler: Handler) -> bytes:
             unwrap=where.unwrap,
             main=where.main,
             run_parameter=handler.run_parameter,
+            task=job.task,
+            fire_time=job.fire_time,
+            shard_index=job.shard_index,
+            shard_total=job.shard_total,
         )
     )
 

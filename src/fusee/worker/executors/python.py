@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from fusee.model import Ended
-from fusee.worker.context import RunContext
 from fusee.worker.executors.answer import arguments, ended_by, ended_by_error, misfit
 from fusee.worker.executors.base import Job
 from fusee.worker.executors.process import ProcessExecutor
@@ -34,7 +33,7 @@ class PythonExecutor:
                 return await self._await(job, handler)
 
     async def _await(self, job: Job, handler: Handler) -> Ended:
-        context = RunContext(job.run_id, job.attempt, job.handler, job.queue, job.stop.is_set)
+        context = job.context()
         given = arguments(handler, job.payload, context)
         try:
             value = await handler.function(**given)

@@ -11,13 +11,15 @@ from typing import Any
 from multidict import CIMultiDict
 from yarl import URL
 
+from fusee.worker.executors import callback as callbacks
 from fusee.worker.executors.base import Job
+from fusee.worker.executors.callback import Callback
 from fusee.worker.executors.guard import literal
 from fusee.worker.executors.template import in_json, in_url, names_for, plain, render, render_json
 
 __all__ = ["Request", "check_http", "prepare", "success_codes"]
 
-FIELDS = ("body", "headers", "method", "params", "success", "url")
+FIELDS = tuple(sorted(("body", "headers", "method", "params", "success", "url", *callbacks.FIELDS)))
 METHODS = ("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT")
 
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -46,19 +48,27 @@ def check_http(payload: Mapping[str, Any]) -> None:
     prepare(payload, None)
 
 
-def prepare(payload: Mapping[str, Any], job: Job | None) -> Request:
-    """The request of `payload` for `job` (for None, a sample); a ValueError says what is wrong."""
+def prepare(payload: Mapping[str, Any], job: Job | None, callback: Callback | None = None) -> Request:
+    """The request of `payload` for `job` (for None, a sample); a ValueError says what is wrong.
+
+    An asynchronous one carries where and with which token its service answers.
+    """
     if not isinstance(payload, Mapping) or "url" not in payload:
         raise ValueError('an HTTP payload is an object such as {"method": "GET", "url": "https://…"}')
     if unknown := sorted(set(payload) - set(FIELDS)):
         raise ValueError(f"an HTTP payload has no {unknown[0]!r}; it has {', '.join(FIELDS)}")
-    names = names_for(job, _params(payload.get("params")))
+    if callbacks.terms_of(payload) is not None and job is None:
+        callback = callbacks.SAMPLE
+    names = names_for(job, _params(payload.get("params")), callback)
     headers = _headers(payload.get("headers"), names)
     body = _body(payload.get("body"), headers, names)
     if job is not None:
         headers.setdefault("Idempotency-Key", str(names["idempotency_key"]))
         headers["X-Fusee-Run-Id"] = str(job.run_id)
         headers["X-Fusee-Attempt"] = str(job.attempt)
+        if callback is not None:
+            headers["X-Fusee-Callback-Url"] = callback.url
+            headers["X-Fusee-Callback-Token"] = callback.token
         # An answer cannot unpack to a thousand times its size when it is not packed.
         headers.setdefault("Accept-Encoding", "identity")
     return Request(

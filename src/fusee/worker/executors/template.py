@@ -9,16 +9,19 @@ from typing import Any
 from urllib.parse import quote
 
 from fusee.worker.executors.base import Job
+from fusee.worker.executors.callback import Callback
 
-__all__ = ["NAMES", "in_json", "in_url", "names_for", "plain", "render", "render_json"]
+__all__ = ["CALLBACK_NAMES", "NAMES", "in_json", "in_url", "names_for", "plain", "render", "render_json"]
 
 NAMES = ("run_id", "attempt", "idempotency_key", "fire_time", "shard_index", "shard_total")
 """Beside these there is `param.x` for every x of the payload's `params`."""
+CALLBACK_NAMES = ("callback_url", "callback_token")
+"""Only in an asynchronous call."""
 
 _PLACE = re.compile(r"\{\{\s*([^{}]*?)\s*\}\}")
 
 
-def names_for(job: Job | None, params: Mapping[str, Any]) -> dict[str, Any]:
+def names_for(job: Job | None, params: Mapping[str, Any], callback: Callback | None = None) -> dict[str, Any]:
     """Every name and its value; without a job, samples that stand in for it."""
     names: dict[str, Any] = {
         "run_id": job.run_id if job else 1,
@@ -28,6 +31,8 @@ def names_for(job: Job | None, params: Mapping[str, Any]) -> dict[str, Any]:
         "shard_index": job.shard_index if job else 0,
         "shard_total": job.shard_total if job else 1,
     }
+    if callback is not None:
+        names |= dict(zip(CALLBACK_NAMES, (callback.url, callback.token), strict=True))
     return names | {f"param.{name}": value for name, value in params.items()}
 
 

@@ -16,7 +16,7 @@ import time
 from dataclasses import dataclass, field
 
 from fusee.model import Effect, Ended
-from fusee.worker.context import RunContext, in_thread
+from fusee.worker.context import in_thread
 from fusee.worker.executors.answer import Stopped, ended_by_call
 from fusee.worker.executors.base import Job, Unstoppable
 from fusee.worker.executors.patience import pause, within
@@ -170,6 +170,6 @@ def _serve(waiting: queue.SimpleQueue[_Call | None]) -> None:
 
 
 def _run(job: Job, handler: Handler) -> Ended:
-    context = RunContext(job.run_id, job.attempt, job.handler, job.queue, job.stop.is_set)
+    context = job.context()
     with in_thread(context):
         return ended_by_call(handler, job.payload, context)

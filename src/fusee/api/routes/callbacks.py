@@ -1,0 +1,70 @@
+"""Where a service that accepted a call says how it ended; its token is all that it needs."""
+
+from __future__ import annotations
+
+import logging
+import re
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Request, Response
+
+from fusee.api.asking import RunId, body_of
+from fusee.api.context import context_of, services_of
+from fusee.api.incoming import CallbackIn
+from fusee.api.outgoing import CallbackOut
+from fusee.api.reading import read_json
+from fusee.errors import Denied
+from fusee.model import RunStatus
+
+__all__ = ["is_callback", "router"]
+
+log = logging.getLogger("fusee.api")
+
+router = APIRouter(prefix="/api/v1/callbacks", tags=["callbacks"])
+
+LONGEST_TOKEN = 200
+_PATH = re.compile(r"/api/v1/callbacks/[0-9]{1,19}")
+
+
+def is_callback(method: str, path: str) -> bool:
+    """Whether that request is let in without a key: this route and no other."""
+    return method == "POST" and _PATH.fullmatch(path) is not None
+
+
+@router.post(
+    "/{run_id}",
+    openapi_extra={**body_of(CallbackIn, required=False), "security": [{"callback": []}, {"bearer": []}]},
+    responses={202: {"model": CallbackOut, "description": "Kept until the call itself has ended."}},
+)
+async def answer_call(
+    request: Request,
+    response: Response,
+    run_id: RunId,
+    x_fusee_callback_token: Annotated[str | None, Header(description="From the call's own header.")] = None,
+    x_fusee_signature: Annotated[
+        str | None, Header(description="`sha256=…`, where the call asked for it.")
+    ] = None,
+) -> CallbackOut:
+    """Say how a call in async mode ended; no body means that it succeeded. The first answer counts."""
+    token = _checked(x_fusee_callback_token or _bearer(request))
+    callbacks = services_of(request).callbacks
+    # Before the body is read: who has no token shall not make us parse megabytes.
+    known = await callbacks.known(run_id, token)
+    callbacks.verify(known, token, await request.body(), x_fusee_signature)
+    said = await read_json(request, CallbackIn, "a callback", optional=True)
+    answer = await callbacks.answer(known, said.ended())
+    response.status_code = 202 if answer.status is RunStatus.RUNNING else 200
+    about = {"run_id": run_id, "attempt": known.attempt, "request_id": context_of(request).request_id}
+    log.info("call answered", extra={**about, "end": said.status, "status": str(answer.status)})
+    return CallbackOut(id=run_id, status=answer.status)
+
+
+def _bearer(request: Request) -> str:
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else ""
+
+
+def _checked(token: str) -> str:
+    if not 0 < len(token) <= LONGEST_TOKEN:
+        raise Denied("send the token of the call that you answer: `X-Fusee-Callback-Token: TOKEN`")
+    return token

@@ -1,0 +1,88 @@
+"""Which fires are due, which of them are late, and what the catch-up mode makes of those."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import islice, takewhile
+
+from fusee.model.durations import US
+from fusee.model.policy import CatchUp, Policy
+from fusee.model.schedule import Schedule
+
+__all__ = ["Due", "DueFires", "due_fires"]
+
+MOST_ROWS = 1000
+"""Fires of one task that get a row each after an outage; of older ones one row tells them all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """One fire whose time has come; `missed` says why it does not run."""
+
+    at: int
+    missed: str | None = None
+    late: bool = False
+    through: int | None = None
+    """It stands for every fire from `at` to here."""
+
+
+@dataclass(frozen=True, slots=True)
+class DueFires:
+    fires: list[Due]
+    next_fire_at: int | None
+
+
+def due_fires(schedule: Schedule, first: int, now: int, policy: Policy) -> DueFires:
+    """All fires from `first` (which is one) to `now`, oldest first, judged by the catch-up mode."""
+    times = [
+        first,
+        *islice(takewhile(lambda at: at <= now, schedule.fires(first)), MOST_ROWS + policy.catch_up_cap),
+    ]
+    upcoming = schedule.next(times[-1])
+    older: Due | None = None
+    if upcoming is not None and upcoming <= now:  # a long outage of a frequent task
+        older, times = _after_an_age(schedule, times, now, MOST_ROWS + policy.catch_up_cap)
+        upcoming = schedule.next(times[-1]) if times else schedule.next(now)
+    late = [at for at in times if at < now - round(policy.grace * US)]
+    judged = _judge(late, now, policy)
+    on_time = [Due(at) for at in times[len(late) :]]
+    return DueFires(([older] if older else []) + judged + on_time, upcoming)
+
+
+def _judge(late: list[int], now: int, policy: Policy) -> list[Due]:
+    horizon = now - round(policy.catch_up_window * US)
+    within = [at for at in late if at >= horizon]
+    window = f"catch_up_window {policy.catch_up_window:g} s: due longer ago than that"
+    missed = [Due(at, window, True) for at in late if at < horizon]
+    match policy.catch_up:
+        case CatchUp.NONE:
+            rule = "catch_up_mode NONE: nothing could fire it when it was due"
+            return missed + [Due(at, rule, True) for at in within]
+        case CatchUp.COMPACT:
+            rule = "catch_up_mode COMPACT: a later fire runs for all that were missed"
+            return (
+                missed
+                + [Due(at, rule, True) for at in within[:-1]]
+                + [Due(at, late=True) for at in within[-1:]]
+            )
+        case CatchUp.FULL:
+            over = max(0, len(within) - policy.catch_up_cap)
+            rule = f"catch_up_cap {policy.catch_up_cap}: of {len(within)} missed ones only the latest run"
+            return (
+                missed
+                + [Due(at, rule, True) for at in within[:over]]
+                + [Due(at, late=True) for at in within[over:]]
+            )
+
+
+def _after_an_age(schedule: Schedule, times: list[int], now: int, most: int) -> tuple[Due, list[int]]:
+    """More fires than anyone wants rows of: the last `most` or so, and one row for all before them."""
+    pace = max(1, (times[-1] - times[0]) // (len(times) - 1))
+    while True:
+        start = max(times[0], now - pace * most)
+        last = list(islice(takewhile(lambda at: at <= now, schedule.fires(start)), most + 1))
+        if len(last) <= most or pace == 1:
+            break
+        pace = max(1, pace // 2)  # they come faster of late
+    rule = f"missed in a long outage: this row stands for every fire up to the last {len(last)}"
+    return Due(times[0], rule, True, through=start), last

@@ -1,0 +1,33 @@
+"""Durations as people write them: `30s`, `1h30m`, `7d`, or a number of seconds."""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+
+__all__ = ["LONGEST", "US", "seconds_from"]
+
+US = 1_000_000
+"""Microseconds in a second: the unit of every time in the store."""
+LONGEST = 10 * 366 * 86400.0
+
+_UNITS = {"d": Decimal(86400), "h": Decimal(3600), "m": Decimal(60), "s": Decimal(1), "ms": Decimal("0.001")}
+_NUMBER = r"[0-9]{1,12}(?:\.[0-9]{1,6})?"
+# Largest unit first, each at most once: `30m1h` is more likely a slip than a wish.
+_TEXT = re.compile(r"\s*".join(rf"(?:({_NUMBER})\s*{unit}(?![a-z]))?" for unit in _UNITS))
+
+
+def seconds_from(value: object, what: str, *, least: float = 0.0, most: float = LONGEST) -> float:
+    """Seconds; `ValueError` begins with `what`."""
+    seconds: float | None = None
+    plain = isinstance(value, str) and re.fullmatch(_NUMBER, value.strip())
+    if plain or (isinstance(value, int | float) and not isinstance(value, bool)):
+        seconds = float(value)  # type: ignore[arg-type]
+    elif isinstance(value, str) and value.strip() and (parts := _TEXT.fullmatch(value.strip())):
+        pairs = zip(parts.groups(), _UNITS.values(), strict=True)
+        seconds = float(sum(Decimal(amount) * unit for amount, unit in pairs if amount))
+    if seconds is None:
+        raise ValueError(f"{what} must be seconds, or a duration such as 30s, 5m or 1h30m, not {value!r:.60}")
+    if not least <= seconds <= most:
+        raise ValueError(f"{what} must be from {least:g} to {most:g} seconds, not {seconds:g}")
+    return seconds

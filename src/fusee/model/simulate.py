@@ -1,0 +1,111 @@
+"""What a policy would have done over a stretch of time: the same rules, on a clock made of fires and ends."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from fusee.model.durations import US
+from fusee.model.policy import Decision, Failure, Policy, Ruling, Situation, jitter_of, rule_on, start_at
+
+__all__ = ["Simulated", "simulate"]
+
+
+@dataclass(slots=True)
+class Simulated:
+    """One fire as it would have gone."""
+
+    at: int
+    decision: Decision
+    rule: str
+    start: int | None = None
+    end: int | None = None
+    canceled: bool = False
+    """By a later fire, through CANCEL_PREV."""
+
+
+@dataclass(slots=True)
+class _Going:
+    fire: Simulated
+    end: int
+    failed: bool
+    attempt: int
+
+
+class _Task:
+    """The part of a task's standing that the rules look at."""
+
+    def __init__(self, policy: Policy, lasts: Callable[[int], tuple[float, bool]]) -> None:
+        self.policy = policy
+        self.lasts = lasts
+        self.going: list[_Going] = []
+        self.line: deque[tuple[Simulated, Ruling]] = deque()
+        self.failed = self.skipped = self.paused = False
+        self.attempt = 0
+        self.rate_at = 0
+
+    def situation(self) -> Situation:
+        return Situation(
+            active=len(self.going),
+            queued=len(self.line),
+            failed=self.failed,
+            failure_skipped=self.skipped,
+            last_attempt=self.attempt,
+        )
+
+    def until(self, now: int) -> None:
+        """Let everything end that ends by `now`, and what stands in line start in its place."""
+        while self.going:
+            first = min(self.going, key=lambda one: one.end)
+            if first.end > now:
+                return
+            self.going.remove(first)
+            self.failed, self.skipped, self.attempt = first.failed, False, first.attempt
+            self.paused = self.paused or (first.failed and self.policy.failure is Failure.PAUSE)
+            if self.line and len(self.going) < (self.policy.max_concurrency or len(self.line)):
+                fire, ruling = self.line.popleft()
+                self.start(fire, ruling, first.end)
+
+    def start(self, fire: Simulated, ruling: Ruling, earliest: int) -> None:
+        fire.start, self.rate_at = start_at(self.policy, earliest, self.rate_at)
+        seconds, failed = self.lasts(fire.at)
+        fire.end = fire.start + round(seconds * US)
+        self.going.append(_Going(fire, fire.end, failed, ruling.attempt + 1))
+
+    def cancel(self, now: int) -> None:
+        for one in self.going:
+            one.fire.end, one.fire.canceled = now, True
+        for fire, _ in self.line:
+            fire.canceled = True
+        self.going.clear()
+        self.line.clear()
+
+
+def simulate(
+    policy: Policy, times: Iterable[int], lasts: Callable[[int], tuple[float, bool]], task_id: int = 0
+) -> list[Simulated]:
+    """`times` in order; `lasts` tells how many seconds the fire of a time takes, and whether it fails.
+
+    Assumes that someone was there to fire each in time: catch-up plays no part.
+    """
+    task = _Task(policy, lasts)
+    answer: list[Simulated] = []
+    for at in times:
+        task.until(at)
+        if task.paused:
+            answer.append(Simulated(at, Decision.SKIP, "failure_action PAUSE: the task would be paused"))
+            continue
+        ruling = rule_on(policy, task.situation())
+        fire = Simulated(at, ruling.decision, ruling.rule)
+        answer.append(fire)
+        if ruling.cancel_previous:
+            task.cancel(at)
+        if ruling.decision is Decision.RUN:
+            task.start(fire, ruling, at + jitter_of(policy, task_id, at))
+        elif ruling.decision is Decision.QUEUE:
+            task.line.append((fire, ruling))
+        elif ruling.code == "failure":
+            task.skipped, task.attempt = True, ruling.attempt
+    task.until(2**62)
+    return answer

@@ -1,0 +1,267 @@
+"""A task: what to run, when, and under which policies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from enum import StrEnum
+from typing import Any
+
+from fusee.model.cron import Cron
+from fusee.model.durations import US
+from fusee.model.names import check_name
+from fusee.model.policy import CatchUp, Concurrency, Failure, Overlap, Policy
+from fusee.model.retry import RetryPolicy
+from fusee.model.run import EXECUTORS, RunSpec
+from fusee.model.schedule import CronSchedule, IntervalSchedule, OnceSchedule, Schedule, zone_named
+
+__all__ = ["TASK", "Alerts", "Task", "TaskSpec", "TaskStatus", "TriggerRule", "next_task_status"]
+
+MOST_SHARDS = 1000
+MOST_UPSTREAMS = 1000
+WORKFLOW_HANDLER = "fusee.workflow"
+"""The built-in handler that starts a workflow and waits for its end."""
+
+
+class TaskStatus(StrEnum):
+    """Whether a task fires."""
+
+    ENABLED = "enabled"
+    """Fires by its schedule, and when someone triggers it."""
+    PAUSED = "paused"
+    """Fires only when someone triggers it; by hand, or by `failure_action PAUSE`."""
+    DISABLED = "disabled"
+    """Does not fire at all."""
+    DELETED = "deleted"
+    """Gone for people; its fires and runs are kept until they are pruned."""
+
+
+T = TaskStatus
+
+TASK: Mapping[tuple[TaskStatus, str], TaskStatus] = {
+    (T.ENABLED, "pause"): T.PAUSED,
+    (T.PAUSED, "pause"): T.PAUSED,
+    (T.PAUSED, "resume"): T.ENABLED,
+    (T.ENABLED, "resume"): T.ENABLED,
+    (T.ENABLED, "disable"): T.DISABLED,
+    (T.PAUSED, "disable"): T.DISABLED,
+    (T.DISABLED, "disable"): T.DISABLED,
+    (T.DISABLED, "enable"): T.ENABLED,
+    (T.PAUSED, "enable"): T.ENABLED,
+    (T.ENABLED, "enable"): T.ENABLED,
+    (T.ENABLED, "delete"): T.DELETED,
+    (T.PAUSED, "delete"): T.DELETED,
+    (T.DISABLED, "delete"): T.DELETED,
+}
+"""(state, verb) → state; asking twice for the same changes nothing."""
+
+
+def next_task_status(status: TaskStatus, verb: str) -> TaskStatus | None:
+    return TASK.get((status, verb))
+
+
+class TriggerRule(StrEnum):
+    """When a run that waits for others may start; otherwise it is skipped."""
+
+    ALL_SUCCESS = "all_success"
+    """All of them succeeded."""
+    ALL_DONE = "all_done"
+    """All of them ended, in whatever way."""
+    ANY_SUCCESS = "any_success"
+    """One of them succeeded; the others are not waited for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alerts:
+    """Where to tell, and what of: delivered as http runs of their own, so retried and recorded."""
+
+    webhook: str
+    on_failure: bool = True
+    on_failures_in_a_row: int | None = None
+    """Told at the n-th failure in a row, and at no other; then `on_failure` is off unless asked for."""
+    on_lateness: float | None = None
+    """Seconds; a fire decided later than this is told of."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskSpec:
+    """What a caller asks for; checked when it is made."""
+
+    name: str
+    description: str = ""
+    cron: str | None = None
+    every: float | None = None
+    at: int | None = None
+    timezone: str = "UTC"
+    executor: str = "python"
+    handler: str = ""
+    payload: Mapping[str, Any] = field(default_factory=dict)
+    workflow: str | None = None
+    queue: str = "default"
+    region: str = ""
+    priority: int = 0
+    timeout: float | None = None
+    retry: RetryPolicy | None = None
+    policy: Policy = field(default_factory=Policy)
+    shards: int = 1
+    after: tuple[str, ...] = ()
+    trigger_rule: TriggerRule = TriggerRule.ALL_SUCCESS
+    alerts: Alerts | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_name(self.name, "name")
+        if len(self.description) > 512:
+            raise ValueError("description must be at most 512 characters")
+        _at_most_one(cron=self.cron, every=self.every, at=self.at)
+        zone_named(self.timezone)
+        if self.cron is not None:
+            object.__setattr__(self, "cron", Cron.parse(self.cron).text)
+        if self.every is not None and self.every < 1:
+            raise ValueError(f"every must be at least 1 second, not {self.every:g}")
+        if self.executor not in EXECUTORS:
+            raise ValueError(f"executor must be one of {', '.join(EXECUTORS)}, not {self.executor!r:.60}")
+        if self.workflow is not None:
+            check_name(self.workflow, "workflow")
+            if self.handler not in ("", WORKFLOW_HANDLER) or self.executor != "python":
+                raise ValueError("workflow stands in the place of handler and executor: give one of them")
+            object.__setattr__(self, "handler", WORKFLOW_HANDLER)
+        elif not self.handler and self.executor != "python":
+            object.__setattr__(self, "handler", self.executor)
+        self.run_spec()
+        self._check_policy()
+        if not 1 <= self.shards <= MOST_SHARDS:
+            raise ValueError(f"shards must be from 1 to {MOST_SHARDS}, not {self.shards}")
+        if len(self.after) > MOST_UPSTREAMS:
+            raise ValueError(f"after may name at most {MOST_UPSTREAMS} tasks")
+        for upstream in self.after:
+            check_name(upstream, "after")
+        if self.name in self.after:
+            raise ValueError(f"after: {self.name} cannot wait for itself")
+        if len(set(self.after)) != len(self.after):
+            raise ValueError("after names a task twice")
+
+    def run_spec(self) -> RunSpec:
+        """Refuses what a run would be refused for."""
+        if not self.handler:
+            raise ValueError(
+                "handler is missing: name the handler that shall run, or give target_url, or workflow"
+            )
+        return RunSpec(
+            handler=self.handler,
+            payload=self.payload,
+            executor=self.executor,
+            queue=self.queue,
+            region=self.region,
+            priority=self.priority,
+            timeout=self.timeout,
+            retry=self.retry,
+        )
+
+    def _check_policy(self) -> None:
+        policy = self.policy
+        _whole("max_concurrency", policy.max_concurrency, 0, 10_000)
+        _whole("queue_depth", policy.queue_depth, 0, 100_000)
+        _whole("catch_up_cap", policy.catch_up_cap, 1, 10_000)
+        _whole("burst", policy.burst, 1, 10_000)
+        if policy.rate is not None and not 0 < policy.rate <= 10_000:
+            raise ValueError(f"rate must be starts a second, above 0, at most 10000, not {policy.rate:g}")
+
+    @property
+    def trigger(self) -> str:
+        """What makes it fire: cron, interval, once, after, or only a person: manual."""
+        for kind, given in (("cron", self.cron), ("interval", self.every), ("once", self.at)):
+            if given is not None:
+                return kind
+        return "after" if self.after else "manual"
+
+    def schedule(self, anchor: int) -> Schedule | None:
+        """When it fires by itself; intervals count from `anchor`."""
+        if self.cron is not None:
+            return CronSchedule(Cron.parse(self.cron), zone_named(self.timezone))
+        if self.every is not None:
+            return IntervalSchedule(round(self.every * US), anchor)
+        if self.at is not None:
+            return OnceSchedule(self.at)
+        return None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Only what differs from the defaults; `from_dict` makes the same spec of it."""
+        plain = {name: getattr(self, name) for name in self.__slots__}
+        plain["policy"] = {k: v for k, v in asdict(self.policy).items() if v != getattr(Policy(), k)}
+        plain["retry"] = None if self.retry is None else self.retry.to_dict()
+        plain["alerts"] = None if self.alerts is None else asdict(self.alerts)
+        plain["after"] = list(self.after)
+        return {k: v for k, v in plain.items() if v not in (None, {}, [], "") and v != _DEFAULTS.get(k)}
+
+    @classmethod
+    def from_dict(cls, given: Mapping[str, Any]) -> TaskSpec:
+        fields = {k: v for k, v in given.items() if k in cls.__slots__}  # a newer version may know more
+        policy = dict(fields.pop("policy", {}))
+        for key, kind in (
+            ("overlap", Overlap),
+            ("concurrency", Concurrency),
+            ("failure", Failure),
+            ("catch_up", CatchUp),
+        ):
+            if key in policy:
+                policy[key] = kind(policy[key])
+        known = {k: v for k, v in policy.items() if k in Policy.__slots__}
+        if "retry" in fields:
+            fields["retry"] = RetryPolicy.from_dict(fields["retry"])
+        if "alerts" in fields:
+            fields["alerts"] = Alerts(**{k: v for k, v in fields["alerts"].items() if k in Alerts.__slots__})
+        if "trigger_rule" in fields:
+            fields["trigger_rule"] = TriggerRule(fields["trigger_rule"])
+        return cls(**{**fields, "after": tuple(fields.get("after", ())), "policy": Policy(**known)})
+
+    def with_policy(self, **changes: Any) -> TaskSpec:
+        return replace(self, policy=replace(self.policy, **changes))
+
+
+_DEFAULTS: dict[str, Any] = {
+    "timezone": "UTC",
+    "executor": "python",
+    "queue": "default",
+    "priority": 0,
+    "shards": 1,
+    "trigger_rule": TriggerRule.ALL_SUCCESS,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """A task as people see it."""
+
+    id: int
+    namespace: str
+    spec: TaskSpec
+    status: TaskStatus
+    reason: str | None
+    version: int
+    anchor: int
+    next_fire_at: int | None
+    last_fire_at: int | None
+    last_run_id: int | None
+    last_status: str | None
+    failures: int
+    created_at: int
+    updated_at: int
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+    def schedule(self) -> Schedule | None:
+        return self.spec.schedule(self.anchor)
+
+
+def _at_most_one(**given: Any) -> None:
+    named = [name for name, value in given.items() if value is not None]
+    if len(named) > 1:
+        raise ValueError(f"{' and '.join(named)} cannot stand together: a task has one schedule")
+
+
+def _whole(what: str, value: object, least: int, most: int) -> None:
+    if type(value) is not int or not least <= value <= most:
+        raise ValueError(f"{what} must be a whole number from {least} to {most}, not {value!r:.60}")

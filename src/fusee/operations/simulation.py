@@ -1,0 +1,65 @@
+"""What another policy would have done, beside what was done."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from fusee.errors import Invalid
+from fusee.model.policy import Policy
+from fusee.model.simulate import Simulated, simulate
+from fusee.model.task import Task
+from fusee.operations.task_fields import policy_from
+from fusee.store import Past
+
+__all__ = ["Compared", "Simulation", "simulation"]
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """One time: what would be done, and what was."""
+
+    simulated: Simulated
+    actual: Past | None
+
+
+@dataclass(frozen=True, slots=True)
+class Simulation:
+    policy: Policy
+    fires: Sequence[Compared]
+    duration: float
+    """Seconds taken for fires of which the record knows none."""
+    known: int
+    """Fires whose own duration and end were used."""
+
+
+def simulation(
+    task: Task,
+    times: Sequence[int],
+    past: Sequence[Past],
+    changes: Mapping[str, Any],
+    duration: float | None,
+) -> Simulation:
+    try:
+        policy = policy_from(changes, task.spec.policy)
+    except ValueError as error:
+        raise Invalid(str(error), field="policy") from None
+    by_time = {one.at: one for one in past}
+    took = [one.seconds for one in past if one.seconds is not None]
+    if duration is None:
+        if not took and len(times) > 1:
+            raise Invalid(
+                "no run of that stretch tells how long one takes: give a duration", field="duration"
+            )
+        duration = median(took) if took else 0.0
+
+    def lasts(at: int) -> tuple[float, bool]:
+        one = by_time.get(at)
+        if one is not None and one.seconds is not None:
+            return one.seconds, one.failed
+        return duration, False
+
+    fires = simulate(policy, times, lasts, task.id)
+    return Simulation(policy, [Compared(one, by_time.get(one.at)) for one in fires], duration, len(took))

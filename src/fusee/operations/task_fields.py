@@ -1,0 +1,356 @@
+"""A task as callers write it: one flat object; older spellings are understood too."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from fusee.errors import Invalid
+from fusee.model import RetryPolicy
+from fusee.model.durations import US, seconds_from
+from fusee.model.policy import CatchUp, Concurrency, Failure, Overlap, Policy
+from fusee.model.schedule import zone_named
+from fusee.model.task import WORKFLOW_HANDLER, Alerts, TaskSpec, TriggerRule
+from fusee.model.times import iso
+
+__all__ = ["FIELDS", "POLICY_FIELDS", "fields_from", "policy_from", "task_from"]
+
+ALIASES = {
+    "cron_expr": "cron",
+    "interval": "every",
+    "interval_seconds": "every",
+    "timeout_seconds": "timeout",
+    "concurrency": "concurrency_policy",
+    "overlap": "overlap_action",
+    "failure": "failure_action",
+    "catch_up": "catch_up_mode",
+    "retry_policy": "retry",
+    "retry_policy_json": "retry",
+    "depends_on": "after",
+    "params": "payload",
+}
+"""Other names for the same thing, as they stand in older requests."""
+
+HTTP = ("exec_type", "http_method", "target_url", "headers_json", "body_template", "callback_timeout_sec")
+"""An HTTP call written flat; they become the payload of the http executor."""
+
+POLICY_FIELDS: Mapping[str, str] = {
+    "overlap_action": "overlap",
+    "max_concurrency": "max_concurrency",
+    "concurrency_policy": "concurrency",
+    "queue_depth": "queue_depth",
+    "failure_action": "failure",
+    "catch_up_mode": "catch_up",
+    "catch_up_window": "catch_up_window",
+    "catch_up_cap": "catch_up_cap",
+    "grace": "grace",
+    "jitter": "jitter",
+    "rate": "rate",
+    "burst": "burst",
+}
+"""The field of a request, and what the policy calls it."""
+
+PLAIN = (
+    "name", "description", "cron", "every", "at", "timezone", "executor", "handler", "payload", "workflow",
+    "queue", "region", "priority", "timeout", "retry", "shards", "after", "trigger_rule", "alerts", "labels",
+)  # fmt: skip
+FIELDS = (*PLAIN, *POLICY_FIELDS)
+
+_ENUMS: Mapping[str, Any] = {
+    "overlap_action": Overlap,
+    "concurrency_policy": Concurrency,
+    "failure_action": Failure,
+    "catch_up_mode": CatchUp,
+}
+_DURATIONS = ("catch_up_window", "grace", "jitter")
+
+
+def task_from(given: Mapping[str, Any], base: TaskSpec | None = None) -> TaskSpec:
+    """A `TaskSpec` of what a caller wrote, over `base` when that is changed; says which field is wrong."""
+    if not isinstance(given, Mapping):
+        raise Invalid(
+            'a task is an object such as {"name": "nightly", "cron": "0 3 * * *", "handler": "tidy"}'
+        )
+    fields = _flat(given)
+    if base is not None:
+        _drop_other_schedule(fields, before := fields_from(base))
+        fields = {**before, **fields}
+        fields = {key: value for key, value in fields.items() if value is not None}
+    field = "name"
+    try:
+        made: dict[str, Any] = {}
+        for field, value in fields.items():
+            if field in POLICY_FIELDS:
+                continue
+            if value is not None:
+                made[field] = _READ.get(field, _as_is)(value, field)
+        if isinstance(made.get("at"), str):
+            field = "at"
+            made["at"] = _instant(made["at"], made.get("timezone", "UTC"))
+        field = ""
+        return TaskSpec(**made, policy=policy_from({k: v for k, v in fields.items() if k in POLICY_FIELDS}))
+    except (ValueError, TypeError) as error:
+        raise Invalid(str(error), field=field or _field_in(str(error))) from None
+
+
+def policy_from(given: Mapping[str, Any], base: Policy | None = None) -> Policy:
+    """A `Policy` of its fields as callers write them; over `base` when only some are given."""
+    values: dict[str, Any] = {}
+    for field, value in given.items():
+        if field not in POLICY_FIELDS:
+            raise Invalid(
+                f"there is no policy {field!r:.60}; there are {', '.join(POLICY_FIELDS)}", field=field
+            )
+        if value is None:
+            continue
+        if field in _ENUMS:
+            value = _one_of(value, field)
+        elif field in _DURATIONS:
+            value = seconds_from(value, field)
+        elif field == "rate":
+            value = _rate(value)
+        elif type(value) is not int:
+            raise Invalid(f"{field} must be a whole number, not {value!r:.60}", field=field)
+        values[POLICY_FIELDS[field]] = value
+    start = base or Policy()
+    return Policy(**{name: values.get(name, getattr(start, name)) for name in Policy.__slots__})
+
+
+def fields_from(spec: TaskSpec) -> dict[str, Any]:
+    """The same as a flat object, complete; `task_from` makes an equal spec of it."""
+    policy = spec.policy
+    inner = "" if spec.workflow is not None else spec.handler
+    return {
+        "name": spec.name,
+        "description": spec.description,
+        "cron": spec.cron,
+        "every": spec.every,
+        "at": None if spec.at is None else iso(spec.at),
+        "timezone": spec.timezone,
+        "executor": spec.executor,
+        "handler": inner or None,
+        "workflow": spec.workflow,
+        "payload": dict(spec.payload),
+        "queue": spec.queue,
+        "region": spec.region,
+        "priority": spec.priority,
+        "timeout": spec.timeout,
+        "retry": None if spec.retry is None else spec.retry.to_dict(),
+        **{
+            field: str(value) if field in _ENUMS else value
+            for field, name in POLICY_FIELDS.items()
+            for value in [getattr(policy, name)]
+        },
+        "shards": spec.shards,
+        "after": list(spec.after),
+        "trigger_rule": str(spec.trigger_rule),
+        "alerts": None
+        if spec.alerts is None
+        else {name: getattr(spec.alerts, name) for name in Alerts.__slots__},
+        "labels": dict(spec.labels),
+    }
+
+
+# -- reading
+
+
+def _flat(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Known names only, the older ones translated; an HTTP call becomes executor and payload."""
+    fields: dict[str, Any] = {}
+    for written, value in given.items():
+        name = ALIASES.get(written, written) if isinstance(written, str) else str(written)
+        if name not in FIELDS and name not in HTTP:
+            known = [*FIELDS, *HTTP, *ALIASES]
+            near = difflib.get_close_matches(name, known, 1)
+            hint = f"; did you mean {near[0]!r}?" if near else f"; it has {', '.join(FIELDS)}"
+            raise Invalid(f"a task has no {name[:60]!r}{hint}", field=name[:60])
+        if name in fields:
+            raise Invalid(f"{name} is given twice, under two names", field=name)
+        fields[name] = value
+    call = {name: fields.pop(name) for name in HTTP if name in fields}
+    if call.get("target_url") is not None:
+        if fields.get("handler") or fields.get("workflow"):
+            raise Invalid("target_url cannot stand beside handler or workflow: give one", field="target_url")
+        fields["executor"] = "http"
+        fields["payload"] = {**_object(fields.get("payload") or {}, "payload"), **_http(call)}
+    elif any(value is not None for value in call.values()):
+        name = next(name for name, value in call.items() if value is not None)
+        raise Invalid(f"{name} goes with target_url: the address to call", field=name)
+    return fields
+
+
+def _http(call: Mapping[str, Any]) -> dict[str, Any]:
+    payload: dict[str, Any] = {"url": call["target_url"]}
+    if call.get("http_method") is not None:
+        payload["method"] = call["http_method"]
+    if call.get("headers_json"):
+        payload["headers"] = _object(call["headers_json"], "headers_json")
+    if call.get("body_template") is not None:
+        payload["body"] = call["body_template"]
+    kind = call.get("exec_type") or "SYNC"
+    if kind not in ("SYNC", "ASYNC"):
+        raise Invalid(f"exec_type must be SYNC or ASYNC, not {kind!r:.60}", field="exec_type")
+    if kind == "ASYNC":
+        payload["mode"] = "async"
+        if call.get("callback_timeout_sec") is not None:
+            payload["callback_timeout"] = call["callback_timeout_sec"]
+    return payload
+
+
+def _drop_other_schedule(fields: dict[str, Any], before: dict[str, Any]) -> None:
+    """Whoever changes the schedule names the new one; the old one goes without being named."""
+    if any(fields.get(kind) is not None for kind in ("cron", "every", "at")):
+        for kind in ("cron", "every", "at"):
+            before[kind] = None
+    if any(fields.get(what) is not None for what in ("handler", "workflow", "executor")):
+        before["handler"] = before["workflow"] = None
+        before["executor"] = "python"
+
+
+def _as_is(value: Any, _what: str) -> Any:
+    return value
+
+
+def _text(value: Any, what: str) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{what} must be text, not {value!r:.60}")
+    return value
+
+
+def _object(value: Any, what: str) -> dict[str, Any]:
+    """An object, or its JSON as text."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            raise Invalid(f"{what} must be an object, or the JSON text of one", field=what) from None
+    if not isinstance(value, Mapping):
+        raise Invalid(f"{what} must be an object, not {value!r:.60}", field=what)
+    return dict(value)
+
+
+def _whole(value: Any, what: str) -> int:
+    if type(value) is not int:
+        raise ValueError(f"{what} must be a whole number, not {value!r:.60}")
+    return value
+
+
+def _names(value: Any, what: str) -> tuple[str, ...]:
+    if isinstance(value, str):
+        value = [value]
+    if not isinstance(value, list | tuple) or not all(isinstance(one, str) for one in value):
+        raise ValueError(f"{what} must be a list of task names")
+    return tuple(value)
+
+
+def _labels(value: Any, what: str) -> dict[str, str]:
+    labels = _object(value, what)
+    if len(labels) > 50 or not all(
+        isinstance(v, str) and len(k) <= 128 and len(v) <= 256 for k, v in labels.items()
+    ):
+        raise ValueError(f"{what} must be at most 50 short texts by name")
+    return labels
+
+
+def _one_of(value: Any, field: str) -> Any:
+    kind = _ENUMS[field]
+    try:
+        return kind(value.upper() if isinstance(value, str) else value)
+    except ValueError:
+        raise Invalid(f"{field} must be one of {', '.join(kind)}, not {value!r:.60}", field=field) from None
+
+
+def _rate(value: Any) -> float:
+    """Starts a second: a number, or `10/m`, `100/h`."""
+    if isinstance(value, str):
+        count, _, unit = value.partition("/")
+        per = {"s": 1, "m": 60, "h": 3600, "d": 86400}.get(unit.strip() or "s")
+        try:
+            if per is not None:
+                return float(count) / per
+        except ValueError:
+            pass
+        raise ValueError(f"rate must be starts a second, or a text such as 10/m, not {value!r:.60}")
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(f"rate must be starts a second, or a text such as 10/m, not {value!r:.60}")
+    return float(value)
+
+
+def _instant(value: str, timezone: str) -> int:
+    """A time as RFC 3339; without an offset it is meant in the task's time zone."""
+    try:
+        moment = datetime.fromisoformat(value)
+    except ValueError:
+        raise ValueError(f"at must be a time such as 2027-01-31T03:00:00Z, not {value!r:.60}") from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=zone_named(timezone))
+    return round((moment - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds() * US)
+
+
+def _alerts(value: Any, what: str) -> Alerts:
+    given = {"webhook": value} if isinstance(value, str) else _object(value, what)
+    unknown = [key for key in given if key not in Alerts.__slots__]
+    if unknown:
+        raise ValueError(f"alerts has no {unknown[0]!r:.60}; it has {', '.join(Alerts.__slots__)}")
+    webhook = given.get("webhook")
+    if not isinstance(webhook, str) or not webhook.startswith(("http://", "https://")):
+        raise ValueError("alerts.webhook must be the http or https address to post to")
+    row = given.get("on_failures_in_a_row")
+    if row is not None and (type(row) is not int or not 1 <= row <= 1000):
+        raise ValueError(f"alerts.on_failures_in_a_row must be from 1 to 1000, not {row!r:.60}")
+    late = given.get("on_lateness")
+    on_failure = given.get("on_failure", row is None)
+    if not isinstance(on_failure, bool):
+        raise ValueError("alerts.on_failure must be true or false")
+    return Alerts(
+        webhook=webhook,
+        on_failure=on_failure,
+        on_failures_in_a_row=row,
+        on_lateness=None if late is None else seconds_from(late, "alerts.on_lateness", least=0.1),
+    )
+
+
+def _rule(value: Any, what: str) -> TriggerRule:
+    try:
+        return TriggerRule(value)
+    except ValueError:
+        raise ValueError(f"{what} must be one of {', '.join(TriggerRule)}, not {value!r:.60}") from None
+
+
+def _handler(value: Any, what: str) -> str:
+    if value == WORKFLOW_HANDLER:
+        raise ValueError(f"{what}: name the workflow as `workflow`")
+    return _text(value, what)
+
+
+_READ: Mapping[str, Callable[[Any, str], Any]] = {
+    "name": _text,
+    "description": _text,
+    "cron": _text,
+    "every": lambda value, what: seconds_from(value, what, least=1.0),
+    "at": _text,
+    "timezone": _text,
+    "executor": _text,
+    "handler": _handler,
+    "workflow": _text,
+    "payload": _object,
+    "queue": _text,
+    "region": _text,
+    "priority": _whole,
+    "timeout": seconds_from,
+    "retry": lambda value, what: RetryPolicy.from_dict(_object(value, what)),
+    "shards": _whole,
+    "after": _names,
+    "trigger_rule": _rule,
+    "alerts": _alerts,
+    "labels": _labels,
+}
+
+
+def _field_in(message: str) -> str | None:
+    """Errors of the model begin with the field."""
+    word = message.split(" ", 1)[0].split(".")[0].rstrip(":")
+    return word if word in FIELDS else None

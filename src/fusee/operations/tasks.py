@@ -1,0 +1,203 @@
+"""Everything a person can do with tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from itertools import islice, takewhile
+from typing import Any
+
+from fusee.errors import Invalid
+from fusee.model import RunSpec
+from fusee.model.cron import Cron
+from fusee.model.fire import Fire
+from fusee.model.names import check_key
+from fusee.model.task import Task, TaskSpec, TaskStatus
+from fusee.operations.explain import Explanation, explain
+from fusee.operations.simulation import Simulation, simulation
+from fusee.operations.task_fields import task_from
+from fusee.store import Backfilled, FireFilter, Store, TaskFilter, Triggered
+
+__all__ = ["TaskOperations"]
+
+LONGEST_LIST = 1000
+MOST_NEXT = 1000
+VERBS = ("pause", "resume", "enable", "disable")
+LONGEST_SIMULATION = 20_000
+
+
+class TaskOperations:
+    """Make, change, steer, fire, explain."""
+
+    def __init__(
+        self, store: Store, check: Callable[[RunSpec], Awaitable[None]], *, now_us: Callable[[], int]
+    ) -> None:
+        self.store = store
+        self.check = check
+        """Refuses a spec that could never run (unknown handler, bad payload)."""
+        self.now_us = now_us
+
+    # -- definitions
+
+    async def create(
+        self, fields: Mapping[str, Any] | TaskSpec, *, enabled: bool = True, allow_unknown: bool = False
+    ) -> Task:
+        spec = fields if isinstance(fields, TaskSpec) else task_from(fields)
+        await self._check(spec, allow_unknown)
+        if spec.at is not None and spec.at <= self.now_us():
+            raise Invalid("at has passed already: give a time to come", field="at")
+        return await self.store.create_task(
+            spec, status=TaskStatus.ENABLED if enabled else TaskStatus.DISABLED
+        )
+
+    async def get(self, ref: str | int) -> Task:
+        return await self.store.task(ref)
+
+    async def list(self, wanted: TaskFilter) -> Sequence[Task]:
+        _within("limit", wanted.limit, LONGEST_LIST)
+        return await self.store.tasks(wanted)
+
+    async def replace(
+        self,
+        ref: str | int,
+        fields: Mapping[str, Any] | TaskSpec,
+        *,
+        version: int | None = None,
+        allow_unknown: bool = False,
+    ) -> Task:
+        """Make it what is written, and nothing else; refused when it is not at `version`."""
+        spec = fields if isinstance(fields, TaskSpec) else task_from(fields)
+        await self._check(spec, allow_unknown)
+        return await self.store.update_task(ref, spec, version)
+
+    async def change(
+        self,
+        ref: str | int,
+        fields: Mapping[str, Any],
+        *,
+        version: int | None = None,
+        allow_unknown: bool = False,
+    ) -> Task:
+        """Change the fields that are given; null takes one back to its default."""
+        task = await self.store.task(ref)
+        spec = task_from(fields, task.spec)
+        await self._check(spec, allow_unknown)
+        # Without a version of the caller's: that which the change was worked out on.
+        return await self.store.update_task(ref, spec, version if version is not None else task.version)
+
+    async def steer(
+        self, ref: str | int, verb: str, *, reason: str | None = None, version: int | None = None
+    ) -> Task:
+        """pause, resume, enable or disable; asked twice, nothing changes."""
+        if verb not in VERBS:
+            raise Invalid(f"a task can {', '.join(VERBS)}, not {verb!r:.40}")
+        return await self.store.steer_task(ref, verb, reason, version)
+
+    async def delete(self, ref: str | int, *, version: int | None = None) -> Task:
+        """Soft: its runs and fires are kept, its name is free again."""
+        return await self.store.steer_task(ref, "delete", None, version)
+
+    async def _check(self, spec: TaskSpec, allow_unknown: bool) -> None:
+        if spec.workflow is None and not (allow_unknown and spec.executor == "python"):
+            await self.check(spec.run_spec())
+
+    # -- firing
+
+    async def trigger(
+        self,
+        ref: str | int,
+        *,
+        payload: Mapping[str, Any] | None = None,
+        idempotency_key: str | None = None,
+        reason: str = "triggered by hand",
+    ) -> Triggered:
+        """Fire now, under the policies. `payload` goes over the task's own, member by member."""
+        if payload is not None and not isinstance(payload, Mapping):
+            raise Invalid("payload must be an object: its members go over the task's own", field="payload")
+        if idempotency_key is not None:
+            try:
+                check_key(idempotency_key, "idempotency_key")
+            except ValueError as error:
+                raise Invalid(str(error), field="idempotency_key") from None
+        return await self.store.trigger(
+            ref, payload=payload, idempotency_key=idempotency_key, reason=reason[:200]
+        )
+
+    async def backfill(
+        self,
+        ref: str | int,
+        begin: int,
+        end: int,
+        *,
+        concurrency: int = 1,
+        dry_run: bool = False,
+        idempotency_key: str | None = None,
+    ) -> Backfilled:
+        """Run the fires of a stretch of the past that did not run."""
+        if end < begin:
+            raise Invalid("to lies before from", field="to")
+        if type(concurrency) is not int or not 1 <= concurrency <= 1000:
+            raise Invalid("concurrency must be a whole number from 1 to 1000", field="concurrency")
+        return await self.store.backfill(
+            ref, begin, end, concurrency=concurrency, dry_run=dry_run, idempotency_key=idempotency_key
+        )
+
+    # -- looking
+
+    async def next(self, ref: str | int, count: int = 5, after: int | None = None) -> Sequence[int]:
+        """When it fires next; nothing for a task that is not enabled, or has no schedule."""
+        _within("count", count, MOST_NEXT)
+        return self.upcoming(await self.store.task(ref), count, after)
+
+    def upcoming(self, task: Task, count: int = 5, after: int | None = None) -> Sequence[int]:
+        schedule = task.schedule()
+        if schedule is None or task.status is not TaskStatus.ENABLED or task.next_fire_at is None:
+            return []
+        start = task.next_fire_at - 1 if after is None else max(after, task.next_fire_at - 1)
+        return list(islice(schedule.fires(start), count))
+
+    def preview(self, fields: Mapping[str, Any], count: int = 5) -> Sequence[int]:
+        """When a task like this would fire, were it made now."""
+        now = self.now_us()
+        schedule = task_from(fields).schedule(now)
+        return [] if schedule is None else list(islice(schedule.fires(now), count))
+
+    def describe(self, spec: TaskSpec, language: str = "en") -> str | None:
+        """A cron expression in words."""
+        return None if spec.cron is None else Cron.parse(spec.cron).describe(language)
+
+    async def fires(self, ref: str | int, wanted: FireFilter) -> Sequence[Fire]:
+        _within("limit", wanted.limit, LONGEST_LIST)
+        return await self.store.fires(ref, wanted)
+
+    async def explain(self, ref: str | int, at: int) -> Explanation:
+        """What was decided about that time, and by which rule."""
+        task = await self.store.task(ref)
+        return explain(task, at, await self.store.fires_at(task.id, at), self.now_us())
+
+    async def simulate(
+        self,
+        ref: str | int,
+        begin: int,
+        end: int,
+        *,
+        policy: Mapping[str, Any] | None = None,
+        duration: float | None = None,
+    ) -> Simulation:
+        """What another policy would have done from `begin` to `end`, beside what was done."""
+        if end < begin:
+            raise Invalid("to lies before from", field="to")
+        task = await self.store.task(ref)
+        past = await self.store.past(task.id, begin, end, LONGEST_SIMULATION + 1)
+        schedule = task.spec.schedule(min(task.anchor, begin))
+        times = [one.at for one in past]
+        if schedule is not None:
+            due = takewhile(lambda at: at <= end, schedule.fires(begin - 1))
+            times = sorted({*times, *islice(due, LONGEST_SIMULATION + 1)})
+        if len(times) > LONGEST_SIMULATION:
+            raise Invalid(f"more than {LONGEST_SIMULATION} fires: choose a shorter stretch", field="to")
+        return simulation(task, times, past, policy or {}, duration)
+
+
+def _within(what: str, value: int, most: int) -> None:
+    if not 1 <= value <= most:
+        raise Invalid(f"{what} must be from 1 to {most}", field=what)

@@ -1,0 +1,96 @@
+"""Reacting to what has ended: one transaction takes a handful of notices and does all that follows from them.
+
+Taken with their locks and deleted with the reaction: a dispatcher that dies leaves them for the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import Connection, delete, literal, select, union_all
+
+from fusee.store.task_schema import ended, fires, tasks
+from fusee.store.triggers import Triggers
+from fusee.store.workflows import Workflows
+
+__all__ = ["Aggregate", "Aggregated"]
+
+KINDS = ("task", "gate", "after", "workflow", "waiter")
+"""Each in a transaction of its own, so that task rows are always locked in one order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregated:
+    """How many notices of each kind were taken."""
+
+    counts: Mapping[str, int] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return any(self.counts.values())
+
+
+class Aggregate(Triggers, Workflows):
+    async def aggregate(self, limit: int = 500) -> Aggregated:
+        """Take up to `limit` notices of each kind and react."""
+        counts: dict[str, int] = {}
+        for kind in await self.database.read(_kinds_waiting):
+            counts[kind] = await self.database.write(
+                lambda connection, kind=kind: self._react(connection, kind, limit)  # type: ignore[misc]
+            )
+        self._wake_all(any(counts.values()))
+        return Aggregated(counts)
+
+    def _react(self, connection: Connection, kind: str, limit: int) -> int:
+        query = (
+            select(ended)
+            .where(ended.c.kind == kind)
+            .order_by(ended.c.id)
+            .limit(limit)
+            .with_for_update(skip_locked=self.database.capabilities.skip_locked)
+        )
+        notices = connection.execute(query).all()
+        if not notices:
+            return 0
+        now = self._now(connection)
+        run_ids = sorted({notice.run_id for notice in notices})
+        again: set[int] = set()
+        match kind:
+            case "task":
+                self._task_runs_ended(connection, run_ids, now)
+            case "gate":
+                self._check_gates(connection, run_ids, now)
+            case "after":
+                self._fire_after(connection, [(notice.run_id, notice.fire_time) for notice in notices], now)
+            case "workflow":
+                self._workflow_runs_ended(connection, run_ids, now)
+            case "waiter":
+                again.update(self._waiters_due(connection, run_ids, now))
+            case _:
+                raise AssertionError(kind)
+        # What is to be looked at again stays, and does not count as done: the next pass may come later.
+        taken = [notice.id for notice in notices if notice.run_id not in again]
+        if taken:
+            connection.execute(delete(ended).where(ended.c.id.in_(taken)))
+        return len(taken)
+
+    def _task_runs_ended(self, connection: Connection, run_ids: Sequence[int], now: int) -> None:
+        query = select(fires.c.task_id).where(fires.c.run_id.in_(run_ids)).distinct()
+        task_ids = sorted(connection.execute(query).scalars())
+        if not task_ids:
+            return
+        locked = select(tasks).where(tasks.c.id.in_(task_ids)).order_by(tasks.c.id).with_for_update()
+        rows = connection.execute(locked).all()
+        standings, closed = self._bring_up_to_date(connection, rows, run_ids)
+        self._heard(connection, standings, closed, now)
+        self._save(connection, list(standings.values()), now)
+
+
+def _kinds_waiting(connection: Connection) -> list[str]:
+    """Which kinds have something to look at; a look at the head of each."""
+    heads: list[Any] = []
+    for kind in KINDS:
+        head = select(literal(kind).label("kind")).where(ended.c.kind == kind).limit(1).subquery()
+        heads.append(select(head.c.kind))
+    return list(connection.execute(union_all(*heads)).scalars())

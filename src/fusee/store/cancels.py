@@ -1,0 +1,108 @@
+"""Telling runs to stop, many in one transaction; no attempt of theirs starts afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import Connection, bindparam, delete, func, select, update
+
+from fusee.model import RUN, Effect, RunStatus
+from fusee.store.schema import later, line, runs
+from fusee.store.settle import LONGEST_REASON
+from fusee.store.told import Told
+from fusee.store.waiting import leave_waiting
+from fusee.store.wakes import CANCEL
+
+__all__ = ["Cancels"]
+
+ROWS_A_STATEMENT = 500
+WAITS = {status for status, verb in RUN if verb == "cancel"} - {RunStatus.RUNNING}
+"""Canceled at once; a running one is told to stop."""
+
+_KNOWN = (
+    runs.c.id,
+    runs.c.status,
+    runs.c.lane_id,
+    runs.c.priority,
+    runs.c.due_at,
+    runs.c.kind,
+    runs.c.attempt,
+)
+
+
+class Cancels(Told):
+    def _cancel_many(
+        self, connection: Connection, run_ids: Sequence[int], reason: str, now: int
+    ) -> dict[int, RunStatus]:
+        """Cancel what has not started; ask what runs to stop. Answers how each stands after that."""
+        answer: dict[int, RunStatus] = {}
+        ids = sorted(set(run_ids))
+        for start in range(0, len(ids), ROWS_A_STATEMENT):
+            part = ids[start : start + ROWS_A_STATEMENT]
+            answer |= self._cancel_some(connection, part, reason[:LONGEST_REASON], now)
+        return answer
+
+    def _cancel_some(
+        self, connection: Connection, ids: Sequence[int], reason: str, now: int
+    ) -> dict[int, RunStatus]:
+        known = select(*_KNOWN).where(runs.c.id.in_(ids)).order_by(runs.c.id)
+        # Their places first, then their rows, as a claim and a promotion take them: no deadlock.
+        _leave(connection, connection.execute(known).all())
+        rows = connection.execute(known.with_for_update()).all()
+        over = [row for row in rows if row.status in WAITS]
+        running = [row.id for row in rows if row.status == RunStatus.RUNNING]
+        if asked := [row.id for row in over if row.status == RunStatus.WAITING]:
+            # The outside was asked for something; what came of it, nobody knows. In a statement of its own:
+            # MySQL would look at the status that the same statement has just set.
+            connection.execute(update(runs).where(runs.c.id.in_(asked)).values(effect=Effect.UNKNOWN))
+            leave_waiting(connection, asked)
+        if over:
+            connection.execute(
+                update(runs)
+                .where(runs.c.id.in_([row.id for row in over]))
+                .values(
+                    effect=func.coalesce(runs.c.effect, Effect.NONE),
+                    status=RunStatus.CANCELED,
+                    rare=RunStatus.CANCELED,
+                    finished_at=now,
+                    cancel_requested_at=now,
+                    reason=reason,
+                )
+            )
+            _leave(connection, over)  # again: one may have come back meanwhile
+            self._tell(connection, [(row.kind, row.id) for row in over if row.kind is not None])
+            # An attempt may have started a workflow, which ends with it.
+            self._tell(connection, [("waiter", row.id) for row in over if row.attempt])
+        if running:
+            connection.execute(
+                update(runs)
+                .where(runs.c.id.in_(running))
+                .values(cancel_requested_at=func.coalesce(runs.c.cancel_requested_at, now), reason=reason)
+            )
+            self._notify(connection, CANCEL)
+        canceled = {row.id for row in over}
+        return {row.id: RunStatus.CANCELED if row.id in canceled else RunStatus(row.status) for row in rows}
+
+
+def _leave(connection: Connection, rows: Sequence[Any]) -> None:
+    """Take them out of where they wait, if they wait."""
+    in_line = [
+        {"b_lane": row.lane_id, "b_rank": -row.priority, "b_due": row.due_at, "b_run": row.id}
+        for row in rows
+        if row.status == RunStatus.PENDING
+    ]
+    delayed = [{"b_due": row.due_at, "b_run": row.id} for row in rows if row.status == RunStatus.DELAYED]
+    if in_line:
+        connection.execute(_LEAVE_LINE, in_line)
+    if delayed:
+        connection.execute(_LEAVE_LATER, delayed)
+
+
+_LEAVE_LINE = delete(line).where(
+    line.c.lane_id == bindparam("b_lane"),
+    line.c.rank == bindparam("b_rank"),
+    line.c.due_at == bindparam("b_due"),
+    line.c.run_id == bindparam("b_run"),
+)
+_LEAVE_LATER = delete(later).where(later.c.due_at == bindparam("b_due"), later.c.run_id == bindparam("b_run"))

@@ -1,0 +1,365 @@
+"""Deciding fires and writing them down: the record, the runs and the task's next time, in one transaction.
+
+Any number of dispatchers may do this at once. A task's row is locked while it is decided about; a fire's row
+is unique by task, time and shard, and the time at which the task fires next moves on with it. Only the
+database's clock says what is due.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import Connection, bindparam, func, insert, select, update
+
+from fusee.model import Lane, RunStatus
+from fusee.model.catch_up import Due, due_fires
+from fusee.model.fire import Cause, Held
+from fusee.model.policy import Decision, Ruling, jitter_of, rule_on, start_at
+from fusee.model.task import TaskStatus
+from fusee.model.times import iso
+from fusee.store.admission import Admission
+from fusee.store.alerts import Alarms
+from fusee.store.births import Birth
+from fusee.store.cancels import Cancels
+from fusee.store.rows import encode
+from fusee.store.schema import lanes
+from fusee.store.standing import Closed, OpenFire, Standing
+from fusee.store.task_schema import fires, task_edges, tasks
+from fusee.store.upstreams import Gated
+
+__all__ = ["Fired", "Firing", "Planned"]
+
+MOST_ROWS = 5000
+"""Fires written in one transaction, or a few more: an outage of many tasks is made up for in several."""
+LONGEST_RULE = 500
+
+_STATUS = {
+    Decision.RUN: RunStatus.PENDING,
+    Decision.QUEUE: RunStatus.BLOCKED,
+    Decision.SKIP: RunStatus.SKIPPED,
+    Decision.MISS: RunStatus.MISSED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Fired:
+    """What one pass of the scan did."""
+
+    counts: Mapping[str, int]
+    """Fires by code: on_time, caught_up, overlap …"""
+    lateness: Sequence[float] = ()
+    """Seconds, for each fire that was due to run."""
+    next_in: float | None = None
+    tasks: int = 0
+
+    def __bool__(self) -> bool:
+        return self.tasks > 0
+
+
+@dataclass(slots=True)
+class Planned:
+    """A fire that was decided and is not written yet."""
+
+    standing: Standing
+    at: int
+    cause: Cause
+    ruling: Ruling
+    start: int
+    held: Held | None = None
+    through: int | None = None
+    payload: Mapping[str, Any] | None = None
+    idempotency_key: str | None = None
+    backfill_id: int | None = None
+    since: int = 0
+    run_ids: list[int] = field(default_factory=list)
+
+    @property
+    def shards(self) -> int:
+        return self.standing.spec.shards if self.ruling.decision in (Decision.RUN, Decision.QUEUE) else 1
+
+
+class Firing(Admission, Cancels, Alarms):
+    async def fire_due(self, limit: int = 500) -> Fired:
+        """Decide every fire that is due, of up to `limit` tasks; earliest first."""
+        fired = await self.database.write(lambda connection: self._fire_due(connection, limit))
+        self._wake_all(bool(fired))
+        return fired
+
+    def _fire_due(self, connection: Connection, limit: int) -> Fired:
+        now = self._now(connection)
+        query = (
+            select(tasks)
+            .where(tasks.c.next_fire_at <= now)
+            .order_by(tasks.c.next_fire_at, tasks.c.id)
+            .limit(limit)
+            .with_for_update(skip_locked=self.database.capabilities.skip_locked)
+        )
+        rows = connection.execute(query).all()
+        if not rows:
+            return Fired({}, next_in=self._next_in(connection, now))
+        standings, closed = self._bring_up_to_date(connection, rows)
+        self._heard(connection, standings, closed, now)
+        planned: list[Planned] = []
+        done: list[Standing] = []
+        for standing in standings.values():
+            if sum(one.shards for one in planned) > MOST_ROWS:
+                break  # its time stays as it is: the next pass finds it
+            done.append(standing)
+            planned += self._decide_due(connection, standing, planned, now)
+        self._write(connection, planned, now)
+        self._save(connection, done, now)
+        untouched = [s for s in standings.values() if s not in done and s.values]
+        self._save(connection, untouched, now)
+        counts = Counter(one.ruling.code for one in planned)
+        ran = (Decision.RUN, Decision.QUEUE)
+        lateness = [(now - one.at) / 1_000_000 for one in planned if one.ruling.decision in ran]
+        return Fired(counts, lateness, tasks=len(done))
+
+    def _decide_due(
+        self, connection: Connection, standing: Standing, planned: list[Planned], now: int
+    ) -> list[Planned]:
+        row, spec = standing.row, standing.spec
+        if standing.status is not TaskStatus.ENABLED:
+            return []  # paused by what was heard just now: `values` says so
+        schedule = spec.schedule(row.anchor)
+        assert schedule is not None and row.next_fire_at is not None
+        due = due_fires(schedule, row.next_fire_at, now, spec.policy)
+        # Decided already, should the database's clock have gone back meanwhile.
+        news = [one for one in due.fires if row.last_fire_at is None or one.at > row.last_fire_at]
+        mine: list[Planned] = []
+        since = row.last_fire_at or row.anchor
+        for one in news:
+            mine.append(
+                self._decide(connection, standing, one, Cause.SCHEDULE, [*planned, *mine], now, since)
+            )
+            since = one.at
+        standing.values["next_fire_at"] = due.next_fire_at
+        if news:
+            standing.values["last_fire_at"] = news[-1].through or news[-1].at
+            self._alarm_if_late(connection, standing, news[-1].at, now)
+        return mine
+
+    def _decide(
+        self,
+        connection: Connection,
+        standing: Standing,
+        due: Due,
+        cause: Cause,
+        unwritten: Sequence[Planned],
+        now: int,
+        since: int,
+        why: str = "due, and nothing in its way",
+    ) -> Planned:
+        """Apply the policies to one fire, and let the standing know for the next."""
+        policy = standing.spec.policy
+        if due.missed is not None:
+            ruling = Ruling(decision=Decision.MISS, code="catch_up", rule=due.missed)
+            return Planned(standing, due.at, cause, ruling, now, through=due.through)
+        code = "caught_up" if due.late else ("on_time" if cause is Cause.SCHEDULE else str(cause))
+        if due.late:
+            why = f"catch_up_mode {policy.catch_up}: {(now - due.at) / 1e6:.0f} s late"
+        ruling = rule_on(policy, standing.situation(), code, why)
+        planned = Planned(standing, due.at, cause, ruling, now, since=since)
+        if ruling.decision is Decision.SKIP and ruling.code == "failure":
+            standing.skip_for_failure(ruling.attempt)
+        if ruling.cancel_previous:
+            self._write(connection, [one for one in unwritten if not one.run_ids], now)
+            standing.active = self._supersede(connection, standing, due.at, now)
+            standing.queued = 0
+        if ruling.decision is Decision.QUEUE or (ruling.after_previous and standing.active):
+            planned.held = Held.PREVIOUS if ruling.after_previous else Held.QUEUE
+            standing.queued += 1
+        elif ruling.decision is Decision.RUN:
+            # By hand is now, also where its time had to move on by a microsecond.
+            later = jitter_of(policy, standing.row.id, due.at) if cause is Cause.SCHEDULE else 0
+            earliest = max(now, due.at + later) if later else now
+            planned.start, standing.rate_at = start_at(policy, earliest, standing.rate_at)
+            if policy.rate is not None:
+                standing.values["rate_at"] = standing.rate_at
+            if standing.spec.after and cause in (Cause.SCHEDULE, Cause.AFTER):
+                planned.held = Held.UPSTREAM
+            standing.active.append(OpenFire(due.at, None, planned.held))
+        return planned
+
+    def _supersede(self, connection: Connection, standing: Standing, at: int, now: int) -> list[OpenFire]:
+        """Cancel what is under way and in line for a newer fire; answers what has yet to end."""
+        ids = [run_id for fire in standing.active for run_id in fire.run_ids]
+        # Those written in this very pass are known by their rows only.
+        query = select(fires.c.run_id).where(
+            fires.c.open_task == standing.row.id, fires.c.backfill_id.is_(None)
+        )
+        ids = sorted({*ids, *connection.execute(query).scalars()})
+        reason = f"overlap_action CANCEL_PREV: the fire of {iso(at)} takes its place"
+        statuses = self._cancel_many(connection, ids, reason, now)
+        for start in range(0, len(ids), 500):
+            part = fires.c.run_id.in_(ids[start : start + 500])
+            connection.execute(update(fires).where(part).values(superseded=True, held=None))
+        if any(status is RunStatus.RUNNING for status in statuses.values()):
+            return [OpenFire(at, None, None)]
+        return []
+
+    # -- writing
+
+    def _write(self, connection: Connection, planned: Sequence[Planned], now: int) -> None:
+        """Runs, fires and gates of what was decided; each once."""
+        planned = [one for one in planned if not one.run_ids]
+        lane_ids = self._lane_numbers(connection, {_lane(one.standing) for one in planned})
+        by_namespace: dict[str, list[Planned]] = {}
+        for one in planned:
+            by_namespace.setdefault(one.standing.row.namespace, []).append(one)
+        for namespace, some in by_namespace.items():
+            births = [birth for one in some for birth in _births(one, lane_ids[_lane(one.standing)])]
+            ids = iter(self._bear(connection, births, now, namespace))
+            for one in some:
+                one.run_ids = [next(ids) for _ in range(one.shards)]
+        rows = [row for one in planned for row in _fire_rows(one, now)]
+        for start in range(0, len(rows), 500):
+            connection.execute(insert(fires), rows[start : start + 500])
+        self._raise_gates(
+            connection,
+            [
+                Gated(one.standing.row.id, one.at, one.since, one.standing.spec.trigger_rule, one.run_ids)
+                for one in planned
+                if one.held is Held.UPSTREAM
+            ],
+        )
+        self._tell_of_stillborn(connection, planned, now)
+
+    def _tell_of_stillborn(self, connection: Connection, planned: Sequence[Planned], now: int) -> None:
+        """Who waits for a task hears also of its fires that will never run."""
+        over = [one for one in planned if one.ruling.decision in (Decision.SKIP, Decision.MISS)]
+        if not over:
+            return
+        query = select(task_edges.c.upstream_id).where(
+            task_edges.c.upstream_id.in_({one.standing.row.id for one in over})
+        )
+        followed = set(connection.execute(query).scalars())
+        ends = [
+            (one.standing.row.id, one.standing.row.name, one.at, False)
+            for one in over
+            if one.standing.row.id in followed
+        ]
+        self._count_ends(connection, ends, now)
+
+    def _save(self, connection: Connection, standings: Sequence[Standing], now: int) -> None:
+        """The tasks' rows; most change in the same two columns."""
+        usual: list[dict[str, Any]] = []
+        for standing in standings:
+            values = standing.values
+            if values.keys() == {"next_fire_at", "last_fire_at"}:
+                usual.append({"b_id": standing.row.id, **{f"b_{k}": v for k, v in values.items()}})
+            elif values:
+                connection.execute(update(tasks).where(tasks.c.id == standing.row.id).values(**values))
+        if usual:
+            connection.execute(_MOVE_ON, usual)
+
+    def _heard(
+        self, connection: Connection, standings: Mapping[int, Standing], closed: Sequence[Closed], now: int
+    ) -> None:
+        """What follows from fires that have ended."""
+        self._admit(connection, standings.values(), closed, now)
+        self._tell_downstream(connection, closed, now)
+        self._alarm_of_failures(connection, closed, now)
+
+    def _next_in(self, connection: Connection, now: int) -> float | None:
+        next_at = connection.execute(select(func.min(tasks.c.next_fire_at))).scalar_one_or_none()
+        if next_at is None:
+            return None
+        # Due and yet not taken, it is locked by someone: ask again soon, not at once.
+        return (next_at - now) / 1_000_000 if next_at > now else 0.05
+
+    def _lane_numbers(self, connection: Connection, wanted: set[Lane]) -> dict[Lane, int]:
+        """Lanes of any namespace; remembered once they are known to be committed."""
+        seen = self.lane_map.seen
+        missing = [lane for lane in wanted if lane not in seen]
+        if missing:
+            names = {lane.handler for lane in missing}
+            query = select(lanes).where(lanes.c.handler.in_(names))
+            for row in connection.execute(query):
+                seen[Lane(row.namespace, row.queue, row.executor, row.handler, row.region)] = row.id
+        return {lane: seen[lane] if lane in seen else self._lane_id(connection, lane) for lane in wanted}
+
+    def _wake_all(self, did: bool) -> None:
+        if did:
+            for kind in ("pending", "delayed", "ended", "cancel"):
+                self.wakes.fire(kind)
+
+
+_MOVE_ON = (
+    update(tasks)
+    .where(tasks.c.id == bindparam("b_id"))
+    .values(next_fire_at=bindparam("b_next_fire_at"), last_fire_at=bindparam("b_last_fire_at"))
+)
+
+
+def _lane(standing: Standing) -> Lane:
+    spec = standing.spec
+    return Lane(standing.row.namespace, spec.queue, spec.executor, spec.handler, spec.region)
+
+
+def _births(one: Planned, lane_id: int) -> list[Birth]:
+    spec, ruling = one.standing.spec, one.ruling
+    status = RunStatus.BLOCKED if one.held is not None else _STATUS[ruling.decision]
+    payload: dict[str, Any] = dict(spec.payload)
+    if spec.workflow is not None:
+        payload = {"workflow": spec.workflow, "params": dict(spec.payload)}
+    if one.payload:
+        if spec.workflow is not None:
+            payload["params"] |= one.payload
+        elif spec.executor == "http":
+            payload["params"] = {**payload.get("params", {}), **one.payload}
+        else:
+            payload |= one.payload
+    options: dict[str, Any] = {"task": spec.name, "fire_time": one.at}
+    if spec.timeout is not None:
+        options["timeout"] = spec.timeout
+    if spec.retry is not None:
+        options["retry"] = spec.retry.to_dict()
+    text = encode(payload, "payload") if payload else None
+    births = []
+    for shard in range(one.shards):
+        if one.shards > 1:
+            options |= {"shard_index": shard, "shard_total": one.shards}
+        births.append(
+            Birth(
+                lane_id=lane_id,
+                status=status,
+                priority=spec.priority,
+                due_at=one.start,
+                payload=text,
+                options=encode(options, "options"),
+                kind="task",
+                reason=None if status is RunStatus.PENDING else ruling.rule,
+                attempt=ruling.attempt,
+                idempotency_key=one.idempotency_key if shard == 0 else None,
+            )
+        )
+    return births
+
+
+def _fire_rows(one: Planned, now: int) -> list[dict[str, Any]]:
+    standing, ruling = one.standing, one.ruling
+    under_way = ruling.decision in (Decision.RUN, Decision.QUEUE)
+    return [
+        {
+            "task_id": standing.row.id,
+            "fire_time": one.at,
+            "shard": shard,
+            "namespace": standing.row.namespace,
+            "cause": one.cause,
+            "decision": ruling.decision,
+            "code": ruling.code,
+            "rule": ruling.rule[:LONGEST_RULE],
+            "run_id": run_id,
+            "decided_at": now,
+            "through": one.through,
+            "open_task": standing.row.id if under_way else None,
+            "held": one.held,
+            "backfill_id": one.backfill_id,
+            "superseded": False,
+        }
+        for shard, run_id in enumerate(one.run_ids)
+    ]

@@ -1,0 +1,156 @@
+"""Runs that wait for others: counted down as those end, let go or skipped when their gate is decided.
+
+One row a run and one count for each upstream that ended: whatever the shape of the graph, the cost is the
+number of its edges. Many ends at once are counted in one statement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, delete, insert, select, update
+
+from fusee.model import Effect, RunStatus
+from fusee.model.gate import Gate, judge
+from fusee.model.task import TriggerRule
+from fusee.store.births import Births
+from fusee.store.schema import later, line, runs
+from fusee.store.settle import LONGEST_REASON
+from fusee.store.task_schema import fires, gates, waits
+from fusee.store.told import Told
+from fusee.store.wakes import DELAYED, PENDING
+
+__all__ = ["Counted", "Gates"]
+
+ROWS_A_STATEMENT = 500
+
+
+@dataclass(slots=True)
+class Counted:
+    """How many of a run's upstreams ended just now."""
+
+    succeeded: int = 0
+    ended: int = 0
+    culprit: str = "an upstream"
+    """One that did not succeed, to name it in the reason."""
+
+    def add(self, name: str, success: bool) -> None:
+        self.ended += 1
+        self.succeeded += success
+        if not success:
+            self.culprit = name
+
+
+class Gates(Told, Births):
+    def _build_gates(self, connection: Connection, rule: TriggerRule, needs: Mapping[int, int]) -> None:
+        """A gate for each of these blocked runs: so many upstreams have to end first."""
+        rows = [
+            {"run_id": run_id, "rule": rule, "needs": count, "succeeded": 0, "ended": 0}
+            for run_id, count in needs.items()
+        ]
+        for start in range(0, len(rows), ROWS_A_STATEMENT):
+            connection.execute(insert(gates), rows[start : start + ROWS_A_STATEMENT])
+
+    def _count_down(
+        self, connection: Connection, counted: Mapping[int, Counted], now: int, *, tell: bool = True
+    ) -> list[int]:
+        """Upstreams of these runs ended: let go of those whose gate opens, skip those whose never will.
+
+        Answers the skipped ones; without `tell` it is the caller who lets their owners know.
+        """
+        open_ids: list[int] = []
+        shut: dict[int, str] = {}
+        ids = sorted(counted)
+        for start in range(0, len(ids), ROWS_A_STATEMENT):
+            part = ids[start : start + ROWS_A_STATEMENT]
+            # In order, so that two aggregators that meet at a gate never wait for each other in a circle.
+            query = select(gates).where(gates.c.run_id.in_(part)).order_by(gates.c.run_id).with_for_update()
+            standing: dict[tuple[int, int], list[int]] = {}
+            for row in connection.execute(query).all():
+                count = counted[row.run_id]
+                succeeded, ended = row.succeeded + count.succeeded, row.ended + count.ended
+                rule = TriggerRule(row.rule)
+                match judge(rule, row.needs, succeeded, ended):
+                    case Gate.OPEN:
+                        open_ids.append(row.run_id)
+                    case Gate.SHUT:
+                        shut[row.run_id] = f"trigger_rule {rule}: {count.culprit} did not succeed"
+                    case Gate.WAIT:
+                        standing.setdefault((succeeded, ended), []).append(row.run_id)
+            for (succeeded, ended), same in standing.items():
+                stay = update(gates).where(gates.c.run_id.in_(same))
+                connection.execute(stay.values(succeeded=succeeded, ended=ended))
+        self._let_go(connection, open_ids, now)
+        shut_out = self._shut_out(connection, shut, now, tell=tell)
+        self._forget_gates(connection, [*open_ids, *shut])
+        return shut_out
+
+    def _let_go(
+        self, connection: Connection, run_ids: Sequence[int], now: int, start: int | None = None
+    ) -> list[int]:
+        """Blocked runs become pending, or delayed until `start`; answers those that did (someone may
+        have canceled one)."""
+        due = now if start is None else max(now, start)
+        status = RunStatus.PENDING if due <= now else RunStatus.DELAYED
+        let_go: list[int] = []
+        for start in range(0, len(run_ids), ROWS_A_STATEMENT):
+            part = run_ids[start : start + ROWS_A_STATEMENT]
+            blocked = (runs.c.id.in_(part), runs.c.status == RunStatus.BLOCKED)
+            query = select(runs.c.id, runs.c.lane_id, runs.c.priority).where(*blocked).order_by(runs.c.id)
+            rows = connection.execute(query.with_for_update()).all()
+            if not rows:
+                continue
+            ids = [row.id for row in rows]
+            connection.execute(
+                update(runs)
+                .where(runs.c.id.in_(ids))
+                .values(status=status, rare=None, due_at=due, reason=None)
+            )
+            places = [{"lane_id": r.lane_id, "due_at": due, "run_id": r.id} for r in rows]
+            if status is RunStatus.PENDING:
+                ranks = [-row.priority for row in rows]
+                ranked = [{**place, "rank": rank} for place, rank in zip(places, ranks, strict=True)]
+                connection.execute(insert(line), ranked)
+            else:
+                connection.execute(insert(later), places)
+            connection.execute(
+                update(fires).where(fires.c.run_id.in_(ids)).values(held=None, admitted_at=now)
+            )
+            let_go += ids
+        if let_go:
+            self._notify(connection, PENDING if status is RunStatus.PENDING else DELAYED)
+        return let_go
+
+    def _shut_out(
+        self, connection: Connection, reasons: Mapping[int, str], now: int, *, tell: bool = True
+    ) -> list[int]:
+        """Blocked runs that will never run: skipped, with the reason; their owners hear of it.
+
+        Answers those that were (someone may have canceled one).
+        """
+        ids = sorted(reasons)
+        shut_out: list[int] = []
+        for start in range(0, len(ids), ROWS_A_STATEMENT):
+            part = ids[start : start + ROWS_A_STATEMENT]
+            blocked = (runs.c.id.in_(part), runs.c.status == RunStatus.BLOCKED)
+            query = select(runs.c.id, runs.c.kind).where(*blocked).order_by(runs.c.id).with_for_update()
+            rows = connection.execute(query).all()
+            by_reason: dict[str, list[int]] = {}
+            for row in rows:
+                by_reason.setdefault(reasons[row.id][:LONGEST_REASON], []).append(row.id)
+            for reason, same in by_reason.items():
+                skipped = {"status": RunStatus.SKIPPED, "rare": RunStatus.SKIPPED, "effect": Effect.NONE}
+                change = update(runs).where(runs.c.id.in_(same))
+                connection.execute(change.values(finished_at=now, reason=reason, **skipped))
+            if tell:
+                self._tell(connection, [(row.kind, row.id) for row in rows if row.kind is not None])
+            shut_out += [row.id for row in rows]
+        return shut_out
+
+    def _forget_gates(self, connection: Connection, run_ids: Iterable[int]) -> None:
+        ids = list(run_ids)
+        for start in range(0, len(ids), ROWS_A_STATEMENT):
+            part = ids[start : start + ROWS_A_STATEMENT]
+            connection.execute(delete(waits).where(waits.c.run_id.in_(part)))
+            connection.execute(delete(gates).where(gates.c.run_id.in_(part)))

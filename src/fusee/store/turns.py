@@ -1,0 +1,25 @@
+"""Edits that must see each other take turns: a row to lock, which ends with the transaction."""
+
+from __future__ import annotations
+
+from sqlalchemy import Connection, insert, select
+from sqlalchemy.exc import IntegrityError
+
+from fusee.store.parts import StorePart
+from fusee.store.task_schema import turns
+
+__all__ = ["Turns"]
+
+
+class Turns(StorePart):
+    def _take_turn(self, connection: Connection, what: str) -> None:
+        """Wait until no other transaction of this namespace is at `what`."""
+        name = f"{what}:{self.namespace}"
+        query = select(turns.c.name).where(turns.c.name == name).with_for_update()
+        if connection.execute(query).one_or_none() is not None:
+            return
+        try:
+            with connection.begin_nested():
+                connection.execute(insert(turns).values(name=name))
+        except IntegrityError:  # someone else was first; the row is there now
+            connection.execute(query).one()
