@@ -9,7 +9,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from fusee.model import states
-from fusee.model.states import RUN, RUN_BIRTH, SESSION, TERMINAL, RunStatus, SessionState
+from fusee.model.states import RUN, RUN_BIRTH, SESSION, TASK, TERMINAL, RunStatus, SessionState, TaskStatus
 
 __all__ = ["page"]
 
@@ -18,7 +18,7 @@ RUN_VERBS = {
     "block": "Accepted, and has to wait for something else first.",
     "cancel": "Someone, or a policy, stopped it.",
     "claim": "A worker's session took it; the attempt number grows by one.",
-    "delay": "Accepted, due later.",
+    "delay": "Accepted, or let go, and due later.",
     "dispatch": "Handed to the broker.",
     "enqueue": "Accepted, due now.",
     "fail": "No attempt is left, or the handler gave up.",
@@ -40,6 +40,15 @@ SESSION_VERBS = {
     "lose": "The lease expired; a dispatcher takes the session and returns its runs.",
 }
 
+TASK_VERBS = {
+    "create": "Someone made it; made disabled, it waits to be enabled.",
+    "delete": "Someone took it away; its name is free again.",
+    "disable": "Someone switched it off.",
+    "enable": "Someone switched it on; it fires from now on.",
+    "pause": "Someone, or `failure_action PAUSE`, stopped its schedule.",
+    "resume": "Someone let its schedule go on, from now on.",
+}
+
 HEAD = """\
 # States
 
@@ -51,8 +60,7 @@ terminal, and a running one has a session.
 """
 
 RUN_NOTE = """\
-Today a run is accepted as `pending` or `delayed`. `blocked`, `dispatched`, `waiting` and `missed` are in the
-table already; the parts that lead there (tasks, batches, RabbitMQ, callbacks) are still to come.
+`dispatched` is in the table already; the part that leads there (RabbitMQ) is still to come.
 """
 
 
@@ -71,6 +79,11 @@ def page() -> str:
             _diagram(SESSION, [("open", SessionState.ALIVE)], _last(SESSION)),
             _states(SessionState, _last(SESSION)),
             _verbs(SESSION, {"open": SessionState.ALIVE}, {"open": "A worker starts.", **SESSION_VERBS}),
+            "## Tasks\n",
+            "Asking for what is so already changes nothing.\n",
+            _diagram(TASK, [("create", TaskStatus.ENABLED)], _last(TASK)),
+            _states(TaskStatus, _last(TASK)),
+            _verbs(TASK, {"create": TaskStatus.ENABLED}, TASK_VERBS),
         ]
     )
 

@@ -32,6 +32,7 @@ from fusee.errors import FuseeError
 from fusee.events import Bus, LoopFailed
 from fusee.handles import RunHandle, RunHandles
 from fusee.model import RetryPolicy, RunSpec, WorkerInfo
+from fusee.model.task import WORKFLOW_HANDLER
 from fusee.operations import (
     CallbackOperations,
     Change,
@@ -40,6 +41,7 @@ from fusee.operations import (
     RunOperations,
     TaskOperations,
     WorkerOperations,
+    WorkflowOperations,
     apply,
 )
 from fusee.store import Store, open_store
@@ -54,6 +56,7 @@ from fusee.worker.plan import Planner
 from fusee.worker.settings import WorkerSettings
 from fusee.worker.tokens import Tokens
 from fusee.worker.worker import Worker
+from fusee.worker.workflow import WorkflowStarter
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -82,6 +85,8 @@ class Fusee:
         self.clock = clock or SystemClock()
         self.bus = Bus()
         self.handlers = Handlers()
+        starter = WorkflowStarter(lambda: self.store)
+        self.handlers.register(WORKFLOW_HANDLER, starter.start, builtin=True)
         self._store: Store | None = None
         self._opened = 0
         self._declared: list[dict[str, Any]] = []
@@ -194,6 +199,10 @@ class Fusee:
 
     def _tasks(self, store: Store, runs: RunOperations) -> TaskOperations:
         return TaskOperations(store, runs.check, now_us=self.clock.now_us)
+
+    @property
+    def workflows(self) -> WorkflowOperations:
+        return WorkflowOperations(self.store, self.runs.check)
 
     @property
     def workers(self) -> WorkerOperations:
@@ -327,7 +336,7 @@ class Fusee:
             version=__version__,
             capacity=settings.max_concurrent_tasks,
             executors=tuple(sorted(executors)),
-            handlers=self.handlers.names(),
+            handlers=self.handlers.served(),
             queues=tuple(settings.queues),
             region=settings.region,
             labels=dict(settings.labels),
@@ -359,6 +368,7 @@ class Fusee:
             recover_interval=settings.recover_interval,
             retention=settings.retention,
             prune_batch=settings.prune_batch,
+            starvation_after=settings.starvation_after,
         )
 
     def api(self) -> FastAPI:
@@ -382,6 +392,7 @@ class Fusee:
                 queues=QueueOperations(store),
                 keys=KeyOperations(store, self.config.api.keys),
                 tasks=self._tasks(store, runs),
+                workflows=WorkflowOperations(store, runs.check),
             )
 
         mine = operations(self.config.namespace)

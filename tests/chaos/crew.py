@@ -15,6 +15,7 @@ import time
 from typing import Any
 
 from fusee import Fusee, RetryPolicy, current_run
+from fusee.clock import SystemClock
 from fusee.config import load
 
 __all__ = ["SHELL", "make"]
@@ -27,9 +28,20 @@ SHELL = (
 )
 
 
+class WrongClock(SystemClock):
+    """A machine whose clock is off by so many seconds."""
+
+    def __init__(self, seconds: float) -> None:
+        self.off = round(seconds * 1_000_000)
+
+    def now_us(self) -> int:
+        return super().now_us() + self.off
+
+
 def make(url: str, journal: str, overrides: dict[str, Any] | None = None) -> Fusee:
     given = overrides or {}
     app = Fusee(
+        clock=WrongClock(given.get("clock_off_by", 0)),
         config=load(
             env={},
             overrides={
@@ -49,7 +61,7 @@ def make(url: str, journal: str, overrides: dict[str, Any] | None = None) -> Fus
                 },
                 "executors": {"shell": {"enabled": True}},
             },
-        )
+        ),
     )
     line = os.open(journal, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
 

@@ -92,13 +92,13 @@ class Fleet:
     def of(self, role: str) -> list[Member]:
         return [member for member in self.members if member.role == role]
 
-    def start(self, role: str) -> Member:
+    def start(self, role: str, **overrides: Any) -> Member:
         log = self.folder / f"{role}-{len(self.members) + len(self.gone)}.log"
         with log.open("wb") as out:
             process = subprocess.Popen(
                 [
                     sys.executable, "-m", "tests.chaos.crew", role, self.url, str(self.journal.path),
-                    json.dumps(self.overrides),
+                    json.dumps({**self.overrides, **overrides}),
                 ],
                 cwd=ROOT, env=ENVIRONMENT, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT,
             )  # fmt: skip

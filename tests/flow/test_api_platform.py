@@ -43,7 +43,7 @@ async def test_workers(working):
     await working.ask("GET", f"{RUNS}/{(await working.app.enqueue('greet')).id}/wait")
     _, page, _ = await working.ask("GET", "/api/v1/workers")
     (worker,) = page["items"]
-    assert worker["state"] == "alive" and worker["handlers"] == ["fail", "greet", "hang"]
+    assert worker["state"] == "alive" and worker["handlers"] == ["fail", "fusee.workflow", "greet", "hang"]
     await working.app.store.end_session(worker["id"])
     assert (await working.ask("GET", "/api/v1/workers"))[1]["items"] == []
     _, page, _ = await working.ask("GET", "/api/v1/workers?all=true")
@@ -86,10 +86,14 @@ async def test_the_description_is_whole(served):
     text = str(document)
     for name in re.findall(r"#/components/schemas/(\w+)", text):
         assert name in document["components"]["schemas"]
+    for name in re.findall(r"#/components/responses/([\w-]+)", text):
+        assert name in document["components"]["responses"]
     assert "$defs" not in text
     for path, methods in document["paths"].items():
         for method, operation in methods.items():
-            assert "default" in operation["responses"], (method, path)
+            assert {"422", "503"} <= operation["responses"].keys(), (method, path)
+            # It would allow any answer at all.
+            assert "default" not in operation["responses"], (method, path)
 
 
 async def test_the_docs_page_needs_nobody_else(served):

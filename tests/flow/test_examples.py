@@ -14,6 +14,11 @@ SHOWN = {
     "hello.py": ["hello Ada", "233168", "attempt 3 made it", "timed_out", "one run"],
     "bulk_enqueue.py": ["enqueued 20000 runs", "executed 20001 runs"],
     "embed_fastapi.py": ["202", "succeeded 2 x clock", "shipped"],
+    "http_callbacks.py": [
+        "called back: 200 delayed",
+        "costs: succeeded at attempt 2",
+        "forgotten: timed_out",
+    ],
     "testing_with_kit.py": ["3 passed"],
 }
 

@@ -109,8 +109,7 @@ async def test_an_answer_finds_its_run_in_any_namespace(world: World) -> None:
     (claimed,) = await world.claim(session, store=tenant)
     await tenant.open_callback(session, claimed.id, 1, token_digest("t"), timeout=5, signed=False)
     await world.settle(session, claimed, end=End.ACCEPTED, store=tenant)
-    assert await tenant.callback_deadline(claimed.id) == START + 5_000_000
-    assert await world.store.callback_deadline(claimed.id) is None, "a foreign run has no deadline to see"
+    assert (await tenant.run(claimed.id)).callback_deadline == START + 5_000_000
     known = await world.store.known_callback(claimed.id, token_digest("t"))
     assert known is not None
     assert (await world.store.answer(known, DONE)).fate is Fate.APPLIED
@@ -130,7 +129,7 @@ async def test_an_accepted_call_leaves_its_worker_and_waits(world: World) -> Non
     assert (run.status, run.effect, run.attempt, run.spent) == ("waiting", "unknown", 1, 0)
     assert (run.output, run.result, run.finished_at) == ("job 77", None, None)
     assert run.reason == "waits for the service that it called"
-    assert await world.store.callback_deadline(run.id) == START + (7 + 3600) * 1_000_000
+    assert run.callback_deadline == START + (7 + 3600) * 1_000_000
     assert await world.store.attempts(run.id) == [], "the attempt has not ended"
     assert await world.store.owned(session) == []
     counts = (await world.store.counts()).values()
@@ -156,7 +155,7 @@ async def test_a_wait_written_twice_is_written_once(world: World) -> None:
     assert await world.settle(session, claimed, end=End.ACCEPTED) == [], (
         "its first answer was lost, not the run"
     )
-    assert await world.store.callback_deadline(claimed.id) == START + 3600 * 1_000_000
+    assert (await world.run(claimed.id)).callback_deadline == START + 3600 * 1_000_000
 
 
 async def test_a_run_may_wait_without_a_callback(world: World) -> None:
@@ -166,7 +165,7 @@ async def test_a_run_may_wait_without_a_callback(world: World) -> None:
     await world.sql("UPDATE fusee_runs SET effect = NULL")
     await world.clock.tick(365 * DAY)
     assert await world.store.expire() == []
-    assert await world.store.callback_deadline(claimed.id) is None
+    assert (await world.run(claimed.id)).callback_deadline is None
     assert await world.store.cancel(claimed.id, "enough") == "canceled"
     assert (await world.run(claimed.id)).effect == "unknown"
 
@@ -293,10 +292,10 @@ async def test_the_owner_of_a_run_hears_of_its_end(world: World) -> None:
     await world.store.answer(calls[0], DONE)
     await world.store.answer(calls[1], BROKEN)
     await world.store.cancel(ids[2], "enough")
-    told = [(row.kind, row.run_id) for row in await world.rows(ended)]
-    assert sorted(told) == [("task", ids[0]), ("task", ids[2])], "one is tried again, one waits"
+    told = {row.run_id for row in await world.rows(ended) if row.kind == "task"}
+    assert told == {ids[0], ids[2]}, "one is tried again, one waits"
     await world.store.answer(calls[3], Ended(End.ABANDONED, error="no"))
-    assert [row.run_id for row in await world.rows(ended)][-1] == ids[3]
+    assert ("task", ids[3]) in {(row.kind, row.run_id) for row in await world.rows(ended)}
 
 
 # --- answers that come before the worker has said that its call was accepted ----------------------------
@@ -492,7 +491,7 @@ async def test_a_waiting_run_is_canceled_at_once(world: World) -> None:
     assert await world.store.cancel(known.run_id, "enough") == "canceled"
     run = await world.run(known.run_id)
     assert (run.status, run.reason, run.effect) == ("canceled", "enough", "unknown")
-    assert await world.store.callback_deadline(run.id) is None
+    assert run.callback_deadline is None
     answered = await world.store.answer(known, DONE)
     assert (answered.fate, answered.status) == (Fate.LATE, "canceled")
     assert (await world.run(known.run_id)) == run

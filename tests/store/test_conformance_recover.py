@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import uuid
 from collections import Counter
+from typing import Any
 
 import pytest
-from sqlalchemy import update
+from sqlalchemy import event, text, update
 
 from fusee.errors import LeaseLost
 from fusee.model import Effect, End, RetryPolicy
 from fusee.store import Recovered
 from fusee.store.schema import receipts, runs, sessions
+from tests.chaos.inside import until
 from tests.store.harness import START, World
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -207,6 +210,47 @@ async def test_a_session_that_someone_is_writing_is_passed_over(world: World) ->
         assert [session for session, _ in (await world.store.recover()).sessions] == [dead]
     assert (await world.store.recover()).sessions == ()
     assert {row.id: row.state for row in await world.rows(sessions)} == {renewing: "alive", dead: "lost"}
+
+
+@pytest.mark.parametrize("engine", ["mysql"])
+async def test_a_session_that_began_while_a_recovery_reads_is_not_taken_for_dead(world: World) -> None:
+    """On MySQL a locking read sees rows that were committed after its own subquery's view of the sessions was
+    made: here the receipt of a session that was born in between."""
+    sync = world.store.database.engine.sync_engine  # type: ignore[attr-defined]
+    other = await world.another()
+    dead = await world.session("dead")
+    await world.enqueue(3)
+    await world.claim(dead, 1)
+    await world.clock.tick(31)
+    gate = f"fusee-recover-{uuid.uuid4().hex}"
+
+    def stop_in_the_middle(_c: Any, _cursor: Any, statement: str, given: Any, *_: Any) -> tuple[str, Any]:
+        """Having looked for the first receipt's session, the statement waits for the test."""
+        if "FROM fusee_receipts" in statement and "SKIP LOCKED" in statement:
+            head, rest = statement.split("WHERE ", 1)
+            condition, tail = rest.split("LIMIT", 1)
+            statement = f"{head}WHERE IF({condition}, GET_LOCK('{gate}', 20) = 1, FALSE) LIMIT{tail}"
+        return statement, given
+
+    async def reading() -> bool:
+        return bool(await other.database.read(lambda c: c.execute(waiting).all()))
+
+    waiting = text("SELECT 1 FROM information_schema.processlist WHERE state = 'User lock'")
+    async with other.database.engine.connect() as keeper:  # type: ignore[attr-defined]
+        await keeper.execute(text(f"SELECT GET_LOCK('{gate}', 0)"))
+        event.listen(sync, "before_cursor_execute", stop_in_the_middle, retval=True)
+        try:
+            recovery = asyncio.create_task(world.store.recover())
+            await until(reading, what="the recovery in the middle of its statement")
+            born = await world.session("born", store=other)
+            claimed = await world.claim(born, 2, store=other)
+            await keeper.execute(text(f"SELECT RELEASE_LOCK('{gate}')"))
+            recovered = await recovery
+        finally:
+            event.remove(sync, "before_cursor_execute", stop_in_the_middle)
+    assert (recovered.sessions, recovered.requeued) == (((dead, "dead"),), 1)
+    assert await world.statuses(run.id for run in claimed) == ["running", "running"]
+    assert await world.finish(born, *claimed) == []
 
 
 @ON_SERVERS

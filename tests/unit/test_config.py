@@ -679,6 +679,43 @@ class TestBindAddress:
         )
 
 
+class TestPublicUrl:
+    @pytest.mark.parametrize(
+        ("settings", "base"),
+        [
+            ({}, "http://127.0.0.1:8080"),
+            ({"bind_address": "10.1.2.3:80"}, "http://10.1.2.3:80"),
+            ({"bind_address": "[::1]:80"}, "http://[::1]:80"),
+            ({"bind_address": "0.0.0.0:80"}, None),
+            ({"bind_address": "[::]:80"}, None),
+            ({"bind_address": "127.0.0.1:0"}, None),
+            ({"bind_address": "0.0.0.0:80", "public_url": "https://f.example/"}, "https://f.example"),
+            ({"public_url": "http://proxy:8443/fusee"}, "http://proxy:8443/fusee"),
+        ],
+    )
+    def test_is_where_services_call_back(self, settings: dict[str, str], base: str | None) -> None:
+        assert load(env={}, overrides={"api": settings}).api.base_url == base
+
+    @pytest.mark.parametrize(
+        "url",
+        [
+            "fusee.example",
+            "ftp://f.example",
+            "https://",
+            "https:///path",
+            "https://me:pw@f.example",
+            "https://f.example/?a=b",
+            "https://f.example/#a",
+            "https://f.example:99999",
+            "https://f.example:0",
+            "https://[::1",
+            "https://f.example/a b",
+        ],
+    )
+    def test_is_refused(self, url: str) -> None:
+        assert refused(f"[api]\npublic_url = '{url}'").startswith("api.public_url at fusee.toml:2 must ")
+
+
 class TestPrivateHosts:
     def test_are_names_addresses_or_networks(self) -> None:
         hosts = ["127.0.0.0/8", "10.1.2.3", "svc.internal", "::1", "fd00::/8"]
@@ -781,4 +818,5 @@ class TestDocumentation:
         bare = [line[2:] if line[2:].partition(" = ")[0] in names else line for line in lines]
         config = toml("\n".join(bare), worker={"worker_id": None})
         assert config.worker.worker_id == "worker-001"
-        assert config.api == Config().api
+        assert config.api.public_url == "https://fusee.example.com"
+        assert config.api.model_copy(update={"public_url": None}) == Config().api

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import Annotated, Any
 
-from fastapi import Depends, Path, Request
+from fastapi import Depends, Header, Path, Query, Request
 from fastapi.dependencies.utils import get_flat_params
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
@@ -14,12 +14,35 @@ from pydantic import BaseModel
 from fusee.api.context import context_of
 from fusee.api.explain import did_you_mean
 from fusee.api.problems import Problem
+from fusee.model.names import check_key
 
-__all__ = ["Admin", "Operator", "RunId", "Viewer", "audit", "body_of", "known_parameters"]
+__all__ = [
+    "Admin",
+    "AllowUnknown",
+    "IdempotencyKey",
+    "Operator",
+    "RunId",
+    "Viewer",
+    "audit",
+    "body_of",
+    "checked_key",
+    "known_parameters",
+]
 
 log = logging.getLogger("fusee.api")
 
 RunId = Annotated[int, Path(ge=1, le=2**63 - 1, description="The run's id.")]
+
+
+AllowUnknown = Annotated[bool, Query(description="Accept handlers that no worker has had.")]
+IdempotencyKey = Annotated[str | None, Header(description="Makes a repeat harmless.")]
+
+
+def checked_key(key: str | None) -> str | None:
+    try:
+        return None if key is None else check_key(key, "Idempotency-Key")
+    except ValueError as error:
+        raise Problem(422, str(error), field="Idempotency-Key") from None
 
 
 def _needs(role: str) -> Callable[[Request], None]:

@@ -2,30 +2,37 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from fastapi import Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.openapi.utils import get_openapi
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import Match
 
 from fusee.api.asking import known_parameters
 from fusee.api.context import context_of
+from fusee.api.describing import describe
 from fusee.api.edge import Edge
 from fusee.api.explain import problem_from
 from fusee.api.gate import Gate
-from fusee.api.incoming import SCHEMAS
 from fusee.api.keyring import Keyring
 from fusee.api.limits import BodyLimit, Deadline, HeadLimit
-from fusee.api.problems import MEDIA_TYPE, Problem, problem_of
-from fusee.api.routes import callbacks, keys, live, platform, queues, runs
+from fusee.api.problems import Problem, problem_of
+from fusee.api.routes import (
+    callbacks,
+    keys,
+    live,
+    platform,
+    queues,
+    runs,
+    task_fires,
+    task_steers,
+    tasks,
+    workflow_runs,
+    workflows,
+)
 from fusee.api.services import Services
 
 __all__ = ["create_api"]
-
-_REFS = "#/components/schemas/{model}"
 
 
 def create_api(services: Services) -> FastAPI:
@@ -40,7 +47,20 @@ def create_api(services: Services) -> FastAPI:
     )
     api.state.services = services
     api.state.keyring = Keyring(services.operations(services.namespace).keys)
-    for part in (runs, live, callbacks, queues, keys, platform):
+    # Those whose paths end in a word before those that take any name.
+    for part in (
+        runs,
+        live,
+        callbacks,
+        task_fires,
+        task_steers,
+        tasks,
+        workflow_runs,
+        workflows,
+        queues,
+        keys,
+        platform,
+    ):
         api.include_router(part.router)
     api.add_exception_handler(HTTPException, _answer_http)
     api.add_exception_handler(RequestValidationError, _answer_invalid)
@@ -50,7 +70,7 @@ def create_api(services: Services) -> FastAPI:
     api.add_middleware(Deadline, seconds=services.config.request_timeout)
     api.add_middleware(HeadLimit, most=services.config.max_header)
     api.add_middleware(Edge)
-    api.openapi = lambda: _described(api)  # type: ignore[method-assign]
+    api.openapi = lambda: describe(api)  # type: ignore[method-assign]
     return api
 
 
@@ -70,7 +90,7 @@ async def _answer_http(request: Request, error: Exception) -> Response:
 
 def _allowed(request: Request) -> set[str]:
     allowed: set[str] = set()
-    for method in ("GET", "POST", "PUT", "DELETE"):
+    for method in ("GET", "POST", "PUT", "PATCH", "DELETE"):
         scope = {**request.scope, "method": method}
         if any(route.matches(scope)[0] is Match.FULL for route in request.app.router.routes):
             allowed.add(method)
@@ -82,56 +102,3 @@ async def _answer_invalid(request: Request, error: Exception) -> Response:
     errors = [{**one, "loc": one["loc"][1:]} for one in error.errors()]
     context = context_of(request)
     return problem_from(errors, "the request", {}).response(context.request_id, context.notes)
-
-
-def _described(api: FastAPI) -> dict[str, Any]:
-    """The OpenAPI document: with the bodies that routes read themselves, and what every error looks like."""
-    if api.openapi_schema:
-        return api.openapi_schema
-    document = get_openapi(title=api.title, version=api.version, summary=api.summary, routes=api.routes)
-    components = document.setdefault("components", {})
-    schemas = components.setdefault("schemas", {})
-    for model in SCHEMAS:
-        schema = model.model_json_schema(ref_template=_REFS)
-        schemas |= schema.pop("$defs", {})
-        schemas[model.__name__] = schema
-    for name in ("HTTPValidationError", "ValidationError"):
-        schemas.pop(name, None)
-    schemas["Problem"] = _PROBLEM
-    components["securitySchemes"] = {
-        "bearer": {"type": "http", "scheme": "bearer"},
-        "header": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
-        "callback": {"type": "apiKey", "in": "header", "name": "X-Fusee-Callback-Token"},
-    }
-    document["security"] = [{}, {"bearer": []}, {"header": []}]
-    error = {
-        "description": "An error, as RFC 9457 describes it.",
-        "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}},
-    }
-    for path in document["paths"].values():
-        for operation in path.values():
-            operation["responses"].pop("422", None)
-            operation["responses"]["default"] = error
-    api.openapi_schema = document
-    return document
-
-
-_PROBLEM: dict[str, Any] = {
-    "type": "object",
-    "required": ["type", "title", "status", "detail", "request_id"],
-    "properties": {
-        "type": {"type": "string", "examples": ["urn:fusee:problem:invalid"]},
-        "title": {"type": "string"},
-        "status": {"type": "integer"},
-        "detail": {"type": "string", "description": "What is wrong, and what to do."},
-        "request_id": {"type": "string"},
-        "field": {"type": "string"},
-        "errors": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "properties": {"field": {"type": "string"}, "message": {"type": "string"}},
-            },
-        },
-    },
-}

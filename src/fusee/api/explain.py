@@ -10,20 +10,25 @@ from pydantic import BaseModel, ValidationError
 
 from fusee.api.problems import Problem
 
-__all__ = ["did_you_mean", "explain", "problem_from"]
+__all__ = ["did_you_mean", "explain", "names_of", "problem_from"]
 
 MOST = 20
 """Complaints told at once."""
 
 
 def explain(error: ValidationError, model: type[BaseModel], what: str) -> Problem:
-    names: dict[Any, Sequence[str]] = {(): tuple(model.model_fields)}
+    names: dict[Any, Sequence[str]] = {(): names_of(model)}
     for name, field in model.model_fields.items():
         for inner in (field.annotation, *getattr(field.annotation, "__args__", ())):
             if isinstance(inner, type) and issubclass(inner, BaseModel):
-                names[(name,)] = tuple(inner.model_fields)
+                names[(name,)] = names_of(inner)
     errors = error.errors(include_url=False, include_context=False, include_input=False)
     return problem_from(errors, what, names)
+
+
+def names_of(model: type[BaseModel]) -> Sequence[str]:
+    """What callers call its fields."""
+    return tuple(field.alias or name for name, field in model.model_fields.items())
 
 
 def problem_from(errors: Iterable[Any], what: str, names: dict[Any, Sequence[str]]) -> Problem:

@@ -10,7 +10,17 @@ from fusee.api.times import DueAt, Seconds
 from fusee.model import Ended, QueueLimits, RunSpec
 from fusee.operations import callback_end, spec_from
 
-__all__ = ["SCHEMAS", "CallbackIn", "CancelIn", "KeyIn", "LimitsIn", "RetryIn", "RunIn"]
+__all__ = [
+    "SCHEMAS",
+    "CallbackIn",
+    "CancelIn",
+    "Incoming",
+    "KeyIn",
+    "LimitsIn",
+    "Reason",
+    "RetryIn",
+    "RunIn",
+]
 
 
 class Incoming(BaseModel):
@@ -107,12 +117,13 @@ def _check_reason(reason: str) -> str:
     return reason
 
 
+Reason = Annotated[str, AfterValidator(_check_reason), Field(min_length=1, max_length=500)]
+
+
 class CancelIn(Incoming):
     """Why a run is canceled."""
 
-    reason: Annotated[str, AfterValidator(_check_reason)] = Field(
-        default="canceled by request", min_length=1, max_length=500
-    )
+    reason: Reason = "canceled by request"
 
 
 SCHEMAS: tuple[type[BaseModel], ...] = (RunIn, LimitsIn, KeyIn, CancelIn, CallbackIn)

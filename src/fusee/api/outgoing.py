@@ -65,10 +65,16 @@ class RunSummary(BaseModel):
     reason: str | None
     priority: int
     attempt: int
+    spent: int
     error: str | None
     effect: str | None
     idempotency_key: str | None
     origin_id: int | None
+    kind: str | None
+    task: str | None
+    fire_time: str | None
+    shard_index: int
+    shard_total: int
     worker: str | None
     created_at: str
     due_at: str
@@ -122,6 +128,7 @@ class RunOut(RunSummary):
     output: str | None
     timeout: float | None
     retry: dict[str, Any] | None
+    callback_deadline: str | None
     attempts: list[AttemptOut]
 
     @classmethod
@@ -133,6 +140,7 @@ class RunOut(RunSummary):
             output=run.output,
             timeout=run.timeout,
             retry=None if run.retry is None else run.retry.to_dict(),
+            callback_deadline=show_time(run.callback_deadline),
             attempts=[AttemptOut.of(attempt) for attempt in attempts],
         )
 
@@ -149,10 +157,16 @@ def _summary(run: Run) -> dict[str, Any]:
         "reason": run.reason,
         "priority": run.priority,
         "attempt": run.attempt,
+        "spent": run.spent,
         "error": run.error,
         "effect": run.effect,
         "idempotency_key": run.idempotency_key,
         "origin_id": run.origin_id,
+        "kind": run.kind,
+        "task": run.task,
+        "fire_time": show_time(run.fire_time),
+        "shard_index": run.shard_index,
+        "shard_total": run.shard_total,
         "worker": run.worker,
         "created_at": show_time(run.created_at),
         "due_at": show_time(run.due_at),

@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from fusee.errors import Conflict, Denied, FuseeError, Invalid, NotFound, StoreUnavailable, TooLarge
 
-__all__ = ["MEDIA_TYPE", "Problem", "problem_of"]
+__all__ = ["KINDS", "MEDIA_TYPE", "Problem", "problem_of"]
 
 MEDIA_TYPE = "application/problem+json"
 

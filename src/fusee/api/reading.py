@@ -9,10 +9,10 @@ import msgspec
 from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
 
-from fusee.api.explain import explain
+from fusee.api.explain import explain, names_of
 from fusee.api.problems import Problem
 
-__all__ = ["DEEPEST", "parse_json", "read_body", "read_json", "require_json"]
+__all__ = ["DEEPEST", "parse_json", "read_body", "read_json", "read_object", "require_json"]
 
 DEEPEST = 64
 """Levels of nesting in a body."""
@@ -69,9 +69,19 @@ async def read_json(request: Request, model: type[M], what: str, *, optional: bo
     return check(parse_json(text), model, what)
 
 
+async def read_object(request: Request, says: str) -> dict[str, Any]:
+    """The body as the operations read it; `says` is told when it is no object."""
+    text = await request.body()
+    require_json(request)
+    value = parse_json(text)
+    if not isinstance(value, dict):
+        raise Problem(422, says)
+    return value
+
+
 def check(value: Any, model: type[M], what: str) -> M:
     if not isinstance(value, dict):
-        raise Problem(422, f"{what} must be a JSON object with {', '.join(model.model_fields)}")
+        raise Problem(422, f"{what} must be a JSON object with {', '.join(names_of(model))}")
     try:
         return model.model_validate(value)
     except ValidationError as error:

@@ -14,6 +14,7 @@ from fusee.operations import (
     RunOperations,
     TaskOperations,
     WorkerOperations,
+    WorkflowOperations,
 )
 
 __all__ = ["Operations", "Services"]
@@ -28,6 +29,7 @@ class Operations:
     queues: QueueOperations
     keys: KeyOperations
     tasks: TaskOperations
+    workflows: WorkflowOperations
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

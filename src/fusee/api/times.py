@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
@@ -10,7 +11,7 @@ from pydantic import BeforeValidator, WithJsonSchema
 
 from fusee.config import parse_duration
 
-__all__ = ["DueAt", "Seconds", "parse_time", "show_time"]
+__all__ = ["DueAt", "Seconds", "Time", "parse_time", "show_time", "show_times"]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _END = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
@@ -30,6 +31,10 @@ def show_time(microseconds: int | None) -> str | None:
     return at.strftime("%Y-%m-%dT%H:%M:%S.%fZ") if at.year > 999 else at.isoformat()
 
 
+def show_times(times: Iterable[int]) -> list[str]:
+    return [show_time(at) or "" for at in times]
+
+
 def parse_time(value: object) -> int:
     """Microseconds since the epoch."""
     if not isinstance(value, str) or not _RFC3339.fullmatch(value):
@@ -44,11 +49,22 @@ def parse_time(value: object) -> int:
     return since
 
 
+def _with_plus(value: object) -> object:
+    """In a query a plus that was not escaped has become a space."""
+    return re.sub(r" (\d\d:\d\d)$", r"+\1", value) if isinstance(value, str) else value
+
+
 DueAt = Annotated[
     int,
     BeforeValidator(parse_time),
     WithJsonSchema({"type": "string", "format": "date-time", "examples": ["2030-01-31T09:00:00Z"]}),
 ]
+Time = Annotated[
+    int,
+    BeforeValidator(lambda value: parse_time(_with_plus(value))),
+    WithJsonSchema({"type": "string", "format": "date-time", "examples": ["2030-01-31T09:00:00Z"]}),
+]
+"""The same in a query."""
 Seconds = Annotated[
     float,
     BeforeValidator(parse_duration),

@@ -43,7 +43,7 @@ def meanings() -> dict[Exit, str]:
         Exit.OK: "done",
         Exit.FAILED: "the command failed",
         Exit.USAGE: "the command line is wrong",
-        Exit.NOT_FOUND: "no such run, key or file",
+        Exit.NOT_FOUND: "no such run, task, key or file",
         Exit.REFUSED: "refused: not acceptable, or in a state that does not allow it",
         Exit.UNSUCCESSFUL: "a run that was waited for ended without success",
         Exit.UNAVAILABLE: "the database is not available",

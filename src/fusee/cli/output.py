@@ -40,6 +40,13 @@ STYLES = {
     "draining": "yellow",
     "ended": "dim",
     "lost": "bold red",
+    "enabled": "green",
+    "paused": "yellow",
+    "disabled": "dim",
+    "run": "green",
+    "queue": "cyan",
+    "skip": "yellow",
+    "miss": "dim red",
 }
 
 

@@ -12,12 +12,15 @@ import click
 
 from fusee.cli.commands.check import check
 from fusee.cli.commands.config import config
+from fusee.cli.commands.cron import cron
 from fusee.cli.commands.db import db
 from fusee.cli.commands.demo import demo
 from fusee.cli.commands.keys import key
 from fusee.cli.commands.nodes import dispatcher, server, up, worker
 from fusee.cli.commands.queues import queue, queues
 from fusee.cli.commands.runs import run
+from fusee.cli.commands.task_explain import explain_alone
+from fusee.cli.commands.tasks import task
 from fusee.cli.commands.version import version
 from fusee.cli.commands.workers import workers
 from fusee.cli.exits import Exit, Failure, failure_of, meanings
@@ -28,7 +31,7 @@ __all__ = ["cli", "main"]
 
 SECTIONS: MutableMapping[str, Sequence[click.Command]] = {
     "Start": (up, server, dispatcher, worker, demo),
-    "Work": (run, queues, queue, workers),
+    "Work": (task, explain_alone, cron, run, queues, queue, workers),
     "Set up": (check, config, db, key, version),
 }
 
@@ -103,6 +106,7 @@ def cli(context: click.Context) -> None:
     See it work            fusee demo
     Start the platform     fusee up --app myproject.jobs:app
     Give it work           fusee run submit greet -p name=Ada --wait
+    On time                fusee task create greet --cron "0 9 * * *" -p name=Ada
     Look                   fusee run list --watch
 
     Commands talk straight to the database, so they work whether or not a server is up. The options below

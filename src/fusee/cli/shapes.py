@@ -1,4 +1,4 @@
-"""Runs, workers, queues and keys as JSON objects; the same fields as the REST API has."""
+"""Runs, tasks, workers, queues and keys as JSON objects; the same fields as the REST API has."""
 
 from __future__ import annotations
 
@@ -8,8 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fusee.model import Attempt, QueueStats, Run, Session
+    from fusee.model.fire import Fire
+    from fusee.model.task import Task
 
-__all__ = ["attempt_object", "queue_object", "run_object", "time_text", "worker_object"]
+__all__ = [
+    "attempt_object",
+    "fire_object",
+    "queue_object",
+    "run_object",
+    "task_object",
+    "time_text",
+    "worker_object",
+]
 
 
 def time_text(at: int | None) -> str | None:
@@ -43,12 +53,18 @@ def run_object(run: Run, attempts: Sequence[Attempt] | None = None) -> dict[str,
         "effect": None if run.effect is None else str(run.effect),
         "idempotency_key": run.idempotency_key,
         "origin_id": run.origin_id,
+        "kind": run.kind,
+        "task": run.task,
+        "fire_time": time_text(run.fire_time),
+        "shard_index": run.shard_index,
+        "shard_total": run.shard_total,
         "worker": run.worker,
         "created_at": time_text(run.created_at),
         "due_at": time_text(run.due_at),
         "started_at": time_text(run.started_at),
         "finished_at": time_text(run.finished_at),
         "cancel_requested_at": time_text(run.cancel_requested_at),
+        "callback_deadline": time_text(run.callback_deadline),
     }
     if attempts is not None:
         fields["attempts"] = [attempt_object(attempt) for attempt in attempts]
@@ -109,4 +125,44 @@ def queue_object(stats: QueueStats) -> dict[str, Any]:
         "waiting": stats.waiting,
         "oldest_pending_at": time_text(stats.oldest_pending_at),
         "unserved": list(stats.unserved),
+    }
+
+
+def task_object(task: Task, next_fires: Sequence[int]) -> dict[str, Any]:
+    from fusee.operations import fields_from
+
+    return {
+        "id": task.id,
+        "namespace": task.namespace,
+        **fields_from(task.spec),
+        "trigger": task.spec.trigger,
+        "status": str(task.status),
+        "reason": task.reason,
+        "version": task.version,
+        "next_fire_at": time_text(task.next_fire_at),
+        "next_fires": [time_text(at) for at in next_fires],
+        "last_fire_at": time_text(task.last_fire_at),
+        "last_run_id": task.last_run_id,
+        "last_status": task.last_status,
+        "failures": task.failures,
+        "created_at": time_text(task.created_at),
+        "updated_at": time_text(task.updated_at),
+    }
+
+
+def fire_object(fire: Fire) -> dict[str, Any]:
+    return {
+        "fire_time": time_text(fire.fire_time),
+        "shard": fire.shard,
+        "cause": str(fire.cause),
+        "decision": str(fire.decision),
+        "code": fire.code,
+        "rule": fire.rule,
+        "run_id": fire.run_id,
+        "run_status": None if fire.run_status is None else str(fire.run_status),
+        "decided_at": time_text(fire.decided_at),
+        "admitted_at": time_text(fire.admitted_at),
+        "lateness_seconds": fire.lateness,
+        "held": None if fire.held is None else str(fire.held),
+        "backfill_id": fire.backfill_id,
     }

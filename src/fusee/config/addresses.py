@@ -96,8 +96,12 @@ def is_wildcard(host: str) -> bool:
 
 def check_public_url(url: str) -> str:
     """The address without a slash at its end."""
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname or re.search(r"[\s\\]", url):
+    try:
+        parts = urlsplit(url)
+        good = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:
+        good = False
+    if not good or re.search(r"[\s\\]", url):
         raise ValueError("must be the address others call, such as https://fusee.example.com")
     if parts.username is not None or parts.query or parts.fragment:
         raise ValueError("must have no user, no query and no fragment, such as https://example.com/fusee")

@@ -5,7 +5,7 @@ from typing import Any
 
 import yaml
 
-__all__ = ["YamlLines", "read_yaml"]
+__all__ = ["YamlLines", "read_yaml", "refuse_duplicates"]
 
 
 class YamlLines:
@@ -31,7 +31,7 @@ def read_yaml(text: str) -> tuple[Any, YamlLines]:
         root = loader.get_single_node()
         if root is None:
             return None, YamlLines(None)
-        _refuse_duplicates(root, [])
+        refuse_duplicates(root, [])
         return loader.construct_document(root), YamlLines(root)
     finally:
         loader.dispose()
@@ -47,7 +47,7 @@ def _entries(node: yaml.Node | None) -> Iterator[tuple[str, int, yaml.Node]]:
             yield str(index), item.start_mark.line + 1, item
 
 
-def _refuse_duplicates(node: yaml.Node, above: list[yaml.Node]) -> None:
+def refuse_duplicates(node: yaml.Node, above: list[yaml.Node]) -> None:
     # The parser keeps the last of two equal keys without a word; a person changed the other one.
     if node in above:
         raise yaml.MarkedYAMLError(problem="an anchor that holds itself", problem_mark=node.start_mark)
@@ -57,4 +57,4 @@ def _refuse_duplicates(node: yaml.Node, above: list[yaml.Node]) -> None:
             mark = yaml.Mark("", 0, line - 1, 0, None, 0)
             raise yaml.MarkedYAMLError(problem=f"{name} is written twice; keep one", problem_mark=mark)
         seen.add(name)
-        _refuse_duplicates(value, [*above, node])
+        refuse_duplicates(value, [*above, node])

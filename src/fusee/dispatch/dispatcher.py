@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from fusee.dispatch.aggregate import Aggregate
 from fusee.dispatch.expire import Expire
+from fusee.dispatch.lift import Lift
 from fusee.dispatch.promote import Promote
 from fusee.dispatch.prune import Prune
 from fusee.dispatch.recover import Recover
@@ -30,6 +31,7 @@ class Dispatcher:
         recover_interval: float = 5.0,
         retention: float = 7 * 86400.0,
         prune_batch: int = 1000,
+        starvation_after: float = 300.0,
     ) -> None:
         self.store = store
         self.recover = Recover(store, bus, recover_interval)
@@ -43,6 +45,8 @@ class Dispatcher:
             self.aggregate,
             Expire(store, bus, interval),
         ]
+        if starvation_after > 0:
+            loops.append(Lift(store, bus, after=starvation_after))
         if retention > 0:
             loops.append(Prune(store, bus, retention=retention, batch=prune_batch))
         self.loops: Sequence[Service] = loops

@@ -12,7 +12,8 @@ from fusee.model.schedule import Schedule
 __all__ = ["Due", "DueFires", "due_fires"]
 
 MOST_ROWS = 1000
-"""Fires of one task that get a row each after an outage; of older ones one row tells them all."""
+"""So many fires of one task, up to twice as many, get a row each after an outage; of older ones one row
+tells them all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,13 +77,21 @@ def _judge(late: list[int], now: int, policy: Policy) -> list[Due]:
 
 
 def _after_an_age(schedule: Schedule, times: list[int], now: int, most: int) -> tuple[Due, list[int]]:
-    """More fires than anyone wants rows of: the last `most` or so, and one row for all before them."""
-    pace = max(1, (times[-1] - times[0]) // (len(times) - 1))
+    """More fires than anyone wants rows of: the last `most`, up to twice as many, and one row for all before.
+
+    The stretch that holds them is searched for: a schedule may have been busy long ago and quiet since.
+    """
+    stretch = (times[-1] - times[0]) // (len(times) - 1) * most * 3 // 2
+    few, many = 0, now - times[0]  # stretches that hold too few, and too many or all
     while True:
-        start = max(times[0], now - pace * most)
-        last = list(islice(takewhile(lambda at: at <= now, schedule.fires(start)), most + 1))
-        if len(last) <= most or pace == 1:
+        start = max(times[0], now - stretch)
+        last = list(islice(takewhile(lambda at: at <= now, schedule.fires(start)), 2 * most + 1))
+        if len(last) > 2 * most:
+            many = stretch
+        elif len(last) < most and start > times[0]:
+            few = stretch
+        else:
             break
-        pace = max(1, pace // 2)  # they come faster of late
+        stretch = (few + many) // 2
     rule = f"missed in a long outage: this row stands for every fire up to the last {len(last)}"
     return Due(times[0], rule, True, through=start), last

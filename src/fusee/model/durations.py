@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from decimal import Decimal
 
-__all__ = ["LONGEST", "US", "seconds_from"]
+__all__ = ["LONGEST", "US", "duration_text", "seconds_from"]
 
 US = 1_000_000
 """Microseconds in a second: the unit of every time in the store."""
@@ -31,3 +31,14 @@ def seconds_from(value: object, what: str, *, least: float = 0.0, most: float = 
     if not least <= seconds <= most:
         raise ValueError(f"{what} must be from {least:g} to {most:g} seconds, not {seconds:g}")
     return seconds
+
+
+def duration_text(seconds: float) -> str:
+    """`1h30m`, `15s`, `0.5s`: as a person would write it."""
+    whole, text = int(seconds), ""
+    if whole != seconds:
+        return f"{seconds:g}s"
+    for unit, size in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
+        amount, whole = divmod(whole, size)
+        text += f"{amount}{unit}" if amount else ""
+    return text or "0s"

@@ -28,7 +28,7 @@ def levels_of(after: Mapping[N, Sequence[N]]) -> dict[N, int]:
 
 
 def _shown(circle: Sequence[str]) -> str:
-    """As it is written in `after`, from the first of them by name, so that the same circle reads the same."""
+    """In the order in which they would run, from the first by name: the same circle always reads the same."""
     ring = list(circle[:-1])
     first = ring.index(min(ring))
     ring = ring[first:] + ring[:first] + [ring[first]]

@@ -9,11 +9,16 @@ __all__ = [
     "LONGEST_KEY",
     "LONGEST_TIMEOUT",
     "MOST_PAYLOAD",
+    "NAME",
+    "PREFIX",
     "check_key",
     "check_name",
+    "check_prefix",
 ]
 
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:/-]{0,127}")
+NAME = r"[A-Za-z0-9_][A-Za-z0-9_.:/-]{0,127}"
+PREFIX = f"(?:{NAME})?"
+_NAME = re.compile(NAME)
 
 LONGEST_KEY = 200
 LONGEST_TIMEOUT = 30 * 86400.0
@@ -37,6 +42,11 @@ def check_name(value: object, what: str) -> str:
     if len(KNOWN_NAMES) < _MOST_REMEMBERED:
         KNOWN_NAMES.add(value)
     return value
+
+
+def check_prefix(value: str, what: str) -> str:
+    """How a name begins: as a name, or nothing at all."""
+    return value if value == "" else check_name(value, what)
 
 
 def check_key(value: object, what: str) -> str:

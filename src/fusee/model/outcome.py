@@ -9,7 +9,7 @@ from typing import Any
 from fusee.model.retry import RetryPolicy
 from fusee.model.states import RunStatus, next_status
 
-__all__ = ["Abandon", "Done", "Effect", "End", "Ended", "Retry", "Skip", "Verdict", "decide"]
+__all__ = ["Abandon", "Done", "Effect", "End", "Ended", "Retry", "Skip", "Verdict", "Wait", "decide"]
 
 
 class Effect(StrEnum):
@@ -47,6 +47,11 @@ class Done:
     """Return it, or just the value: the run succeeded."""
 
     result: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Returned by built-in handlers: the run goes on elsewhere, and is ended from there."""
 
 
 class Retry(Exception):

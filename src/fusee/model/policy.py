@@ -6,6 +6,7 @@ the cap. Each answer carries the rule that decided, in words: it is kept with th
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import assert_never
@@ -202,7 +203,7 @@ def start_at(policy: Policy, earliest: int, rate_at: int) -> tuple[int, int]:
     """When a fire may start under the rate, and the rate's new state: the time of the next free start."""
     if policy.rate is None:
         return earliest, rate_at
-    gap = round(US / policy.rate)
+    gap = math.ceil(US / policy.rate)
     start = max(earliest, rate_at - (policy.burst - 1) * gap)
     return start, max(rate_at, start) + gap
 

@@ -188,6 +188,8 @@ class Run:
     started_at: int | None
     finished_at: int | None
     cancel_requested_at: int | None
+    callback_deadline: int | None = None
+    """Until when a waiting run waits for the service that it called; not told in lists."""
     kind: str | None = None
     """task, workflow, batch or bulk; none for an ad-hoc run."""
     fire_time: int | None = None

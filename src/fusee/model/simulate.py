@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import heapq
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fusee.model.durations import US
 from fusee.model.policy import Decision, Failure, Policy, Ruling, Situation, jitter_of, rule_on, start_at
@@ -25,12 +26,12 @@ class Simulated:
     """By a later fire, through CANCEL_PREV."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, order=True)
 class _Going:
-    fire: Simulated
     end: int
-    failed: bool
-    attempt: int
+    fire: Simulated = field(compare=False)
+    failed: bool = field(compare=False)
+    attempt: int = field(compare=False)
 
 
 class _Task:
@@ -40,6 +41,7 @@ class _Task:
         self.policy = policy
         self.lasts = lasts
         self.going: list[_Going] = []
+        """A heap: without a cap, thousands are under way at once."""
         self.line: deque[tuple[Simulated, Ruling]] = deque()
         self.failed = self.skipped = self.paused = False
         self.attempt = 0
@@ -56,11 +58,8 @@ class _Task:
 
     def until(self, now: int) -> None:
         """Let everything end that ends by `now`, and what stands in line start in its place."""
-        while self.going:
-            first = min(self.going, key=lambda one: one.end)
-            if first.end > now:
-                return
-            self.going.remove(first)
+        while self.going and self.going[0].end <= now:
+            first = heapq.heappop(self.going)
             self.failed, self.skipped, self.attempt = first.failed, False, first.attempt
             self.paused = self.paused or (first.failed and self.policy.failure is Failure.PAUSE)
             if self.line and len(self.going) < (self.policy.max_concurrency or len(self.line)):
@@ -71,7 +70,7 @@ class _Task:
         fire.start, self.rate_at = start_at(self.policy, earliest, self.rate_at)
         seconds, failed = self.lasts(fire.at)
         fire.end = fire.start + round(seconds * US)
-        self.going.append(_Going(fire, fire.end, failed, ruling.attempt + 1))
+        heapq.heappush(self.going, _Going(fire.end, fire, failed, ruling.attempt + 1))
 
     def cancel(self, now: int) -> None:
         for one in self.going:

@@ -8,56 +8,21 @@ from enum import StrEnum
 from typing import Any
 
 from fusee.model.cron import Cron
-from fusee.model.durations import US
+from fusee.model.durations import LONGEST, US
 from fusee.model.names import check_name
 from fusee.model.policy import CatchUp, Concurrency, Failure, Overlap, Policy
 from fusee.model.retry import RetryPolicy
 from fusee.model.run import EXECUTORS, RunSpec
 from fusee.model.schedule import CronSchedule, IntervalSchedule, OnceSchedule, Schedule, zone_named
+from fusee.model.states import TASK, TaskStatus, next_task_status
 
 __all__ = ["TASK", "Alerts", "Task", "TaskSpec", "TaskStatus", "TriggerRule", "next_task_status"]
 
 MOST_SHARDS = 1000
 MOST_UPSTREAMS = 1000
+SLOWEST_RATE = 1 / (366 * 86400)
 WORKFLOW_HANDLER = "fusee.workflow"
 """The built-in handler that starts a workflow and waits for its end."""
-
-
-class TaskStatus(StrEnum):
-    """Whether a task fires."""
-
-    ENABLED = "enabled"
-    """Fires by its schedule, and when someone triggers it."""
-    PAUSED = "paused"
-    """Fires only when someone triggers it; by hand, or by `failure_action PAUSE`."""
-    DISABLED = "disabled"
-    """Does not fire at all."""
-    DELETED = "deleted"
-    """Gone for people; its fires and runs are kept until they are pruned."""
-
-
-T = TaskStatus
-
-TASK: Mapping[tuple[TaskStatus, str], TaskStatus] = {
-    (T.ENABLED, "pause"): T.PAUSED,
-    (T.PAUSED, "pause"): T.PAUSED,
-    (T.PAUSED, "resume"): T.ENABLED,
-    (T.ENABLED, "resume"): T.ENABLED,
-    (T.ENABLED, "disable"): T.DISABLED,
-    (T.PAUSED, "disable"): T.DISABLED,
-    (T.DISABLED, "disable"): T.DISABLED,
-    (T.DISABLED, "enable"): T.ENABLED,
-    (T.PAUSED, "enable"): T.ENABLED,
-    (T.ENABLED, "enable"): T.ENABLED,
-    (T.ENABLED, "delete"): T.DELETED,
-    (T.PAUSED, "delete"): T.DELETED,
-    (T.DISABLED, "delete"): T.DELETED,
-}
-"""(state, verb) → state; asking twice for the same changes nothing."""
-
-
-def next_task_status(status: TaskStatus, verb: str) -> TaskStatus | None:
-    return TASK.get((status, verb))
 
 
 class TriggerRule(StrEnum):
@@ -117,8 +82,10 @@ class TaskSpec:
         zone_named(self.timezone)
         if self.cron is not None:
             object.__setattr__(self, "cron", Cron.parse(self.cron).text)
-        if self.every is not None and self.every < 1:
-            raise ValueError(f"every must be at least 1 second, not {self.every:g}")
+        if self.every is not None:
+            _seconds("every", self.every, 1.0)
+        if self.at is not None:
+            _whole("at", self.at, 0, 2**62)
         if self.executor not in EXECUTORS:
             raise ValueError(f"executor must be one of {', '.join(EXECUTORS)}, not {self.executor!r:.60}")
         if self.workflow is not None:
@@ -130,8 +97,7 @@ class TaskSpec:
             object.__setattr__(self, "handler", self.executor)
         self.run_spec()
         self._check_policy()
-        if not 1 <= self.shards <= MOST_SHARDS:
-            raise ValueError(f"shards must be from 1 to {MOST_SHARDS}, not {self.shards}")
+        _whole("shards", self.shards, 1, MOST_SHARDS)
         if len(self.after) > MOST_UPSTREAMS:
             raise ValueError(f"after may name at most {MOST_UPSTREAMS} tasks")
         for upstream in self.after:
@@ -164,8 +130,10 @@ class TaskSpec:
         _whole("queue_depth", policy.queue_depth, 0, 100_000)
         _whole("catch_up_cap", policy.catch_up_cap, 1, 10_000)
         _whole("burst", policy.burst, 1, 10_000)
-        if policy.rate is not None and not 0 < policy.rate <= 10_000:
-            raise ValueError(f"rate must be starts a second, above 0, at most 10000, not {policy.rate:g}")
+        for name in ("catch_up_window", "grace", "jitter"):
+            _seconds(name, getattr(policy, name), 0.0)
+        if policy.rate is not None and not SLOWEST_RATE <= policy.rate <= 10_000:
+            raise ValueError(f"rate must be starts a second, from one a year to 10000, not {policy.rate:g}")
 
     @property
     def trigger(self) -> str:
@@ -185,6 +153,13 @@ class TaskSpec:
             return OnceSchedule(self.at)
         return None
 
+    def schedule_since(self, begin: int, anchor: int) -> Schedule | None:
+        """The same, as if it had been there since `begin`; an interval keeps its beat."""
+        if self.every is not None and begin <= anchor:
+            every = round(self.every * US)
+            anchor -= ((anchor - begin) // every + 1) * every
+        return self.schedule(anchor)
+
     def to_dict(self) -> dict[str, Any]:
         """Only what differs from the defaults; `from_dict` makes the same spec of it."""
         plain = {name: getattr(self, name) for name in self.__slots__}
@@ -192,7 +167,10 @@ class TaskSpec:
         plain["retry"] = None if self.retry is None else self.retry.to_dict()
         plain["alerts"] = None if self.alerts is None else asdict(self.alerts)
         plain["after"] = list(self.after)
-        return {k: v for k, v in plain.items() if v not in (None, {}, [], "") and v != _DEFAULTS.get(k)}
+        kept = {k: v for k, v in plain.items() if v not in (None, {}, [], "") and v != _DEFAULTS.get(k)}
+        if self.retry is not None:
+            kept["retry"] = plain["retry"]  # also an empty one: it stands in the place of the handler's
+        return kept
 
     @classmethod
     def from_dict(cls, given: Mapping[str, Any]) -> TaskSpec:
@@ -260,6 +238,12 @@ def _at_most_one(**given: Any) -> None:
     named = [name for name, value in given.items() if value is not None]
     if len(named) > 1:
         raise ValueError(f"{' and '.join(named)} cannot stand together: a task has one schedule")
+
+
+def _seconds(what: str, value: object, least: float) -> None:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not least <= value <= LONGEST:  # type: ignore[operator]
+        raise ValueError(f"{what} must be from {least:g} to {LONGEST:.0f} seconds, not {value!r:.60}")
 
 
 def _whole(what: str, value: object, least: int, most: int) -> None:

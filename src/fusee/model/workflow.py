@@ -27,7 +27,7 @@ class NodeSpec:
 
     name: str
     after: tuple[str, ...] = ()
-    rule: TriggerRule = TriggerRule.ALL_SUCCESS
+    trigger_rule: TriggerRule = TriggerRule.ALL_SUCCESS
     task: str | None = None
     """Run what this task runs; not its schedule, not its policies. `payload` is laid over the task's."""
     workflow: str | None = None
@@ -113,8 +113,8 @@ class NodeSpec:
         known = {k: v for k, v in given.items() if k == "name" or k in _DEFAULTS}  # a newer one may know more
         if "after" in known:
             known["after"] = tuple(known["after"])
-        if "rule" in known:
-            known["rule"] = TriggerRule(known["rule"])
+        if "trigger_rule" in known:
+            known["trigger_rule"] = TriggerRule(known["trigger_rule"])
         if known.get("retry") is not None:
             known["retry"] = RetryPolicy.from_dict(known["retry"])
         return cls(**known)

@@ -87,7 +87,7 @@ class WorkflowNode:
     level: int
     """How many steps lie before it, on the longest way."""
     after: tuple[str, ...]
-    rule: TriggerRule
+    trigger_rule: TriggerRule
     run_id: int
     status: RunStatus
     attempt: int | None

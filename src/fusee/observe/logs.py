@@ -29,6 +29,7 @@ from fusee.events import (
     SessionExpired,
     SessionLost,
     SessionStarted,
+    TasksFired,
 )
 
 __all__ = ["log_events", "set_up_logging"]
@@ -90,6 +91,7 @@ def log_events(
         bus.subscribe(RunCancelRequested, subscriber.cancel_requested),
         bus.subscribe(RunStuck, subscriber.stuck),
         bus.subscribe(RunsPruned, subscriber.pruned),
+        bus.subscribe(TasksFired, subscriber.fired),
         bus.subscribe(LoopFailed, subscriber.loop_failed),
     ]
     if subscriber.log.isEnabledFor(logging.DEBUG):
@@ -199,6 +201,12 @@ class _EventLog:
 
     def pruned(self, event: RunsPruned) -> None:
         self._say(logging.DEBUG, "old runs deleted", count=event.count)
+
+    def fired(self, event: TasksFired) -> None:
+        """Fires that came in time go without a line; those that were missed are worth one."""
+        missed = {code: count for code, count in event.counts.items() if code in ("catch_up", "caught_up")}
+        if missed:
+            self._say(logging.WARNING, "fires were missed: no dispatcher was there in time", **missed)
 
     def loop_failed(self, event: LoopFailed) -> None:
         # 1, 2, 4, 8 …: a database that is down for an hour is not an hour of lines.

@@ -32,6 +32,7 @@ from fusee.events import (
     RunStuck,
     SessionExpired,
     SessionLost,
+    TasksFired,
 )
 from fusee.model import TERMINAL, QueueStats, Session
 from fusee.observe.histogram import Histogram
@@ -114,6 +115,8 @@ class Metrics(Collector):
         self.stuck = Counter("fusee_runs_stuck", "Runs that ignored being told to stop and hold a slot.")
         self.loop_failures = Counter("fusee_loop_failures", "Failed passes of a loop.", "loop")
         self.sample_failures = Counter("fusee_sample_failures", "Times the database could not be sampled.")
+        self.fires = Counter("fusee_fires", "Fires decided here, by what decided them.", "code")
+        self.lateness = Histogram()
         self.durations: dict[str, Histogram] = {}
         self._sampled: tuple[Sequence[QueueStats], Sequence[Session]] | None = None
         self._sampled_at = -SAMPLE_EVERY
@@ -129,6 +132,7 @@ class Metrics(Collector):
             bus.subscribe(SessionLost, lambda event: self.sessions_lost.add(1)),
             bus.subscribe(RunRefused, lambda event: self.refused.add(1)),
             bus.subscribe(RunStuck, lambda event: self.stuck.add(1)),
+            bus.subscribe(TasksFired, self._on_fired),
             bus.subscribe(LoopFailed, lambda event: self.loop_failures.add(1, self._loop(event.loop))),
         ]
 
@@ -156,6 +160,11 @@ class Metrics(Collector):
         if event.status in TERMINAL_TEXT:
             self.finished.add(1, handler, str(event.status))
         self._duration(handler).add((event.seconds,))
+
+    def _on_fired(self, event: TasksFired) -> None:
+        for code, count in event.counts.items():
+            self.fires.add(count, code)
+        self.lateness.add(event.lateness)
 
     def _duration(self, handler: str) -> Histogram:
         found = self.durations.get(handler)
@@ -199,6 +208,7 @@ class Metrics(Collector):
             self.stuck,
             self.loop_failures,
             self.sample_failures,
+            self.fires,
         ):
             yield counter.family()
         durations = HistogramMetricFamily(
@@ -207,6 +217,11 @@ class Metrics(Collector):
         for handler, histogram in list(self.durations.items()):
             durations.add_metric([handler], histogram.buckets(), histogram.total)
         yield durations
+        late = HistogramMetricFamily(
+            "fusee_schedule_lateness_seconds", "Between the time of a fire and its decision.", labels=[]
+        )
+        late.add_metric([], self.lateness.buckets(), self.lateness.total)
+        yield late
         if self._sampled is not None:
             yield from self._of_queues(self._sampled[0])
             yield from self._of_workers(self._sampled[1])

@@ -2,18 +2,47 @@
 
 from fusee.operations.apply import Change, apply, plan
 from fusee.operations.callbacks import CallbackAnswer, CallbackOperations, callback_end
+from fusee.operations.documents import DURATIONS, document_of, read_document
 from fusee.operations.explain import Explanation
 from fusee.operations.platform import ROLES, Caller, KeyOperations, QueueOperations, WorkerOperations, digest
 from fusee.operations.runs import CancelAnswer, RunOperations, RunWithAttempts, spec_from
 from fusee.operations.simulation import Compared, Simulation
-from fusee.operations.task_fields import FIELDS, POLICY_FIELDS, fields_from, policy_from, task_from
+from fusee.operations.task_fields import (
+    ALIASES,
+    FIELDS,
+    HTTP,
+    POLICY_FIELDS,
+    enabled_from,
+    fields_from,
+    policy_fields,
+    policy_from,
+    task_from,
+)
 from fusee.operations.tasks import TaskOperations
-from fusee.store import Backfilled, Enqueued, FireFilter, RunFilter, TaskFilter, Triggered
+from fusee.operations.workflow_fields import NODE_FIELDS, WORKFLOW_FIELDS, workflow_from
+from fusee.operations.workflows import WorkflowCancelAnswer, WorkflowOperations
+from fusee.store import (
+    Backfilled,
+    Enqueued,
+    FireFilter,
+    GraphPage,
+    RunFilter,
+    StartedWorkflow,
+    TaskFilter,
+    Triggered,
+    WorkflowFilter,
+    WorkflowRunFilter,
+)
 
 __all__ = [
+    "ALIASES",
+    "DURATIONS",
     "FIELDS",
+    "HTTP",
+    "NODE_FIELDS",
     "POLICY_FIELDS",
     "ROLES",
+    "WORKFLOW_FIELDS",
     "Backfilled",
     "CallbackAnswer",
     "CallbackOperations",
@@ -24,22 +53,33 @@ __all__ = [
     "Enqueued",
     "Explanation",
     "FireFilter",
+    "GraphPage",
     "KeyOperations",
     "QueueOperations",
     "RunFilter",
     "RunOperations",
     "RunWithAttempts",
     "Simulation",
+    "StartedWorkflow",
     "TaskFilter",
     "TaskOperations",
     "Triggered",
     "WorkerOperations",
+    "WorkflowCancelAnswer",
+    "WorkflowFilter",
+    "WorkflowOperations",
+    "WorkflowRunFilter",
     "apply",
     "callback_end",
     "digest",
+    "document_of",
+    "enabled_from",
     "fields_from",
     "plan",
+    "policy_fields",
     "policy_from",
+    "read_document",
     "spec_from",
     "task_from",
+    "workflow_from",
 ]

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
-from fusee.errors import Invalid, NotFound
+from fusee.errors import Conflict, Invalid, NotFound
 from fusee.model.task import Task, TaskSpec, TaskStatus
-from fusee.operations.task_fields import fields_from, task_from
+from fusee.operations.documents import LABEL, read_document
+from fusee.operations.task_fields import fields_from
 from fusee.operations.tasks import TaskOperations
 from fusee.store import TaskFilter
 
 __all__ = ["LABEL", "Change", "apply", "plan"]
-
-LABEL = "applied"
-"""Tasks that were applied carry their group's name under this label: prune looks at no others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +35,17 @@ class _Wanted:
 
 
 async def plan(
-    tasks: TaskOperations, documents: Sequence[Mapping[str, Any]], *, group: str, prune: bool = False
+    tasks: TaskOperations,
+    documents: Sequence[Mapping[str, Any]],
+    *,
+    group: str = "default",
+    prune: bool = False,
+    allow_unknown: bool = False,
 ) -> list[Change]:
-    """What `apply` would do."""
+    """What `apply` would do; refuses what it would refuse."""
     wanted = _read(documents, group)
-    changes = [await _compare(tasks, one) for one in wanted]
+    await _check_all(tasks, wanted, allow_unknown)
+    changes = [await _compare(tasks, one, prune) for one in wanted]
     return changes + [Change(name, "delete") for name in await _surplus(tasks, wanted, group, prune)]
 
 
@@ -52,47 +56,48 @@ async def apply(
     group: str = "default",
     prune: bool = False,
     allow_unknown: bool = False,
+    tell: Callable[[Change], None] = lambda change: None,
 ) -> list[Change]:
     """Create, update and, with `prune`, delete; upstreams before what waits for them.
 
-    Each task is one transaction. Applying the same documents again changes nothing.
+    Every document is checked before the first is written, then each task is one transaction; `tell` hears of
+    each that was done. Applying the same documents again changes nothing.
     """
     wanted = _read(documents, group)
+    await _check_all(tasks, wanted, allow_unknown)
     changes: list[Change] = []
-    for one in wanted:
-        change = await _compare(tasks, one)
-        match change.action:
-            case "create":
-                await tasks.create(one.spec, enabled=one.enabled, allow_unknown=allow_unknown)
-            case "update":
-                await tasks.replace(one.spec.name, one.spec, allow_unknown=allow_unknown)
-        if change.action != "create":
-            await _switch(tasks, one)
+
+    def done(change: Change) -> None:
         changes.append(change)
+        tell(change)
+
+    for one in wanted:
+        done(await _make_so(tasks, one, prune, allow_unknown))
     for name in await _surplus(tasks, wanted, group, prune):
         await tasks.delete(name)
-        changes.append(Change(name, "delete"))
+        done(Change(name, "delete"))
     return changes
+
+
+async def _check_all(tasks: TaskOperations, wanted: Sequence[_Wanted], allow_unknown: bool) -> None:
+    for one in wanted:
+        try:
+            match (await _compare(tasks, one, prune=False)).action:
+                case "create":
+                    await tasks.checked(one.spec, allow_unknown=allow_unknown)
+                case "update":
+                    await tasks.check_runnable(one.spec, allow_unknown)
+        except Invalid as error:
+            raise Invalid(f"task {one.spec.name}: {error}", field=error.field) from None
 
 
 def _read(documents: Sequence[Mapping[str, Any]], group: str) -> list[_Wanted]:
     found: dict[str, _Wanted] = {}
-    for number, document in enumerate(documents, 1):
-        if not isinstance(document, Mapping):
-            raise Invalid(f"task {number} must be an object, not {document!r:.60}")
-        fields = dict(document)
-        enabled = fields.pop("enabled", None)
-        status = fields.pop("status", None)  # the older spelling: ENABLED, DISABLED
-        if enabled is None:
-            enabled = status is None or str(status).upper() == "ENABLED"
-        name = fields.get("name", f"number {number}")
-        try:
-            spec = task_from(fields)
-        except Invalid as error:
-            raise Invalid(f"task {name}: {error}", field=error.field) from None
+    for document in documents:
+        spec, enabled = read_document(document)
         if spec.name in found:
             raise Invalid(f"task {spec.name} is there twice", field="name")
-        found[spec.name] = _Wanted(replace(spec, labels={**spec.labels, LABEL: group}), bool(enabled))
+        found[spec.name] = _Wanted(replace(spec, labels={**spec.labels, LABEL: group}), enabled)
     sorter = TopologicalSorter({name: set(one.spec.after) & found.keys() for name, one in found.items()})
     try:
         return [found[name] for name in sorter.static_order()]
@@ -100,12 +105,32 @@ def _read(documents: Sequence[Mapping[str, Any]], group: str) -> list[_Wanted]:
         raise Invalid(f"after closes a circle: {' → '.join(error.args[1])}", field="after") from None
 
 
-async def _compare(tasks: TaskOperations, wanted: _Wanted) -> Change:
+async def _make_so(tasks: TaskOperations, wanted: _Wanted, prune: bool, allow_unknown: bool) -> Change:
+    change = await _compare(tasks, wanted, prune)
+    if change.action == "create":
+        try:
+            await tasks.create(wanted.spec, enabled=wanted.enabled, allow_unknown=allow_unknown)
+            return change
+        except Conflict:
+            change = await _compare(tasks, wanted, prune)
+            if change.action == "create":
+                raise
+            # Another process made it just now: two that start at once apply the same.
+    if change.action == "update":
+        await tasks.replace(wanted.spec.name, wanted.spec, allow_unknown=allow_unknown)
+    await _switch(tasks, wanted)
+    return change
+
+
+async def _compare(tasks: TaskOperations, wanted: _Wanted, prune: bool) -> Change:
     try:
         task = await tasks.get(wanted.spec.name)
     except NotFound:
         return Change(wanted.spec.name, "create")
     before, after = fields_from(task.spec), fields_from(wanted.spec)
+    if not prune:
+        # Whose it is matters to prune only: a task as it was exported is unchanged, whoever made it.
+        before["labels"] = before["labels"] | {LABEL: after["labels"][LABEL]}
     differences = [(key, before[key], after[key]) for key in after if before[key] != after[key]]
     if _is_on(task) != wanted.enabled:
         differences.append(("enabled", _is_on(task), wanted.enabled))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
@@ -44,6 +44,7 @@ def simulation(
 ) -> Simulation:
     try:
         policy = policy_from(changes, task.spec.policy)
+        replace(task.spec, policy=policy)  # refuses what a task would be refused for
     except ValueError as error:
         raise Invalid(str(error), field="policy") from None
     by_time = {one.at: one for one in past}

@@ -5,18 +5,28 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from fusee.errors import Invalid
 from fusee.model import RetryPolicy
-from fusee.model.durations import US, seconds_from
+from fusee.model.durations import seconds_from
 from fusee.model.policy import CatchUp, Concurrency, Failure, Overlap, Policy
 from fusee.model.schedule import zone_named
 from fusee.model.task import WORKFLOW_HANDLER, Alerts, TaskSpec, TriggerRule
 from fusee.model.times import iso
 
-__all__ = ["FIELDS", "POLICY_FIELDS", "fields_from", "policy_from", "task_from"]
+__all__ = [
+    "ALIASES",
+    "FIELDS",
+    "HTTP",
+    "POLICY_FIELDS",
+    "enabled_from",
+    "fields_from",
+    "policy_fields",
+    "policy_from",
+    "task_from",
+]
 
 ALIASES = {
     "cron_expr": "cron",
@@ -99,11 +109,12 @@ def task_from(given: Mapping[str, Any], base: TaskSpec | None = None) -> TaskSpe
 def policy_from(given: Mapping[str, Any], base: Policy | None = None) -> Policy:
     """A `Policy` of its fields as callers write them; over `base` when only some are given."""
     values: dict[str, Any] = {}
-    for field, value in given.items():
+    for written, value in given.items():
+        field = ALIASES.get(written, written)
         if field not in POLICY_FIELDS:
-            raise Invalid(
-                f"there is no policy {field!r:.60}; there are {', '.join(POLICY_FIELDS)}", field=field
-            )
+            near = difflib.get_close_matches(field, POLICY_FIELDS, 1)
+            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(POLICY_FIELDS)}"
+            raise Invalid(f"there is no policy {field!r:.60}; {hint}", field=field[:60])
         if value is None:
             continue
         if field in _ENUMS:
@@ -119,9 +130,32 @@ def policy_from(given: Mapping[str, Any], base: Policy | None = None) -> Policy:
     return Policy(**{name: values.get(name, getattr(start, name)) for name in Policy.__slots__})
 
 
+def policy_fields(policy: Policy) -> dict[str, Any]:
+    """The same under the names that callers write."""
+    return {
+        field: str(value) if field in _ENUMS else value
+        for field, name in POLICY_FIELDS.items()
+        for value in [getattr(policy, name)]
+    }
+
+
+def enabled_from(fields: dict[str, Any]) -> bool | None:
+    """Take `enabled`, or the older `status`, out of what a caller wrote; None when neither is there."""
+    enabled, status = fields.pop("enabled", None), fields.pop("status", None)
+    if enabled is not None and not isinstance(enabled, bool):
+        raise Invalid(f"enabled must be true or false, not {enabled!r:.60}", field="enabled")
+    if status is None:
+        return enabled
+    if not isinstance(status, str) or status.upper() not in ("ENABLED", "DISABLED"):
+        raise Invalid(f"status must be ENABLED or DISABLED, not {status!r:.60}", field="status")
+    said = status.upper() == "ENABLED"
+    if enabled is not None and enabled is not said:
+        raise Invalid("enabled and status say different things: give one of them", field="status")
+    return said
+
+
 def fields_from(spec: TaskSpec) -> dict[str, Any]:
     """The same as a flat object, complete; `task_from` makes an equal spec of it."""
-    policy = spec.policy
     inner = "" if spec.workflow is not None else spec.handler
     return {
         "name": spec.name,
@@ -139,11 +173,7 @@ def fields_from(spec: TaskSpec) -> dict[str, Any]:
         "priority": spec.priority,
         "timeout": spec.timeout,
         "retry": None if spec.retry is None else spec.retry.to_dict(),
-        **{
-            field: str(value) if field in _ENUMS else value
-            for field, name in POLICY_FIELDS.items()
-            for value in [getattr(policy, name)]
-        },
+        **policy_fields(spec.policy),
         "shards": spec.shards,
         "after": list(spec.after),
         "trigger_rule": str(spec.trigger_rule),
@@ -287,7 +317,21 @@ def _instant(value: str, timezone: str) -> int:
         raise ValueError(f"at must be a time such as 2027-01-31T03:00:00Z, not {value!r:.60}") from None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=zone_named(timezone))
-    return round((moment - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds() * US)
+    since = (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+    if not 0 <= since < _END:
+        raise ValueError("at must not be before 1970 or after 9999")
+    return since
+
+
+_END = (datetime.max - datetime(1970, 1, 1)) // timedelta(microseconds=1)
+
+
+def _retry(value: Any, what: str) -> RetryPolicy:
+    given = _object(value, what)
+    for name in ("base", "max"):
+        if isinstance(given.get(name), str):
+            given[name] = seconds_from(given[name], f"{what}.{name}")
+    return RetryPolicy.from_dict(given)
 
 
 def _alerts(value: Any, what: str) -> Alerts:
@@ -341,7 +385,7 @@ _READ: Mapping[str, Callable[[Any, str], Any]] = {
     "region": _text,
     "priority": _whole,
     "timeout": seconds_from,
-    "retry": lambda value, what: RetryPolicy.from_dict(_object(value, what)),
+    "retry": _retry,
     "shards": _whole,
     "after": _names,
     "trigger_rule": _rule,

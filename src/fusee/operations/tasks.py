@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice, takewhile
 from typing import Any
 
@@ -41,13 +43,18 @@ class TaskOperations:
     async def create(
         self, fields: Mapping[str, Any] | TaskSpec, *, enabled: bool = True, allow_unknown: bool = False
     ) -> Task:
-        spec = fields if isinstance(fields, TaskSpec) else task_from(fields)
-        await self._check(spec, allow_unknown)
-        if spec.at is not None and spec.at <= self.now_us():
-            raise Invalid("at has passed already: give a time to come", field="at")
+        spec = await self.checked(fields, allow_unknown=allow_unknown)
         return await self.store.create_task(
             spec, status=TaskStatus.ENABLED if enabled else TaskStatus.DISABLED
         )
+
+    async def checked(self, fields: Mapping[str, Any] | TaskSpec, *, allow_unknown: bool = False) -> TaskSpec:
+        """Refuses what `create` would refuse; whether the name is free is seen when it is made."""
+        spec = fields if isinstance(fields, TaskSpec) else task_from(fields)
+        await self.check_runnable(spec, allow_unknown)
+        if spec.at is not None and spec.at <= self.now_us():
+            raise Invalid("at has passed already: give a time to come", field="at")
+        return spec
 
     async def get(self, ref: str | int) -> Task:
         return await self.store.task(ref)
@@ -66,7 +73,7 @@ class TaskOperations:
     ) -> Task:
         """Make it what is written, and nothing else; refused when it is not at `version`."""
         spec = fields if isinstance(fields, TaskSpec) else task_from(fields)
-        await self._check(spec, allow_unknown)
+        await self.check_runnable(spec, allow_unknown)
         return await self.store.update_task(ref, spec, version)
 
     async def change(
@@ -80,7 +87,7 @@ class TaskOperations:
         """Change the fields that are given; null takes one back to its default."""
         task = await self.store.task(ref)
         spec = task_from(fields, task.spec)
-        await self._check(spec, allow_unknown)
+        await self.check_runnable(spec, allow_unknown)
         # Without a version of the caller's: that which the change was worked out on.
         return await self.store.update_task(ref, spec, version if version is not None else task.version)
 
@@ -96,7 +103,8 @@ class TaskOperations:
         """Soft: its runs and fires are kept, its name is free again."""
         return await self.store.steer_task(ref, "delete", None, version)
 
-    async def _check(self, spec: TaskSpec, allow_unknown: bool) -> None:
+    async def check_runnable(self, spec: TaskSpec, allow_unknown: bool) -> None:
+        """Refuses a task whose runs could never run."""
         if spec.workflow is None and not (allow_unknown and spec.executor == "python"):
             await self.check(spec.run_spec())
 
@@ -113,11 +121,13 @@ class TaskOperations:
         """Fire now, under the policies. `payload` goes over the task's own, member by member."""
         if payload is not None and not isinstance(payload, Mapping):
             raise Invalid("payload must be an object: its members go over the task's own", field="payload")
-        if idempotency_key is not None:
-            try:
-                check_key(idempotency_key, "idempotency_key")
-            except ValueError as error:
-                raise Invalid(str(error), field="idempotency_key") from None
+        _check_key(idempotency_key)
+        if payload:
+            spec = (await self.store.task(ref)).spec
+            # The http executor fills its request in from `params`.
+            given = {"params": {**(spec.payload.get("params") or {}), **payload}}
+            over = given if spec.executor == "http" else payload
+            await self.check_runnable(replace(spec, payload={**spec.payload, **over}), allow_unknown=True)
         return await self.store.trigger(
             ref, payload=payload, idempotency_key=idempotency_key, reason=reason[:200]
         )
@@ -137,6 +147,7 @@ class TaskOperations:
             raise Invalid("to lies before from", field="to")
         if type(concurrency) is not int or not 1 <= concurrency <= 1000:
             raise Invalid("concurrency must be a whole number from 1 to 1000", field="concurrency")
+        _check_key(idempotency_key)
         return await self.store.backfill(
             ref, begin, end, concurrency=concurrency, dry_run=dry_run, idempotency_key=idempotency_key
         )
@@ -155,10 +166,11 @@ class TaskOperations:
         start = task.next_fire_at - 1 if after is None else max(after, task.next_fire_at - 1)
         return list(islice(schedule.fires(start), count))
 
-    def preview(self, fields: Mapping[str, Any], count: int = 5) -> Sequence[int]:
+    def preview(self, fields: Mapping[str, Any] | TaskSpec, count: int = 5) -> Sequence[int]:
         """When a task like this would fire, were it made now."""
         now = self.now_us()
-        schedule = task_from(fields).schedule(now)
+        spec = fields if isinstance(fields, TaskSpec) else task_from(fields)
+        schedule = spec.schedule(now)
         return [] if schedule is None else list(islice(schedule.fires(now), count))
 
     def describe(self, spec: TaskSpec, language: str = "en") -> str | None:
@@ -188,14 +200,27 @@ class TaskOperations:
             raise Invalid("to lies before from", field="to")
         task = await self.store.task(ref)
         past = await self.store.past(task.id, begin, end, LONGEST_SIMULATION + 1)
-        schedule = task.spec.schedule(min(task.anchor, begin))
-        times = [one.at for one in past]
-        if schedule is not None:
-            due = takewhile(lambda at: at <= end, schedule.fires(begin - 1))
-            times = sorted({*times, *islice(due, LONGEST_SIMULATION + 1)})
-        if len(times) > LONGEST_SIMULATION:
-            raise Invalid(f"more than {LONGEST_SIMULATION} fires: choose a shorter stretch", field="to")
-        return simulation(task, times, past, policy or {}, duration)
+
+        def work() -> Simulation:
+            schedule = task.spec.schedule(min(task.anchor, begin))
+            times = [one.at for one in past]
+            if schedule is not None:
+                due = takewhile(lambda at: at <= end, schedule.fires(begin - 1))
+                times = sorted({*times, *islice(due, LONGEST_SIMULATION + 1)})
+            if len(times) > LONGEST_SIMULATION:
+                raise Invalid(f"more than {LONGEST_SIMULATION} fires: choose a shorter stretch", field="to")
+            return simulation(task, times, past, policy or {}, duration)
+
+        return await asyncio.to_thread(work)  # seconds of computing, should the stretch be centuries
+
+
+def _check_key(key: str | None) -> None:
+    if key is None:
+        return
+    try:
+        check_key(key, "idempotency_key")
+    except ValueError as error:
+        raise Invalid(str(error), field="idempotency_key") from None
 
 
 def _within(what: str, value: int, most: int) -> None:

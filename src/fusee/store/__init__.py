@@ -11,6 +11,10 @@ from fusee.store.store import Store, open_store
 from fusee.store.tasks import TaskFilter
 from fusee.store.triggers import Backfilled, Triggered
 from fusee.store.upkeep import Promoted, Pruned, Recovered
+from fusee.store.workflow_cancels import WorkflowCanceled
+from fusee.store.workflow_definitions import WorkflowFilter
+from fusee.store.workflow_looks import GraphPage, WorkflowRunFilter
+from fusee.store.workflow_starts import StartedWorkflow, Waiter
 
 __all__ = [
     "Aggregated",
@@ -24,6 +28,7 @@ __all__ = [
     "Finished",
     "FireFilter",
     "Fired",
+    "GraphPage",
     "KnownCallback",
     "LaneMap",
     "Order",
@@ -33,9 +38,14 @@ __all__ = [
     "Recovered",
     "RunFilter",
     "Settlement",
+    "StartedWorkflow",
     "Store",
     "TaskFilter",
     "Triggered",
+    "Waiter",
+    "WorkflowCanceled",
+    "WorkflowFilter",
+    "WorkflowRunFilter",
     "open_store",
     "token_digest",
 ]

@@ -1,14 +1,16 @@
-"""Letting fires out of a task's line, first in, first out, as places become free."""
+"""Letting fires out of a task's line, oldest first, as places become free; many tasks in a few statements."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, func, select, update
+from sqlalchemy import Connection, and_, func, select, update
 
-from fusee.model.fire import Held
+from fusee.model import RunStatus
+from fusee.model.fire import Cause, Held
 from fusee.model.policy import start_at
+from fusee.store.schema import runs
 from fusee.store.standing import IN_LINE, Closed, OpenFire, Standing, Standings
 from fusee.store.task_schema import backfills, fires
 from fusee.store.upstreams import Gated, Upstreams
@@ -16,45 +18,93 @@ from fusee.store.upstreams import Gated, Upstreams
 __all__ = ["Admission"]
 
 
+WAITS_FOR_OTHERS = (Cause.SCHEDULE, Cause.AFTER)
+"""By hand and by backfill, a fire does not wait for the tasks before it."""
+
+
 class Admission(Standings, Upstreams):
     def _admit(
         self, connection: Connection, standings: Iterable[Standing], closed: Sequence[Closed], now: int
     ) -> None:
-        """Fill the places that are free."""
-        for standing in standings:
-            cap = standing.spec.policy.max_concurrency
-            room = cap - len(standing.active) if cap else standing.queued
-            if standing.queued and room > 0:
-                self._let_out(connection, standing, room, now)
+        """Fill the places that are free: one more fire of each such task a round."""
+        waiting = {s.row.id: s for s in standings if _has_room(s)}
+        while waiting:
+            waiting = self._let_out_heads(connection, waiting, now)
         for backfill_id in sorted({c.fire.backfill_id for c in closed if c.fire.backfill_id is not None}):
             self._go_on_with(connection, backfill_id, now)
 
-    def _let_out(self, connection: Connection, standing: Standing, room: int, now: int) -> None:
-        query = (
-            select(fires.c.fire_time, fires.c.held)
-            .where(fires.c.open_task == standing.row.id, fires.c.held.in_(IN_LINE), fires.c.shard == 0)
-            .order_by(fires.c.decided_at, fires.c.fire_time)
-            .limit(room)
-        )
-        for head in connection.execute(query).all():
-            if head.held == Held.PREVIOUS and standing.active:
-                break  # it replaces what has not ended yet
-            run_ids = self._runs_of(connection, standing.row.id, head.fire_time)
-            start, standing.rate_at = start_at(standing.spec.policy, now, standing.rate_at)
-            standing.values["rate_at"] = standing.rate_at
+    def _let_out_heads(
+        self, connection: Connection, waiting: dict[int, Standing], now: int
+    ) -> dict[int, Standing]:
+        """The oldest fire in each of these lines; answers the tasks that have room for another."""
+        free: list[int] = []
+        leaving: list[int] = []
+        gated: list[Gated] = []
+        again: dict[int, Standing] = {}
+        for task_id, shards in self._heads(connection, list(waiting)).items():
+            standing, at = waiting[task_id], shards[0].fire_time
+            if shards[0].held == Held.PREVIOUS and standing.active:
+                continue  # it replaces what has not ended yet
+            run_ids = [shard.run_id for shard in shards if shard.status == RunStatus.BLOCKED]
+            if not run_ids or len(shards) > 1:  # canceled in line, all or some
+                leaving += [shard.run_id for shard in shards]
             standing.queued -= 1
-            standing.active.append(OpenFire(head.fire_time, None, None))
-            if standing.spec.after:
-                connection.execute(
-                    update(fires)
-                    .where(fires.c.task_id == standing.row.id, fires.c.fire_time == head.fire_time)
-                    .values(held=Held.UPSTREAM)
-                )
-                since = standing.row.last_fire_at or standing.row.anchor
-                rule = standing.spec.trigger_rule
-                self._raise_gates(connection, [Gated(standing.row.id, head.fire_time, since, rule, run_ids)])
-            else:
-                self._let_go(connection, run_ids, now, start)
+            if run_ids:
+                standing.active.append(OpenFire(at, None, None))
+                start, standing.rate_at = start_at(standing.spec.policy, now, standing.rate_at)
+                if standing.spec.policy.rate is not None:
+                    standing.values["rate_at"] = standing.rate_at
+                if standing.spec.after and shards[0].cause in WAITS_FOR_OTHERS:
+                    connection.execute(update(runs).where(runs.c.id.in_(run_ids)).values(due_at=start))
+                    since = self._fire_before(connection, standing, at)
+                    gated.append(Gated(task_id, at, since, standing.spec.trigger_rule, run_ids))
+                elif start > now:
+                    self._let_go(connection, run_ids, now, start)
+                else:
+                    free += run_ids
+            if _has_room(standing):
+                again[task_id] = standing
+        self._leave_line(connection, leaving, None)
+        self._let_go(connection, free, now, now)
+        self._leave_line(connection, [run_id for one in gated for run_id in one.run_ids], Held.UPSTREAM)
+        self._raise_gates(connection, gated)
+        return again
+
+    def _leave_line(self, connection: Connection, run_ids: Sequence[int], held: Held | None) -> None:
+        for start in range(0, len(run_ids), 500):
+            part = fires.c.run_id.in_(run_ids[start : start + 500])
+            connection.execute(update(fires).where(part).values(held=held))
+
+    def _fire_before(self, connection: Connection, standing: Standing, at: int) -> int:
+        """The time of a task's previous fire, or since when it fires."""
+        mine = and_(fires.c.task_id == standing.row.id, fires.c.fire_time < at)
+        query = select(fires.c.fire_time).where(mine, fires.c.cause.in_(WAITS_FOR_OTHERS))
+        found = connection.execute(query.order_by(fires.c.fire_time.desc()).limit(1)).scalar_one_or_none()
+        return int(found) if found is not None else int(standing.row.anchor)
+
+    def _heads(self, connection: Connection, task_ids: Sequence[int]) -> dict[int, list[Any]]:
+        """Task → the rows (one for each shard) of the oldest fire in its line."""
+        found: dict[int, list[Any]] = {}
+        for start in range(0, len(task_ids), 500):
+            oldest = (
+                select(fires.c.open_task, func.min(fires.c.fire_time).label("at"))
+                .where(fires.c.open_task.in_(task_ids[start : start + 500]), fires.c.held.in_(IN_LINE))
+                .group_by(fires.c.open_task)
+                .subquery()
+            )
+            same = and_(fires.c.task_id == oldest.c.open_task, fires.c.fire_time == oldest.c.at)
+            query = select(
+                fires.c.task_id,
+                fires.c.fire_time,
+                fires.c.run_id,
+                fires.c.held,
+                fires.c.cause,
+                runs.c.status,
+            )
+            query = query.join(oldest, same).join(runs, runs.c.id == fires.c.run_id)
+            for row in connection.execute(query.order_by(fires.c.task_id, fires.c.shard)):
+                found.setdefault(row.task_id, []).append(row)
+        return found
 
     def _go_on_with(self, connection: Connection, backfill_id: int, now: int) -> None:
         """Start the next fires of a backfill, as many at once as it may have."""
@@ -74,14 +124,17 @@ class Admission(Standings, Upstreams):
             .order_by(fires.c.fire_time)
             .limit(room)
         )
-        for at in connection.execute(query).scalars().all():
-            self._let_go(connection, self._runs_of(connection, backfill.task_id, at), now)
+        times = connection.execute(query).scalars().all()
+        of_those = (fires.c.task_id == backfill.task_id, fires.c.fire_time.in_(times))
+        run_ids = connection.execute(select(fires.c.run_id).where(*of_those)).scalars().all()
+        self._leave_line(connection, run_ids, None)
+        self._let_go(connection, run_ids, now, now)
 
     def _runs_of(self, connection: Connection, task_id: int, at: int) -> list[int]:
         query = select(fires.c.run_id).where(fires.c.task_id == task_id, fires.c.fire_time == at)
         return [int(run_id) for run_id in connection.execute(query).scalars()]
 
-    def _line_of(self, connection: Connection, task_id: int) -> list[Any]:
-        """The runs that stand in a task's line."""
-        query = select(fires.c.run_id).where(fires.c.open_task == task_id, fires.c.held.in_(IN_LINE))
-        return list(connection.execute(query).scalars())
+
+def _has_room(standing: Standing) -> bool:
+    cap = standing.spec.policy.max_concurrency
+    return standing.queued > 0 and (cap == 0 or len(standing.active) < cap)

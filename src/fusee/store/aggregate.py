@@ -84,7 +84,7 @@ class Aggregate(Triggers, Workflows):
         rows = connection.execute(locked).all()
         standings, closed = self._bring_up_to_date(connection, rows, run_ids)
         self._heard(connection, standings, closed, now)
-        self._save(connection, list(standings.values()), now)
+        self._save(connection, standings.values())
 
 
 def _kinds_waiting(connection: Connection) -> list[str]:

@@ -29,17 +29,17 @@ class Alarms(Births):
             standing, alerts = one.standing, one.standing.spec.alerts
             if alerts is None or one.fire.backfill_id is not None or one.fire.end is not RunStatus.FAILED:
                 continue
-            bad = next(run for run in one.fire.runs if run.status != RunStatus.SUCCEEDED)
+            bad = one.fire.culprit
             facts = {
                 "fire_time": iso(one.fire.at),
                 "run_id": bad.run_id,
                 "status": bad.status,
                 "error": (bad.error or bad.reason or "")[:LONGEST_ERROR],
-                "failures_in_a_row": standing.failures,
+                "failures_in_a_row": one.failures,
             }
             if alerts.on_failure:
                 self._alarm(connection, standing, alerts, "failure", facts, now)
-            if alerts.on_failures_in_a_row == standing.failures:
+            if alerts.on_failures_in_a_row == one.failures:
                 self._alarm(connection, standing, alerts, "failures_in_a_row", facts, now)
 
     def _alarm_if_late(self, connection: Connection, standing: Standing, at: int, now: int) -> None:

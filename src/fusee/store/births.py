@@ -85,7 +85,11 @@ class Births(Lanes):
         elif self.database.capabilities.skip_locked:
             # The numbers of one multi-row INSERT are consecutive in every autoinc lock mode.
             step = connection.execute(text("SELECT @@auto_increment_increment")).scalar_one()
-            first = connection.execute(insert(runs).values(rows)).lastrowid
+            # Written here: SQLAlchemy takes longer to compile 500 rows than the database to insert them.
+            row = "(" + ", ".join(["%s"] * len(rows[0])) + ")"
+            statement = f"INSERT INTO fusee_runs ({', '.join(rows[0])}) VALUES {', '.join([row] * len(rows))}"
+            values = tuple(value for row in rows for value in row.values())
+            first = connection.exec_driver_sql(statement, values).lastrowid
             return list(range(first, first + len(rows) * step, step))
         else:  # one writer
             query = text("SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'fusee_runs'")

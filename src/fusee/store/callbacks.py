@@ -144,14 +144,14 @@ class Callbacks(Settle):
 
     async def expire(self, limit: int = 100) -> list[Concluded]:
         """End the waiting of runs whose callback did not come in time, by the database's clock."""
-        ids = await self.database.read(lambda connection: self._due(connection, limit))
+        ids = await self.database.read(lambda connection: self._callbacks_due(connection, limit))
         if not ids:
             return []
         expired = await self.database.write(lambda connection: self._expire(connection, ids))
         self._wake({one.status for one in expired})
         return expired
 
-    def _due(self, connection: Connection, limit: int) -> Sequence[int]:
+    def _callbacks_due(self, connection: Connection, limit: int) -> Sequence[int]:
         """Looked for without a lock: an answer locks the run and then its callback, and so must we."""
         this = and_(runs.c.id == callbacks.c.run_id, runs.c.attempt == callbacks.c.attempt)
         due = (callbacks.c.deadline <= self._now(connection), runs.c.status == RunStatus.WAITING)
@@ -206,15 +206,6 @@ class Callbacks(Settle):
             self.wakes.fire(DELAYED)
         if statuses & TERMINAL:
             self.wakes.fire(ENDED)
-
-    async def callback_deadline(self, run_id: int) -> int | None:
-        """Until when this run waits for a callback; none when it does not."""
-        query = select(callbacks.c.deadline).where(
-            callbacks.c.namespace == self.namespace,
-            callbacks.c.run_id == run_id,
-            callbacks.c.deadline.is_not(None),
-        )
-        return await self.database.read(lambda connection: connection.execute(query).scalar_one_or_none())
 
 
 def _unanswered(timeout_us: int) -> Ended:

@@ -8,11 +8,12 @@ database's clock says what is due.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from sqlalchemy import Connection, bindparam, func, insert, select, update
+from sqlalchemy.exc import IntegrityError
 
 from fusee.model import Lane, RunStatus
 from fusee.model.catch_up import Due, due_fires
@@ -20,15 +21,15 @@ from fusee.model.fire import Cause, Held
 from fusee.model.policy import Decision, Ruling, jitter_of, rule_on, start_at
 from fusee.model.task import TaskStatus
 from fusee.model.times import iso
-from fusee.store.admission import Admission
+from fusee.store.admission import WAITS_FOR_OTHERS, Admission
 from fusee.store.alerts import Alarms
 from fusee.store.births import Birth
 from fusee.store.cancels import Cancels
 from fusee.store.rows import encode
 from fusee.store.schema import lanes
 from fusee.store.standing import Closed, OpenFire, Standing
-from fusee.store.task_schema import fires, task_edges, tasks
-from fusee.store.upstreams import Gated
+from fusee.store.task_schema import fires, tasks
+from fusee.store.upstreams import EndedFire, Gated
 
 __all__ = ["Fired", "Firing", "Planned"]
 
@@ -84,11 +85,15 @@ class Planned:
 class Firing(Admission, Cancels, Alarms):
     async def fire_due(self, limit: int = 500) -> Fired:
         """Decide every fire that is due, of up to `limit` tasks; earliest first."""
-        fired = await self.database.write(lambda connection: self._fire_due(connection, limit))
+        try:
+            fired = await self.database.write(lambda connection: self._fire_due(connection, limit))
+        except IntegrityError:
+            # Such a fire is on record: the database's clock went back meanwhile. This time, look first.
+            fired = await self.database.write(lambda connection: self._fire_due(connection, limit, look=True))
         self._wake_all(bool(fired))
         return fired
 
-    def _fire_due(self, connection: Connection, limit: int) -> Fired:
+    def _fire_due(self, connection: Connection, limit: int, *, look: bool = False) -> Fired:
         now = self._now(connection)
         query = (
             select(tasks)
@@ -103,44 +108,60 @@ class Firing(Admission, Cancels, Alarms):
         standings, closed = self._bring_up_to_date(connection, rows)
         self._heard(connection, standings, closed, now)
         planned: list[Planned] = []
-        done: list[Standing] = []
+        decided = rows_made = 0
         for standing in standings.values():
-            if sum(one.shards for one in planned) > MOST_ROWS:
-                break  # its time stays as it is: the next pass finds it
-            done.append(standing)
-            planned += self._decide_due(connection, standing, planned, now)
+            if rows_made > MOST_ROWS:
+                break  # the time of the rest stays as it is: the next pass finds them
+            before = len(planned)
+            self._decide_due(connection, standing, planned, now, look)
+            rows_made += sum(one.shards for one in planned[before:])
+            decided += 1
         self._write(connection, planned, now)
-        self._save(connection, done, now)
-        untouched = [s for s in standings.values() if s not in done and s.values]
-        self._save(connection, untouched, now)
+        self._save(connection, standings.values())
         counts = Counter(one.ruling.code for one in planned)
         ran = (Decision.RUN, Decision.QUEUE)
         lateness = [(now - one.at) / 1_000_000 for one in planned if one.ruling.decision in ran]
-        return Fired(counts, lateness, tasks=len(done))
+        return Fired(counts, lateness, tasks=decided)
 
     def _decide_due(
-        self, connection: Connection, standing: Standing, planned: list[Planned], now: int
-    ) -> list[Planned]:
-        row, spec = standing.row, standing.spec
+        self, connection: Connection, standing: Standing, planned: list[Planned], now: int, look: bool
+    ) -> None:
+        """Add what is decided about each of its fires to `planned`, and move the task's next time on."""
         if standing.status is not TaskStatus.ENABLED:
-            return []  # paused by what was heard just now: `values` says so
+            return  # paused by what was heard just now: `values` says so
+        due, next_fire_at = self._undecided(connection, standing, now, look)
+        since = standing.row.last_fire_at or standing.row.anchor
+        for one in due:
+            planned.append(self._decide(connection, standing, one, Cause.SCHEDULE, planned, now, since))
+            since = one.at
+        standing.values["next_fire_at"] = next_fire_at
+        if due:
+            standing.values["last_fire_at"] = due[-1].through or due[-1].at
+            self._alarm_if_late(connection, standing, due[0].at, now)
+
+    def _undecided(
+        self, connection: Connection, standing: Standing, now: int, look: bool
+    ) -> tuple[list[Due], int | None]:
+        """The fires of a task that are due and not decided yet, and when it fires after them."""
+        row, spec = standing.row, standing.spec
         schedule = spec.schedule(row.anchor)
         assert schedule is not None and row.next_fire_at is not None
         due = due_fires(schedule, row.next_fire_at, now, spec.policy)
         # Decided already, should the database's clock have gone back meanwhile.
         news = [one for one in due.fires if row.last_fire_at is None or one.at > row.last_fire_at]
-        mine: list[Planned] = []
-        since = row.last_fire_at or row.anchor
-        for one in news:
-            mine.append(
-                self._decide(connection, standing, one, Cause.SCHEDULE, [*planned, *mine], now, since)
-            )
-            since = one.at
-        standing.values["next_fire_at"] = due.next_fire_at
-        if news:
-            standing.values["last_fire_at"] = news[-1].through or news[-1].at
-            self._alarm_if_late(connection, standing, news[-1].at, now)
-        return mine
+        if look:
+            news = [one for one in news if not self._fired_at(connection, [row.id], one.at)]
+        return news, due.next_fire_at
+
+    def _pass_over(self, connection: Connection, standing: Standing, ruling: Ruling, now: int) -> None:
+        """A task stops firing by itself: what was due by then, and nobody came to, leaves its rows too."""
+        if standing.row.next_fire_at is None or standing.row.next_fire_at > now:
+            return
+        due, _ = self._undecided(connection, standing, now, look=True)
+        if due:
+            standing.values["last_fire_at"] = due[-1].through or due[-1].at
+        planned = [Planned(standing, d.at, Cause.SCHEDULE, ruling, now, through=d.through) for d in due]
+        self._write(connection, planned, now)
 
     def _decide(
         self,
@@ -179,7 +200,7 @@ class Firing(Admission, Cancels, Alarms):
             planned.start, standing.rate_at = start_at(policy, earliest, standing.rate_at)
             if policy.rate is not None:
                 standing.values["rate_at"] = standing.rate_at
-            if standing.spec.after and cause in (Cause.SCHEDULE, Cause.AFTER):
+            if standing.spec.after and cause in WAITS_FOR_OTHERS:
                 planned.held = Held.UPSTREAM
             standing.active.append(OpenFire(due.at, None, planned.held))
         return planned
@@ -192,6 +213,7 @@ class Firing(Admission, Cancels, Alarms):
             fires.c.open_task == standing.row.id, fires.c.backfill_id.is_(None)
         )
         ids = sorted({*ids, *connection.execute(query).scalars()})
+        self._forget_gates(connection, ids)
         reason = f"overlap_action CANCEL_PREV: the fire of {iso(at)} takes its place"
         statuses = self._cancel_many(connection, ids, reason, now)
         for start in range(0, len(ids), 500):
@@ -233,28 +255,22 @@ class Firing(Admission, Cancels, Alarms):
         over = [one for one in planned if one.ruling.decision in (Decision.SKIP, Decision.MISS)]
         if not over:
             return
-        query = select(task_edges.c.upstream_id).where(
-            task_edges.c.upstream_id.in_({one.standing.row.id for one in over})
-        )
-        followed = set(connection.execute(query).scalars())
         ends = [
-            (one.standing.row.id, one.standing.row.name, one.at, False)
-            for one in over
-            if one.standing.row.id in followed
+            EndedFire(one.standing.row.id, one.standing.row.name, one.at, False, one.through) for one in over
         ]
         self._count_ends(connection, ends, now)
 
-    def _save(self, connection: Connection, standings: Sequence[Standing], now: int) -> None:
-        """The tasks' rows; most change in the same two columns."""
-        usual: list[dict[str, Any]] = []
+    def _save(self, connection: Connection, standings: Iterable[Standing]) -> None:
+        """The tasks' rows; those that change in the same columns in one statement."""
+        alike: dict[tuple[str, ...], list[dict[str, Any]]] = {}
         for standing in standings:
             values = standing.values
-            if values.keys() == {"next_fire_at", "last_fire_at"}:
-                usual.append({"b_id": standing.row.id, **{f"b_{k}": v for k, v in values.items()}})
-            elif values:
-                connection.execute(update(tasks).where(tasks.c.id == standing.row.id).values(**values))
-        if usual:
-            connection.execute(_MOVE_ON, usual)
+            if values:
+                row = {"b_id": standing.row.id, **{f"b_{name}": value for name, value in values.items()}}
+                alike.setdefault(tuple(sorted(values)), []).append(row)
+        for names, rows in alike.items():
+            change = update(tasks).where(tasks.c.id == bindparam("b_id"))
+            connection.execute(change.values({name: bindparam(f"b_{name}") for name in names}), rows)
 
     def _heard(
         self, connection: Connection, standings: Mapping[int, Standing], closed: Sequence[Closed], now: int
@@ -263,6 +279,11 @@ class Firing(Admission, Cancels, Alarms):
         self._admit(connection, standings.values(), closed, now)
         self._tell_downstream(connection, closed, now)
         self._alarm_of_failures(connection, closed, now)
+        for standing in standings.values():
+            if standing.values.get("status") is TaskStatus.PAUSED:
+                rule = str(standing.values["reason"])
+                ruling = Ruling(decision=Decision.SKIP, code="failure", rule=rule)
+                self._pass_over(connection, standing, ruling, now)
 
     def _next_in(self, connection: Connection, now: int) -> float | None:
         next_at = connection.execute(select(func.min(tasks.c.next_fire_at))).scalar_one_or_none()
@@ -288,13 +309,6 @@ class Firing(Admission, Cancels, Alarms):
                 self.wakes.fire(kind)
 
 
-_MOVE_ON = (
-    update(tasks)
-    .where(tasks.c.id == bindparam("b_id"))
-    .values(next_fire_at=bindparam("b_next_fire_at"), last_fire_at=bindparam("b_last_fire_at"))
-)
-
-
 def _lane(standing: Standing) -> Lane:
     spec = standing.spec
     return Lane(standing.row.namespace, spec.queue, spec.executor, spec.handler, spec.region)
@@ -310,7 +324,7 @@ def _births(one: Planned, lane_id: int) -> list[Birth]:
         if spec.workflow is not None:
             payload["params"] |= one.payload
         elif spec.executor == "http":
-            payload["params"] = {**payload.get("params", {}), **one.payload}
+            payload["params"] = {**(payload.get("params") or {}), **one.payload}
         else:
             payload |= one.payload
     options: dict[str, Any] = {"task": spec.name, "fire_time": one.at}

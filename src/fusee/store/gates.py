@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from sqlalchemy import Connection, delete, insert, select, update
 
@@ -89,37 +90,22 @@ class Gates(Told, Births):
     def _let_go(
         self, connection: Connection, run_ids: Sequence[int], now: int, start: int | None = None
     ) -> list[int]:
-        """Blocked runs become pending, or delayed until `start`; answers those that did (someone may
-        have canceled one)."""
-        due = now if start is None else max(now, start)
-        status = RunStatus.PENDING if due <= now else RunStatus.DELAYED
+        """Blocked runs become pending, or delayed until `start` or else their own time; answers those that
+        did (someone may have canceled one)."""
         let_go: list[int] = []
-        for start in range(0, len(run_ids), ROWS_A_STATEMENT):
-            part = run_ids[start : start + ROWS_A_STATEMENT]
+        hints: set[str] = set()
+        for first in range(0, len(run_ids), ROWS_A_STATEMENT):
+            part = run_ids[first : first + ROWS_A_STATEMENT]
             blocked = (runs.c.id.in_(part), runs.c.status == RunStatus.BLOCKED)
-            query = select(runs.c.id, runs.c.lane_id, runs.c.priority).where(*blocked).order_by(runs.c.id)
-            rows = connection.execute(query.with_for_update()).all()
-            if not rows:
-                continue
-            ids = [row.id for row in rows]
-            connection.execute(
-                update(runs)
-                .where(runs.c.id.in_(ids))
-                .values(status=status, rare=None, due_at=due, reason=None)
-            )
-            places = [{"lane_id": r.lane_id, "due_at": due, "run_id": r.id} for r in rows]
-            if status is RunStatus.PENDING:
-                ranks = [-row.priority for row in rows]
-                ranked = [{**place, "rank": rank} for place, rank in zip(places, ranks, strict=True)]
-                connection.execute(insert(line), ranked)
-            else:
-                connection.execute(insert(later), places)
-            connection.execute(
-                update(fires).where(fires.c.run_id.in_(ids)).values(held=None, admitted_at=now)
-            )
-            let_go += ids
-        if let_go:
-            self._notify(connection, PENDING if status is RunStatus.PENDING else DELAYED)
+            known = select(runs.c.id, runs.c.lane_id, runs.c.priority, runs.c.due_at).where(*blocked)
+            by_due: dict[int, list[Any]] = {}
+            for row in connection.execute(known.order_by(runs.c.id).with_for_update()).all():
+                by_due.setdefault(max(now, row.due_at if start is None else start), []).append(row)
+            for due, rows in by_due.items():
+                hints.add(_stand(connection, rows, now, due))
+                let_go += [row.id for row in rows]
+        for hint in sorted(hints):
+            self._notify(connection, hint)
         return let_go
 
     def _shut_out(
@@ -154,3 +140,19 @@ class Gates(Told, Births):
             part = ids[start : start + ROWS_A_STATEMENT]
             connection.execute(delete(waits).where(waits.c.run_id.in_(part)))
             connection.execute(delete(gates).where(gates.c.run_id.in_(part)))
+
+
+def _stand(connection: Connection, rows: Sequence[Any], now: int, due: int) -> str:
+    """In line, or among the later ones when they are due later; answers whom to wake."""
+    ids = [row.id for row in rows]
+    status = RunStatus.PENDING if due <= now else RunStatus.DELAYED
+    freed = {"status": status, "rare": None, "due_at": due, "reason": None}
+    connection.execute(update(runs).where(runs.c.id.in_(ids)).values(freed))
+    places = [{"lane_id": row.lane_id, "due_at": due, "run_id": row.id} for row in rows]
+    if status is RunStatus.PENDING:
+        ranks = [{"rank": -row.priority} for row in rows]
+        connection.execute(insert(line), [place | rank for place, rank in zip(places, ranks, strict=True)])
+    else:
+        connection.execute(insert(later), places)
+    connection.execute(update(fires).where(fires.c.run_id.in_(ids)).values(held=None, admitted_at=now))
+    return PENDING if status is RunStatus.PENDING else DELAYED

@@ -42,6 +42,7 @@ class Past:
     seconds: float | None
     """How long its runs took, from the first start to the last end; None when it did not run."""
     failed: bool
+    started_at: int | None = None
 
 
 class Record(Tasks):
@@ -142,4 +143,6 @@ def _past(at: int, rows: Sequence[Any]) -> Past:
     ended = [row.finished_at for row in rows if row.finished_at is not None]
     seconds = (max(ended) - min(started)) / 1e6 if started and len(ended) == len(rows) else None
     bad = (RunStatus.FAILED, RunStatus.TIMED_OUT, RunStatus.CANCELED)
-    return Past(at, Decision(rows[0].decision), rows[0].rule, seconds, any(r.status in bad for r in rows))
+    failed = any(row.status in bad for row in rows)
+    first = min(started, default=None)
+    return Past(at, Decision(rows[0].decision), rows[0].rule, seconds, failed, first)

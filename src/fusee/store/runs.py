@@ -10,6 +10,7 @@ from sqlalchemy import (
     Connection,
     Row,
     Select,
+    and_,
     bindparam,
     null,
     select,
@@ -21,6 +22,7 @@ from fusee.store.cancels import Cancels
 from fusee.store.rows import decode
 from fusee.store.schema import attempts, lanes, later, line, receipts, runs, sessions
 from fusee.store.settle import RARE
+from fusee.store.task_schema import callbacks
 from fusee.store.wakes import CANCEL, ENDED
 
 __all__ = ["RunFilter", "Runs"]
@@ -43,7 +45,7 @@ class Runs(Cancels):
     def _select(self, *, brief: bool = False) -> Select[Any]:
         """`brief` leaves out what can be large: a page of a thousand runs must not be a gigabyte."""
         columns = [null().label(c.name) if brief and c.name in LARGE else c for c in runs.c]
-        return (
+        query = (
             select(
                 *columns,
                 lanes.c.queue,
@@ -51,11 +53,14 @@ class Runs(Cancels):
                 lanes.c.handler,
                 lanes.c.region,
                 sessions.c.worker,
+                null().label("deadline") if brief else callbacks.c.deadline,
             )
             .join(lanes, lanes.c.id == runs.c.lane_id)
             .outerjoin(sessions, sessions.c.id == runs.c.session_id)
             .where(runs.c.namespace == self.namespace)
         )
+        called = and_(callbacks.c.run_id == runs.c.id, callbacks.c.attempt == runs.c.attempt)
+        return query if brief else query.outerjoin(callbacks, called)
 
     async def run(self, run_id: int) -> Run:
         query = self._select().where(runs.c.id == run_id)
@@ -202,6 +207,7 @@ def _run(row: Row[Any]) -> Run:
         started_at=row.started_at,
         finished_at=row.finished_at,
         cancel_requested_at=row.cancel_requested_at,
+        callback_deadline=row.deadline,
         kind=row.kind,
         fire_time=options.get("fire_time"),
         shard_index=options.get("shard_index", 0),

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import Connection, func, or_, select, update
+from sqlalchemy import Connection, and_, func, or_, select, update
 
 from fusee.model import RunStatus
 from fusee.model.fire import Held, fire_end
@@ -24,9 +24,10 @@ from fusee.store.tasks import spec_of
 __all__ = ["Closed", "OpenFire", "Standing", "Standings"]
 
 IN_LINE = (Held.QUEUE, Held.PREVIOUS)
+BAD = (RunStatus.FAILED, RunStatus.TIMED_OUT, RunStatus.CANCELED)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class OpenFire:
     """A fire that has not ended, with its runs, one for each shard."""
 
@@ -54,11 +55,16 @@ class OpenFire:
         return self.runs[0].run_id if self.runs else None
 
     @property
+    def culprit(self) -> Any:
+        """Of a fire that failed, the run that made it so."""
+        return next(run for run in self.runs if run.status in BAD)
+
+    @property
     def run_ids(self) -> list[int]:
         return [run.run_id for run in self.runs]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Standing:
     """One task, locked."""
 
@@ -117,12 +123,13 @@ class Standing:
             "failure_skipped": False,
         }
         if self.failed and self.spec.policy.failure is Failure.PAUSE and self.status is TaskStatus.ENABLED:
-            self.pause(f"failure_action PAUSE: run {fire.runs[0].run_id} ended {fire.runs[0].status}")
+            bad = fire.culprit
+            self.pause(f"failure_action PAUSE: run {bad.run_id} ended {bad.status}", fire.finished_at)
 
-    def pause(self, reason: str) -> None:
+    def pause(self, reason: str, at: int) -> None:
         self.status = TaskStatus.PAUSED
         self.values |= {"status": TaskStatus.PAUSED, "reason": reason[:500], "next_fire_at": None}
-        self.values["version"] = self.row.version + 1
+        self.values |= {"version": self.row.version + 1, "updated_at": at}
 
     def skip_for_failure(self, attempt: int) -> None:
         """One fire was left out because the last failed: the next one runs."""
@@ -136,6 +143,8 @@ class Closed:
 
     standing: Standing
     fire: OpenFire
+    failures: int
+    """Failures in a row, this one counted."""
 
 
 class Standings(StorePart):
@@ -151,7 +160,7 @@ class Standings(StorePart):
         for standing, opened in self._open(connection, standings, hinted):
             for fire in sorted((f for f in opened if f.ended), key=lambda f: f.finished_at):
                 standing.hear(fire)
-                closed.append(Closed(standing, fire))
+                closed.append(Closed(standing, fire, standing.failures))
             standing.active = [f for f in opened if not f.ended and f.backfill_id is None and not _in_line(f)]
         if closed:
             run_ids = [run_id for one in closed for run_id in one.fire.run_ids]
@@ -185,19 +194,30 @@ class Standings(StorePart):
         )
         ids = list(standings)
         found: dict[tuple[int, int], OpenFire] = {}
-        conditions = [
-            (fires.c.open_task.in_(ids[start : start + 500]), under_way) for start in range(0, len(ids), 500)
+        seen: set[int] = set()
+        queries = [
+            query.where(fires.c.open_task.in_(ids[start : start + 500]), under_way)
+            for start in range(0, len(ids), 500)
         ]
-        conditions += [
-            (fires.c.run_id.in_(hinted[start : start + 500]), fires.c.held.in_([*IN_LINE, Held.BACKFILL]))
-            for start in range(0, len(hinted), 500)
-        ]
-        for condition in conditions:
-            for row in connection.execute(query.where(*condition)):
+        # All shards of a fire in line of which one was told of: it has ended when all have.
+        for start in range(0, len(hinted), 500):
+            told = (
+                select(fires.c.task_id, fires.c.fire_time)
+                .where(fires.c.run_id.in_(hinted[start : start + 500]))
+                .where(fires.c.held.in_([*IN_LINE, Held.BACKFILL]))
+                .distinct()
+                .subquery()
+            )
+            same = and_(told.c.task_id == fires.c.task_id, told.c.fire_time == fires.c.fire_time)
+            queries.append(query.join(told, same))
+        for one in queries:
+            for row in connection.execute(one):
                 key = (row.task_id, row.fire_time)
                 fire = found.setdefault(key, OpenFire(row.fire_time, row.backfill_id, row.held))
                 fire.superseded |= bool(row.superseded)
-                fire.runs.append(row)
+                if row.run_id not in seen:
+                    fire.runs.append(row)
+                    seen.add(row.run_id)
         by_task: dict[int, list[OpenFire]] = {task_id: [] for task_id in standings}
         for (task_id, _), fire in found.items():
             if task_id in by_task:

@@ -10,6 +10,7 @@ from fusee.clock import Clock, SystemClock
 from fusee.errors import ConfigError
 from fusee.store import migrate
 from fusee.store.aggregate import Aggregate
+from fusee.store.aging import Aging
 from fusee.store.callbacks import Callbacks
 from fusee.store.contract import Exchanged, Finished, LaneMap, Order
 from fusee.store.database import Database
@@ -25,7 +26,7 @@ from fusee.store.wakes import ENDED, Wakes
 __all__ = ["Store", "open_store"]
 
 
-class Store(Aggregate, Record, Enqueue, Queues, Sessions, Callbacks, Upkeep, Keys):
+class Store(Aggregate, Record, Enqueue, Queues, Sessions, Callbacks, Upkeep, Aging, Keys):
     """Everything that can be asked of the database, for one namespace."""
 
     def __init__(self, database: Database, namespace: str = "default", *, wakes: Wakes | None = None) -> None:

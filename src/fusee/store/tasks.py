@@ -1,4 +1,4 @@
-"""Tasks: made, changed, steered, looked at."""
+"""Tasks: made, and looked at."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ from sqlalchemy import Connection, Row, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from fusee.errors import Conflict, NotFound
-from fusee.model.task import Task, TaskSpec, TaskStatus, next_task_status
+from fusee.model import Lane
+from fusee.model.task import Task, TaskSpec, TaskStatus
+from fusee.store.lanes import Lanes
 from fusee.store.rows import decode, encode
 from fusee.store.task_graph import TaskGraph
 from fusee.store.task_schema import tasks
 from fusee.store.wakes import SCHEDULE
 
-__all__ = ["TaskFilter", "Tasks", "spec_of"]
+__all__ = ["TaskFilter", "Tasks", "lane_of", "spec_of", "task_from"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +32,7 @@ class TaskFilter:
     limit: int = 50
 
 
-class Tasks(TaskGraph):
+class Tasks(TaskGraph, Lanes):
     async def create_task(self, spec: TaskSpec, *, status: TaskStatus = TaskStatus.ENABLED) -> Task:
         """`Conflict` when the name is taken."""
 
@@ -55,6 +57,8 @@ class Tasks(TaskGraph):
             )
             key = added.inserted_primary_key
             assert key is not None
+            # With the task, so that it is committed before the first fire needs it.
+            self._lane_id(connection, lane_of(spec, self.namespace))
             if spec.after:
                 self._set_upstreams(connection, int(key[0]), spec.name, spec.after)
             self._notify(connection, SCHEDULE)
@@ -89,77 +93,6 @@ class Tasks(TaskGraph):
         rows = await self.database.read(lambda connection: connection.execute(query).all())
         return [task_from(row) for row in rows]
 
-    async def update_task(self, ref: str | int, spec: TaskSpec, version: int | None) -> Task:
-        """Replace what a task is; `Conflict` when it is not at `version` any more.
-
-        A task whose schedule changes fires by the new one from now on; else it goes on as it was.
-        """
-
-        def work(connection: Connection) -> Task:
-            row = self._task_row(connection, ref, lock=True)
-            _at_version(row, version)
-            before = spec_of(row)
-            if spec.name != before.name:
-                raise Conflict(
-                    f"a task keeps its name: make a new one called {spec.name!r} and delete this one"
-                )
-            now = self._now(connection)
-            same = (spec.cron, spec.every, spec.at, spec.timezone) == (
-                before.cron,
-                before.every,
-                before.at,
-                before.timezone,
-            )
-            values: dict[str, Any] = {"definition": encode(spec.to_dict(), "the task")}
-            if not same:
-                schedule = spec.schedule(now)
-                fires = schedule is not None and row.status == TaskStatus.ENABLED
-                values |= {
-                    "anchor": now,
-                    "next_fire_at": schedule.next(now) if schedule is not None and fires else None,
-                }
-            if set(spec.after) != set(before.after):
-                self._set_upstreams(connection, row.id, spec.name, spec.after)
-            self._change_task(connection, row.id, now, values)
-            return task_from(self._task_row(connection, row.id))
-
-        task = await self.database.write(work)
-        self.wakes.fire(SCHEDULE)
-        return task
-
-    async def steer_task(
-        self, ref: str | int, verb: str, reason: str | None = None, version: int | None = None
-    ) -> Task:
-        """pause, resume, enable, disable or delete. Resumed or enabled, it fires from now on."""
-
-        def work(connection: Connection) -> Task:
-            row = self._task_row(connection, ref, lock=True)
-            _at_version(row, version)
-            status = TaskStatus(row.status)
-            to = next_task_status(status, verb)
-            if to is None:
-                raise Conflict(f"task {row.name} is {status}: it cannot {verb}")
-            if to is status:
-                return task_from(row)
-            now = self._now(connection)
-            values: dict[str, Any] = {"status": to, "reason": reason, "next_fire_at": None}
-            if to is TaskStatus.ENABLED:
-                schedule = spec_of(row).schedule(now)
-                values |= {
-                    "anchor": now,
-                    "next_fire_at": schedule.next(now) if schedule else None,
-                    "reason": None,
-                }
-            if to is TaskStatus.DELETED:
-                self._refuse_if_awaited(connection, row.id, row.name)
-                values |= {"live_name": None, "deleted_at": now}
-            self._change_task(connection, row.id, now, values)
-            return task_from(connection.execute(select(tasks).where(tasks.c.id == row.id)).one())
-
-        task = await self.database.write(work)
-        self.wakes.fire(SCHEDULE)
-        return task
-
     def _change_task(self, connection: Connection, task_id: int, now: int, values: dict[str, Any]) -> None:
         change = update(tasks).where(tasks.c.id == task_id)
         connection.execute(change.values(version=tasks.c.version + 1, updated_at=now, **values))
@@ -176,11 +109,8 @@ class Tasks(TaskGraph):
         return row
 
 
-def _at_version(row: Any, version: int | None) -> None:
-    if version is not None and row.version != version:
-        raise Conflict(
-            f"task {row.name} is at version {row.version}, not {version}: look at it again, then change it"
-        )
+def lane_of(spec: TaskSpec, namespace: str) -> Lane:
+    return Lane(namespace, spec.queue, spec.executor, spec.handler, spec.region)
 
 
 def spec_of(row: Any) -> TaskSpec:

@@ -8,20 +8,24 @@ from itertools import takewhile
 from typing import Any
 
 from sqlalchemy import Connection, and_, delete, insert, or_, select, update
+from sqlalchemy.exc import IntegrityError
 
 from fusee.errors import Conflict, Invalid
 from fusee.model.catch_up import Due
 from fusee.model.fire import Cause, Held
 from fusee.model.policy import Decision, Ruling
 from fusee.model.task import TaskStatus
-from fusee.store.firing import Firing, Planned
+from fusee.store.firing import Planned
+from fusee.store.schema import runs
 from fusee.store.standing import Standing
+from fusee.store.steering import Steering
 from fusee.store.task_schema import backfills, fires, tasks
-from fusee.store.tasks import Tasks, spec_of
+from fusee.store.tasks import spec_of
 
 __all__ = ["Backfilled", "Triggered", "Triggers"]
 
 MOST_BACKFILLED = 10_000
+MOST_LOOKED_AT = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +50,11 @@ class Backfilled:
     left: int
     """Fires of that stretch that ran before, and are left alone."""
     concurrency: int
+    created: bool = True
+    """False when the idempotency key had been used before."""
 
 
-class Triggers(Firing, Tasks):
+class Triggers(Steering):
     async def trigger(
         self,
         ref: str | int,
@@ -85,10 +91,13 @@ class Triggers(Firing, Tasks):
             )
             planned.payload, planned.idempotency_key = payload, idempotency_key
             self._write(connection, [planned], now)
-            self._save(connection, [standing], now)
+            self._save(connection, [standing])
             return Triggered(at, planned.ruling.decision, planned.ruling.rule, planned.run_ids)
 
-        triggered = await self.database.write(work)
+        try:
+            triggered = await self.database.write(work)
+        except IntegrityError:  # another caller used the key just now: look again
+            triggered = await self.database.write(work)
         self._wake_all(True)
         return triggered
 
@@ -136,7 +145,7 @@ class Triggers(Firing, Tasks):
             planned.append(self._decide(connection, standing, Due(at), Cause.AFTER, planned, now, since, why))
             standing.values["last_fire_at"] = max(at, standing.row.last_fire_at or 0)
         self._write(connection, planned, now)
-        self._save(connection, list(standings.values()), now)
+        self._save(connection, standings.values())
 
     async def backfill(
         self,
@@ -161,7 +170,9 @@ class Triggers(Firing, Tasks):
                 if before is not None:
                     return self._backfilled_before(connection, row, before, begin, end)
             now = self._now(connection)
-            times, left = self._to_backfill(connection, row, begin, min(end, now))
+            # What is due and not decided yet is the scan's: it makes up for that itself.
+            last = now if row.next_fire_at is None else min(now, row.next_fire_at - 1)
+            times, left = self._to_backfill(connection, row, begin, min(end, last))
             if dry_run or not times:
                 return Backfilled(None, times, left, concurrency)
             if row.status == TaskStatus.DISABLED:
@@ -183,7 +194,10 @@ class Triggers(Firing, Tasks):
             self._write_backfill(connection, row, int(key[0]), times, now)
             return Backfilled(int(key[0]), times, left, concurrency)
 
-        backfilled = await self.database.write(work)
+        try:
+            backfilled = await self.database.write(work)
+        except IntegrityError:  # another caller used the key just now: look again
+            backfilled = await self.database.write(work)
         self._wake_all(backfilled.id is not None)
         return backfilled
 
@@ -196,20 +210,13 @@ class Triggers(Firing, Tasks):
             fires.c.task_id == row.id, fires.c.backfill_id == before.id, fires.c.shard == 0
         )
         times = sorted(connection.execute(query).scalars())
-        return Backfilled(before.id, times, 0, before.concurrency)
+        return Backfilled(before.id, times, 0, before.concurrency, created=False)
 
     def _to_backfill(self, connection: Connection, row: Any, begin: int, end: int) -> tuple[list[int], int]:
-        schedule = spec_of(row).schedule(min(row.anchor, begin))
+        schedule = spec_of(row).schedule_since(begin, row.anchor)
         if schedule is None:
             raise Conflict(f"task {row.name} has no schedule: there is nothing to make up for")
-        query = select(fires.c.fire_time, fires.c.decision, fires.c.through).where(
-            fires.c.task_id == row.id, fires.c.fire_time.between(begin, end), fires.c.shard == 0
-        )
-        ran = {
-            fire.fire_time
-            for fire in connection.execute(query)
-            if fire.decision in (Decision.RUN, Decision.QUEUE)
-        }
+        ran = self._ran_between(connection, row.id, begin, end)
         times: list[int] = []
         left = 0
         for at in takewhile(lambda at: at <= end, schedule.fires(begin - 1)):
@@ -221,7 +228,19 @@ class Triggers(Firing, Tasks):
                 raise Invalid(
                     f"more than {MOST_BACKFILLED} runs: make up for it in shorter stretches", field="to"
                 )
+            if left > MOST_LOOKED_AT:
+                raise Invalid(f"more than {MOST_LOOKED_AT} fires: choose a shorter stretch", field="to")
         return times, left
+
+    def _ran_between(self, connection: Connection, task_id: int, begin: int, end: int) -> set[int]:
+        """Fires that started, or may yet; not those that were skipped or canceled before they began."""
+        query = (
+            select(fires.c.fire_time, fires.c.open_task, runs.c.started_at)
+            .join(runs, runs.c.id == fires.c.run_id)
+            .where(fires.c.task_id == task_id, fires.c.fire_time.between(begin, end))
+        )
+        found = connection.execute(query)
+        return {fire.fire_time for fire in found if fire.open_task is not None or fire.started_at is not None}
 
     def _write_backfill(
         self, connection: Connection, row: Any, backfill_id: int, times: Sequence[int], now: int

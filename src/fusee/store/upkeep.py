@@ -18,8 +18,9 @@ from fusee.store.contract import Settlement
 from fusee.store.schema import attempts, later, line, receipts, runs, sessions
 from fusee.store.sessions import LIVE
 from fusee.store.settle import RULED_BY, Settle
-from fusee.store.task_schema import callbacks
+from fusee.store.task_schema import backfills, callbacks, fires, gates, tasks, waits
 from fusee.store.wakes import PENDING
+from fusee.store.workflow_retention import WorkflowRetention
 
 __all__ = ["Promoted", "Pruned", "Recovered", "Upkeep"]
 
@@ -56,12 +57,13 @@ class Pruned:
 
     count: int
     cursor: int
+    workflow_runs: int = 0
 
     def __bool__(self) -> bool:
-        return self.count > 0 or self.cursor > 0
+        return self.count > 0 or self.cursor > 0 or self.workflow_runs > 0
 
 
-class Upkeep(Settle):
+class Upkeep(Settle, WorkflowRetention):
     async def recover(self, limit: int = 20) -> Recovered:
         """Take sessions whose lease has expired, then return the runs on up to `limit` orphaned receipts."""
         taken = await self.database.write(self._take_expired)
@@ -220,12 +222,17 @@ class Upkeep(Settle):
             if old:
                 connection.execute(delete(attempts).where(attempts.c.run_id.in_(old)))
                 connection.execute(delete(runs).where(runs.c.id.in_(old), runs.c.finished_at < cutoff))
-                connection.execute(delete(callbacks).where(callbacks.c.run_id.in_(old)))
+                for table in (callbacks, fires, gates, waits):
+                    connection.execute(delete(table).where(table.c.run_id.in_(old)))
             over = len(rows) < batch or rows[-1].created_at > cutoff
+            forgotten = 0
             if over:
                 gone = (sessions.c.state.in_(("ended", "lost")), sessions.c.ended_at < cutoff)
                 connection.execute(delete(sessions).where(*gone))
-            return Pruned(len(old), 0 if over else rows[-1].id)
+                connection.execute(delete(tasks).where(tasks.c.deleted_at < cutoff))
+                connection.execute(delete(backfills).where(backfills.c.created_at < cutoff))
+                forgotten = self._prune_workflow_runs(connection, cutoff, batch)
+            return Pruned(len(old), 0 if over else rows[-1].id, forgotten)
 
         return await self.database.write(work)
 

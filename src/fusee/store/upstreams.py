@@ -6,13 +6,13 @@ while its upstream ends is seen by one of the two.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, and_, bindparam, delete, insert, or_, select
 
 from fusee.model import RunStatus
-from fusee.model.fire import fire_end
+from fusee.model.fire import Held, fire_end
 from fusee.model.task import TaskStatus, TriggerRule
 from fusee.store.gates import Counted, Gates
 from fusee.store.schema import runs
@@ -21,7 +21,7 @@ from fusee.store.task_schema import ended, fires, gates, task_edges, tasks, wait
 from fusee.store.tasks import spec_of
 from fusee.store.wakes import ENDED
 
-__all__ = ["Gated", "Upstreams"]
+__all__ = ["EndedFire", "Gated", "Upstreams"]
 
 LOOKED_BACK = 50
 """Fires of an upstream that are looked at, newest first, for one that succeeded."""
@@ -38,6 +38,16 @@ class Gated(NamedTuple):
     run_ids: Sequence[int]
 
 
+class EndedFire(NamedTuple):
+    """A fire that is over, or one row for all from `at` through a later time."""
+
+    task_id: int
+    name: str
+    at: int
+    success: bool
+    through: int | None = None
+
+
 class Upstreams(Gates):
     def _raise_gates(self, connection: Connection, gated: Sequence[Gated]) -> None:
         """Write down what each waits for; whether that has ended already is looked at in a transaction
@@ -48,9 +58,7 @@ class Upstreams(Gates):
             at_that_time = self._fired_at(connection, [up.id for up in ups], one.at)
             rows = []
             for up in ups:
-                schedule = spec_of(up).schedule(up.anchor)
-                same_time = up.id in at_that_time or (schedule is not None and schedule.matches(one.at))
-                time = one.at if same_time else -max(1, one.since)
+                time = one.at if up.id in at_that_time or _fires_at(up, one.at) else -max(1, one.since)
                 rows += [{"task_id": up.id, "fire_time": time, "run_id": run_id} for run_id in one.run_ids]
             self._build_gates(connection, one.rule, {run_id: len(ups) for run_id in one.run_ids})
             if rows:
@@ -64,23 +72,19 @@ class Upstreams(Gates):
         query = select(waits.c.task_id).where(waits.c.run_id.in_(run_ids)).distinct()
         upstreams = sorted(connection.execute(query).scalars())
         # Task before gate, each in order, as everyone locks them.
-        held = select(tasks.c.id, tasks.c.name, tasks.c.status).where(tasks.c.id.in_(upstreams))
-        known = {
-            row.id: row
-            for row in connection.execute(held.order_by(tasks.c.id).with_for_update(read=True)).all()
-        }
+        held = select(tasks.c.id, tasks.c.name, tasks.c.status, tasks.c.next_fire_at)
+        held = held.where(tasks.c.id.in_(upstreams)).order_by(tasks.c.id).with_for_update(read=True)
+        known = {row.id: row for row in connection.execute(held)}
         locked = select(gates).where(gates.c.run_id.in_(run_ids)).order_by(gates.c.run_id).with_for_update()
         rules = {row.run_id: TriggerRule(row.rule) for row in connection.execute(locked)}
         counted: dict[int, Counted] = {run_id: Counted() for run_id in rules}
         met: list[Any] = []
-        for wait in connection.execute(select(waits).where(waits.c.run_id.in_(list(rules)))).all():
+        for wait in connection.execute(_WAITS.where(waits.c.run_id.in_(list(rules)))).all():
             upstream = known.get(wait.task_id)
             if upstream is None or upstream.status == TaskStatus.DELETED:
                 success: bool | None = False
-            elif wait.fire_time >= 0:
-                success = self._ended_at(connection, wait.task_id, wait.fire_time)
             else:
-                success = self._ended_since(connection, wait.task_id, -wait.fire_time, rules[wait.run_id])
+                success = self._has_ended(connection, upstream, wait, rules[wait.run_id])
             if success is not None:
                 counted[wait.run_id].add(upstream.name if upstream is not None else "an upstream", success)
                 met.append(wait)
@@ -89,55 +93,62 @@ class Upstreams(Gates):
 
     def _tell_downstream(self, connection: Connection, closed: Sequence[Closed], now: int) -> None:
         """Fires ended: count them for who waits, and let tasks that follow them fire."""
-        ended_tasks = {one.standing.row.id for one in closed}
-        query = select(task_edges).where(task_edges.c.upstream_id.in_(ended_tasks))
-        edges = connection.execute(query).all() if ended_tasks else []
-        if not edges:
+        if not closed:
             return
-        followed = {edge.upstream_id for edge in edges}
+        # What was canceled before its gate was decided stands before it no more.
+        held = [run.run_id for one in closed for run in one.fire.runs if run.held == Held.UPSTREAM]
+        self._forget_gates(connection, held)
         ends = [
-            (one.standing.row.id, one.standing.row.name, one.fire.at, one.fire.end is RunStatus.SUCCEEDED)
+            EndedFire(
+                one.standing.row.id, one.standing.row.name, one.fire.at, one.fire.end is RunStatus.SUCCEEDED
+            )
             for one in closed
-            if one.standing.row.id in followed
         ]
         self._count_ends(connection, ends, now)
+        followed = task_edges.c.upstream_id.in_({one.task_id for one in ends})
         downstream: dict[int, list[int]] = {}
-        for edge in edges:
+        for edge in connection.execute(select(task_edges).where(followed)):
             downstream.setdefault(edge.upstream_id, []).append(edge.downstream_id)
         rows = [
-            {"kind": "after", "run_id": task_id, "fire_time": at}
-            for upstream, _, at, _ in ends
-            for task_id in downstream[upstream]
+            {"kind": "after", "run_id": task_id, "fire_time": one.at}
+            for one in ends
+            for task_id in downstream.get(one.task_id, ())
         ]
-        connection.execute(insert(ended), rows)
-        self._notify(connection, ENDED)
+        if rows:
+            connection.execute(insert(ended), rows)
+            self._notify(connection, ENDED)
 
-    def _count_ends(
-        self, connection: Connection, ends: Iterable[tuple[int, str, int, bool]], now: int
-    ) -> None:
+    def _count_ends(self, connection: Connection, ends: Sequence[EndedFire], now: int) -> None:
+        """Count fires that ended, or never will run, for those who wait for them; their tasks are locked."""
+        some = waits.c.task_id.in_({one.task_id for one in ends})
+        # Also those whose task does not follow this one any more: they wait for what they were made for.
+        waited = set(connection.execute(select(waits.c.task_id).where(some).distinct()).scalars())
         counted: dict[int, Counted] = {}
-        met: list[Any] = []
-        for task_id, name, at, success in ends:
-            query = (
-                select(waits, gates.c.rule)
-                .join(gates, gates.c.run_id == waits.c.run_id)
-                .where(waits.c.task_id == task_id)
-                .where(or_(waits.c.fire_time == at, and_(waits.c.fire_time < 0, waits.c.fire_time > -at)))
-            )
+        met: dict[tuple[int, int, int], Any] = {}
+        for one in ends:
+            if one.task_id not in waited:
+                continue
+            last = one.at if one.through is None else one.through
+            then = waits.c.fire_time.between(one.at, last)
+            since = and_(waits.c.fire_time < 0, waits.c.fire_time > -last)
+            query = _WAITS.where(waits.c.task_id == one.task_id, or_(then, since))
             for wait in connection.execute(query):
-                # Waiting for any success since: a failure decides nothing, another fire may succeed.
-                if wait.fire_time < 0 and not success and wait.rule != TriggerRule.ALL_DONE:
+                key = (wait.task_id, wait.fire_time, wait.run_id)
+                # Waiting for any success since: the failure of another time decides nothing, another fire
+                # may succeed. And of two that end together one counts.
+                other = wait.fire_time < 0 and not one.at <= wait.own_time <= last
+                if key in met or (other and not one.success and wait.rule != TriggerRule.ALL_DONE):
                     continue
-                counted.setdefault(wait.run_id, Counted()).add(name, success)
-                met.append(wait)
-        self._forget_waits(connection, met)
+                counted.setdefault(wait.run_id, Counted()).add(one.name, one.success)
+                met[key] = wait
+        self._forget_waits(connection, list(met.values()))
         self._count_down(connection, counted, now)
 
     def _upstreams_of(self, connection: Connection, task_ids: Sequence[int]) -> dict[int, list[Any]]:
         if not task_ids:
             return {}
         query = (
-            select(task_edges.c.downstream_id, tasks.c.id, tasks.c.anchor, tasks.c.definition)
+            select(task_edges.c.downstream_id, tasks.c.id, tasks.c.status, tasks.c.anchor, tasks.c.definition)
             .join(tasks, tasks.c.id == task_edges.c.upstream_id)
             .where(task_edges.c.downstream_id.in_(set(task_ids)))
         )
@@ -149,6 +160,19 @@ class Upstreams(Gates):
     def _fired_at(self, connection: Connection, task_ids: Sequence[int], at: int) -> set[int]:
         query = select(fires.c.task_id).where(fires.c.task_id.in_(task_ids), fires.c.fire_time == at)
         return set(connection.execute(query).scalars()) if task_ids else set()
+
+    def _has_ended(self, connection: Connection, upstream: Any, wait: Any, rule: TriggerRule) -> bool | None:
+        """Whether what is waited for went well; None when that is not known yet."""
+        if wait.fire_time < 0:
+            same_time = self._ended_at(connection, wait.task_id, wait.own_time)
+            if same_time is not None:
+                return same_time
+            return self._ended_since(connection, wait.task_id, -wait.fire_time, rule)
+        if self._fired_at(connection, [wait.task_id], wait.fire_time):
+            return self._ended_at(connection, wait.task_id, wait.fire_time)
+        # It has yet to fire for that time, or has gone past it: one row told of many, or it was pruned.
+        to_come = upstream.next_fire_at is not None and upstream.next_fire_at <= wait.fire_time
+        return None if to_come else False
 
     def _ended_at(self, connection: Connection, task_id: int, at: int) -> bool | None:
         """Whether that fire succeeded; None when it has not ended, or not fired."""
@@ -185,8 +209,21 @@ class Upstreams(Gates):
             )
 
 
+_WAITS = (
+    select(waits, gates.c.rule, fires.c.fire_time.label("own_time"))
+    .join(gates, gates.c.run_id == waits.c.run_id)
+    .join(fires, fires.c.run_id == waits.c.run_id)
+)
 _FORGET = delete(waits).where(
     waits.c.task_id == bindparam("b_task"),
     waits.c.fire_time == bindparam("b_time"),
     waits.c.run_id == bindparam("b_run"),
 )
+
+
+def _fires_at(upstream: Any, at: int) -> bool:
+    """Whether it has fired, or will, for that time by its schedule; not before it was made or resumed."""
+    if upstream.status != TaskStatus.ENABLED or at <= upstream.anchor:
+        return False
+    schedule = spec_of(upstream).schedule(upstream.anchor)
+    return schedule is not None and schedule.matches(at)

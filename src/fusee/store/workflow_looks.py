@@ -1,4 +1,4 @@
-"""Looking at workflow runs and their nodes; forgetting old ones."""
+"""Looking at workflow runs and their nodes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Row, Select, delete, exists, func, select
+from sqlalchemy import Connection, Row, Select, func, select
 
 from fusee.errors import NotFound
 from fusee.model import RunStatus
@@ -120,30 +120,6 @@ class WorkflowLooks(StorePart):
             names |= {row.position: row.node for row in connection.execute(query)}
         return names
 
-    def _prune_workflow_runs(self, connection: Connection, cutoff: int, most: int) -> int:
-        """Forget workflow runs that ended before `cutoff`, with about `most` nodes; answers how many.
-
-        Their edges and gates were used up when they ended; their runs have an age of their own.
-        """
-        query = (
-            select(workflow_runs.c.id, workflow_runs.c.total)
-            .where(workflow_runs.c.finished_at < cutoff)
-            .order_by(workflow_runs.c.finished_at)
-            .limit(500)
-        )
-        old: list[int] = []
-        for row in connection.execute(query).all():
-            if old and most <= 0:
-                break
-            old.append(row.id)
-            most -= row.total
-        if old:
-            connection.execute(delete(workflow_nodes).where(workflow_nodes.c.workflow_run_id.in_(old)))
-            connection.execute(delete(workflow_runs).where(workflow_runs.c.id.in_(old)))
-        unused = ~exists().where(workflow_runs.c.workflow_id == workflows.c.id)
-        connection.execute(delete(workflows).where(workflows.c.deleted_at < cutoff, unused))
-        return len(old)
-
 
 def _workflow_run(row: Row[Any]) -> WorkflowRun:
     return WorkflowRun(
@@ -174,7 +150,7 @@ def _node(row: Any, shape: Shape, names: dict[int, str], levels: Sequence[int]) 
         name=row.node,
         level=levels[row.position],
         after=tuple(names[upstream] for upstream in shape.after[row.position]),
-        rule=shape.rules[row.position],
+        trigger_rule=shape.rules[row.position],
         run_id=row.run_id,
         status=RunStatus(row.status or RunStatus.FAILED),
         attempt=row.attempt,

@@ -235,7 +235,7 @@ class WorkflowStarts(Gates, WorkflowDefinitions):
                 _payload(node, _task(node, known), params),
                 options[action],
                 tuple(positions[upstream] for upstream in node.after),
-                node.rule,
+                node.trigger_rule,
             )
             for node, action in zip(spec.nodes, actions, strict=True)
         ]

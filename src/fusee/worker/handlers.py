@@ -28,10 +28,11 @@ class Handler:
     timeout: float | None
     retry: RetryPolicy
     run_parameter: str | None
+    builtin: bool = False
 
 
 class Handlers:
-    """The registry of one app."""
+    """The registry of one app; built-ins register as yours do, under names that begin with `fusee.`."""
 
     def __init__(self) -> None:
         self._by_name: dict[str, Handler] = {}
@@ -44,8 +45,11 @@ class Handlers:
         timeout: float | None = None,
         retry: RetryPolicy | None = None,
         isolation: str | None = None,
+        builtin: bool = False,
     ) -> Handler:
         check_name(name, "handler")
+        if name.startswith("fusee.") and not builtin:
+            raise FuseeError(f"handler {name!r}: names that begin with `fusee.` are for built-in handlers")
         if name in self._by_name:
             raise FuseeError(f"handler {name!r} is registered twice: give one of the two another name")
         is_async = inspect.iscoroutinefunction(function)
@@ -59,7 +63,7 @@ class Handlers:
         if isolation == "thread" and is_async:
             raise FuseeError(f"handler {name!r}: an `async def` runs as async, or with isolation='process'")
         handler = Handler(
-            name, function, isolation, timeout, retry or RetryPolicy(), _run_parameter(function)
+            name, function, isolation, timeout, retry or RetryPolicy(), _run_parameter(function), builtin
         )
         self._by_name[name] = handler
         return handler
@@ -68,7 +72,7 @@ class Handlers:
         try:
             return self._by_name[name]
         except KeyError:
-            known = ", ".join(sorted(self._by_name)) or "none"
+            known = ", ".join(self.names()) or "none"
             near = difflib.get_close_matches(name, self._by_name, 1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
             raise UnknownHandler(
@@ -88,6 +92,11 @@ class Handlers:
         return len(self._by_name)
 
     def names(self) -> tuple[str, ...]:
+        """Yours; the built-in ones are left out."""
+        return tuple(sorted(handler.name for handler in self.all() if not handler.builtin))
+
+    def served(self) -> tuple[str, ...]:
+        """All that a worker with this registry can run."""
         return tuple(sorted(self._by_name))
 
 

@@ -109,7 +109,7 @@ def test_the_zones_do_change() -> None:
 
 
 @given(changes, expressions(seconds=False))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_round_a_change_minute_by_minute(change: tuple[str, int], wanted: Wanted) -> None:
     zone, at = ZoneInfo(change[0]), change[1]
     start, end = at - 86_400, at + 86_400
@@ -128,7 +128,7 @@ def test_round_a_change_second_by_second(change: tuple[str, int], wanted: Wanted
 
 
 @given(changes, expressions(seconds=True), st.integers(-7_200, 7_200))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_starting_anywhere_gives_the_same_fires(change: tuple[str, int], wanted: Wanted, shift: int) -> None:
     """In the middle of a repeated hour too: what its first pass fired is known without having seen it."""
     zone, at = ZoneInfo(change[0]), change[1]
@@ -138,7 +138,7 @@ def test_starting_anywhere_gives_the_same_fires(change: tuple[str, int], wanted:
 
 
 @given(changes, expressions(seconds=True), st.integers(-7_200, 7_200), st.integers(0, 999_999))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_matches_agrees_with_next(change: tuple[str, int], wanted: Wanted, shift: int, fraction: int) -> None:
     cron, zone = Cron.parse(wanted.text), ZoneInfo(change[0])
     after = (change[1] + shift) * 1_000_000 + fraction

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given, settings
 
-from fusee.model.cron import Cron
+from fusee.model.cron import Cron, CronError
+from tests.unit.cron.test_against_cronsim import minutes, seconds
 
 TABLE = [
     ("*/15 * * * * *", "every 15 seconds", "每 15 秒"),
@@ -154,3 +156,15 @@ def test_a_region_is_a_language_too() -> None:
 def test_a_language_without_words_is_refused() -> None:
     with pytest.raises(ValueError, match="no words for 'fr'; there are en, zh"):
         Cron.parse("@hourly").describe("fr")
+
+
+@given(minutes | seconds)
+@settings(max_examples=200, deadline=None)
+def test_whatever_is_read_has_words(expression: str) -> None:
+    try:
+        cron = Cron.parse(expression)
+    except CronError:
+        return
+    for language in ("en", "zh"):
+        words = cron.describe(language)
+        assert words and words == words.strip() and "  " not in words

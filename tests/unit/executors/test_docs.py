@@ -12,6 +12,7 @@ import pytest
 
 from fusee.worker.executors.request import check_http
 from fusee.worker.executors.shell import check_shell
+from fusee.worker.executors.template import CALLBACK_NAMES, NAMES
 
 PAGE = Path(__file__).parents[3] / "docs" / "executors.md"
 BLOCKS = re.findall(r"```(\w+)\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
@@ -28,13 +29,11 @@ def test_the_python_examples_run() -> None:
 
 def test_the_payloads_are_valid() -> None:
     payloads = [json.loads(code) for language, code in BLOCKS if language == "json"]
-    assert len(payloads) == 2
+    assert len(payloads) == 3
     for payload in payloads:
         (check_shell if "argv" in payload else check_http)(payload)
 
 
-@pytest.mark.parametrize(
-    "name", ["run_id", "attempt", "idempotency_key", "fire_time", "shard_index", "shard_total"]
-)
+@pytest.mark.parametrize("name", [*NAMES, *CALLBACK_NAMES])
 def test_every_name_is_documented(name: str) -> None:
     assert f"{{{{{name}}}}}" in PAGE.read_text(encoding="utf-8")

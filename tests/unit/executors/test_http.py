@@ -13,8 +13,10 @@ from aiohttp import web
 from aiohttp.abc import AbstractResolver, ResolveResult
 
 from fusee.clock import ManualClock
+from fusee.errors import LeaseLost, StoreUnavailable
 from fusee.model import Effect, End
 from fusee.worker.executors.base import Job
+from fusee.worker.executors.callback import Callback, Terms
 from fusee.worker.executors.http import HttpExecutor, retry_after
 
 LOOPBACK = ["127.0.0.0/8"]
@@ -337,3 +339,100 @@ async def test_a_wrong_payload_is_abandoned(http: HttpExecutor, job: Callable[..
     ended = await http.execute(job(url="http://h/{{nope}}"))
     assert (ended.end, ended.effect) == (End.ABANDONED, Effect.NONE)
     await HttpExecutor().close()
+
+
+# --- calls that are answered later --------------------------------------------------------------------
+
+
+class Desk:
+    """Opens callbacks, or refuses to."""
+
+    def __init__(self, refusal: Exception | None = None) -> None:
+        self.refusal = refusal
+        self.opened: list[tuple[int, int, Terms]] = []
+
+    async def open(self, job: Job, terms: Terms) -> Callback:
+        if self.refusal is not None:
+            raise self.refusal
+        self.opened.append((job.run_id, job.attempt, terms))
+        return Callback(f"https://f.example/api/v1/callbacks/{job.run_id}", "s3cret")
+
+
+@pytest.fixture
+async def calling() -> AsyncIterator[Callable[[Desk], HttpExecutor]]:
+    """`calling(desk)`: an executor whose calls can be answered."""
+    made: list[HttpExecutor] = []
+
+    def make(desk: Desk) -> HttpExecutor:
+        made.append(HttpExecutor(timeout=5, allow_private=LOOPBACK, open_callback=desk.open))
+        return made[-1]
+
+    yield make
+    for executor in made:
+        await executor.close()
+
+
+async def test_an_asynchronous_call_that_is_accepted_has_not_ended(
+    server: tuple[Server, str], calling: Callable[[Desk], HttpExecutor], job: Callable[..., Job]
+) -> None:
+    site, url = server
+    desk = Desk()
+
+    async def echo(request: web.Request) -> web.StreamResponse:
+        return web.Response(status=202, text=f"will do, {request.headers['X-Fusee-Callback-Token']}")
+
+    site.answer = echo
+    this = job(url=url, mode="async", callback_timeout=60, callback_hmac=True)
+    ended = await calling(desk).execute(this)
+    assert (ended.end, ended.effect, ended.result) == (End.ACCEPTED, Effect.UNKNOWN, None)
+    assert ended.output == this.output == "will do, ***", "whoever reads a run cannot thereby end it"
+    assert desk.opened == [(7, 2, Terms(60.0, signed=True))]
+    assert site.seen[0].headers["X-Fusee-Callback-Url"] == "https://f.example/api/v1/callbacks/7"
+
+
+@pytest.mark.parametrize(("status", "end"), [(500, End.FAILED), (302, End.FAILED), (409, End.ACCEPTED)])
+async def test_an_asynchronous_call_that_is_not_accepted_fails(
+    server: tuple[Server, str],
+    calling: Callable[[Desk], HttpExecutor],
+    job: Callable[..., Job],
+    status: int,
+    end: End,
+) -> None:
+    site, url = server
+    site.replies(status)
+    ended = await calling(Desk()).execute(job(url=url, mode="async", success=["200-299", 409]))
+    assert (ended.end, ended.effect) == (end, Effect.UNKNOWN)
+
+
+@pytest.mark.parametrize(
+    ("refusal", "end", "error"),
+    [
+        (LeaseLost("attempt 2 of run 7 is lost"), End.LOST, "attempt 2 of run 7 is lost"),
+        (
+            StoreUnavailable("no answer from db.internal"),
+            End.FAILED,
+            "not called: the database did not answer",
+        ),
+        (ValueError("set api.public_url"), End.ABANDONED, "set api.public_url"),
+    ],
+)
+async def test_nothing_is_called_when_no_answer_could_be_taken(
+    server: tuple[Server, str],
+    calling: Callable[[Desk], HttpExecutor],
+    job: Callable[..., Job],
+    refusal: Exception,
+    end: End,
+    error: str,
+) -> None:
+    site, url = server
+    ended = await calling(Desk(refusal)).execute(job(url=url, mode="async"))
+    assert (ended.end, ended.error, ended.effect) == (end, error, Effect.NONE)
+    assert site.seen == []
+
+
+async def test_an_asynchronous_call_needs_someone_to_answer_to(
+    http: HttpExecutor, job: Callable[..., Job]
+) -> None:
+    ended = await http.execute(job(url="http://127.0.0.1:9/", mode="async"))
+    assert (ended.end, ended.effect) == (End.ABANDONED, Effect.NONE)
+    assert "needs a worker that can be called back" in (ended.error or "")

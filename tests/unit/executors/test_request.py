@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from fusee.worker.executors.base import Job
+from fusee.worker.executors.callback import Callback, Terms, terms_of
 from fusee.worker.executors.request import check_http, prepare, success_codes
 
 
@@ -52,6 +53,20 @@ from fusee.worker.executors.request import check_http, prepare, success_codes
         ({"url": "http://h/", "success": True}, "success must be statuses"),
         ({"url": "http://h/", "body": {"a": float("nan")}}, "not JSON compliant"),
         ({"url": "http://h/", "body": {"a": "{{nope}}"}}, "{{nope}} is not a name here"),
+        ({"url": "http://h/", "mode": "ASYNC"}, 'mode must be "sync" or "async"'),
+        ({"url": "http://h/", "mode": ["async"]}, 'mode must be "sync" or "async"'),
+        ({"url": "http://h/", "callback_timeout": 5}, 'callback_timeout goes with "mode": "async"'),
+        ({"url": "http://h/", "mode": "sync", "callback_hmac": True}, 'callback_hmac goes with "mode"'),
+        ({"url": "http://h/{{callback_token}}"}, "{{callback_token}} is not a name here"),
+        ({"url": "http://h/", "mode": "async", "callback_timeout": 0}, "seconds above 0"),
+        ({"url": "http://h/", "mode": "async", "callback_timeout": True}, "seconds above 0"),
+        ({"url": "http://h/", "mode": "async", "callback_timeout": "1h"}, "seconds above 0"),
+        ({"url": "http://h/", "mode": "async", "callback_timeout": float("nan")}, "seconds above 0"),
+        (
+            {"url": "http://h/", "mode": "async", "callback_timeout": 30 * 86400 + 1},
+            "at most 2592000 (30 days)",
+        ),
+        ({"url": "http://h/", "mode": "async", "callback_hmac": 1}, "callback_hmac must be true or false"),
     ],
 )
 def test_a_wrong_payload_is_refused_with_a_reason(payload: dict[str, Any], text: str) -> None:
@@ -110,3 +125,34 @@ def test_success_is_written_in_many_ways() -> None:
     assert success_codes("200-202") == {200, 201, 202}
     assert success_codes("200, 404-405") == {200, 404, 405}
     assert success_codes([200, "300-301"]) == {200, 300, 301}
+
+
+def test_an_asynchronous_call_says_where_and_with_which_token_it_is_answered(job: Callable[..., Job]) -> None:
+    this = job(
+        url="http://h/?back={{callback_url}}",
+        mode="async",
+        headers={"X-Token": "{{callback_token}}", "X-Fusee-Callback-Token": "forged"},
+        body={"answer": {"to": "{{callback_url}}", "with": "{{callback_token}}"}},
+    )
+    request = prepare(this.payload, this, Callback("https://f.example/api/v1/callbacks/7", "s3cret"))
+    assert request.url.query["back"] == "https://f.example/api/v1/callbacks/7"
+    assert json.loads(request.body or b"") == {
+        "answer": {"to": "https://f.example/api/v1/callbacks/7", "with": "s3cret"}
+    }
+    assert request.headers["X-Token"] == "s3cret"
+    assert request.headers.getall("X-Fusee-Callback-Token") == ["s3cret"]
+    assert request.headers["X-Fusee-Callback-Url"] == "https://f.example/api/v1/callbacks/7"
+    check_http(this.payload)
+
+
+def test_what_an_asynchronous_call_asks_for() -> None:
+    assert terms_of({"url": "http://h/"}) is None
+    assert terms_of({"mode": "sync"}) is None
+    assert terms_of({"mode": "async"}) == Terms(timeout=3600.0, signed=False)
+    assert terms_of({"mode": "async", "callback_timeout": 2592000, "callback_hmac": True}) == Terms(
+        2592000.0, True
+    )
+
+
+def test_a_token_is_not_shown() -> None:
+    assert "s3cret" not in repr(Callback("https://f.example", "s3cret"))

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Request, Response
 
-from fusee.api.asking import Operator, RunId, Viewer, audit, body_of
+from fusee.api.asking import AllowUnknown, Operator, RunId, Viewer, audit, body_of
 from fusee.api.context import operations_of
+from fusee.api.cursors import close_cursor, open_cursor, wrong_cursor
 from fusee.api.explain import did_you_mean
 from fusee.api.incoming import CancelIn
 from fusee.api.intake import Intake
@@ -52,7 +51,7 @@ _SUBMIT: dict[str, Any] = {
 async def submit(
     request: Request,
     response: Response,
-    allow_unknown: Annotated[bool, Query(description="Accept handlers that no worker has had.")] = False,
+    allow_unknown: AllowUnknown = False,
     idempotency_key: Annotated[
         str | None, Header(description="Makes a repeat harmless; the i-th of many gets `KEY/i`.")
     ] = None,
@@ -89,14 +88,15 @@ async def list_runs(
         status=[_status(one) for one in status or ()],
         handler=_name(handler, "handler"),
         queue=_name(queue, "queue"),
-        before=None if cursor is None else _open(cursor),
+        before=None if cursor is None else _run_in(cursor),
         limit=min(limit + 1, LONGEST_PAGE),
     )
     found = list(await operations_of(request).runs.list(wanted))
     items = found[:limit]
     more = len(found) > limit or len(found) == LONGEST_PAGE
     return RunPage(
-        items=[RunSummary.of(run) for run in items], next_cursor=_close(items[-1].id) if more else None
+        items=[RunSummary.of(run) for run in items],
+        next_cursor=close_cursor("r1", str(items[-1].id)) if more else None,
     )
 
 
@@ -150,16 +150,8 @@ def _name(name: str | None, what: str) -> str | None:
         raise Problem(422, str(error), field=what) from None
 
 
-def _close(run_id: int) -> str:
-    return base64.urlsafe_b64encode(f"r1:{run_id}".encode()).decode().rstrip("=")
-
-
-def _open(cursor: str) -> int:
-    try:
-        text = base64.urlsafe_b64decode(cursor[:64] + "=" * (-len(cursor[:64]) % 4)).decode("ascii")
-        version, _, run_id = text.partition(":")
-        if version == "r1" and run_id.isdecimal() and int(run_id) < 2**63:
-            return int(run_id)
-    except (binascii.Error, ValueError):
-        pass
-    raise Problem(422, "cursor must be a next_cursor that this API answered", field="cursor")
+def _run_in(cursor: str) -> int:
+    run_id = open_cursor("r1", cursor)
+    if not run_id.isdecimal() or int(run_id) >= 2**63:
+        raise wrong_cursor()
+    return int(run_id)

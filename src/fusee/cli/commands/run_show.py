@@ -102,6 +102,8 @@ def _timeline(out: Out, found: RunWithAttempts) -> None:
         steps.append((run.started_at, f"attempt {run.attempt} started", run.worker or ""))
     if run.status == "delayed" and found.attempts:
         steps.append((run.due_at, f"attempt {run.attempt + 1} due", ""))
+    if run.callback_deadline is not None:
+        steps.append((run.callback_deadline, f"attempt {run.attempt} times out", "unless it is called back"))
     if run.cancel_requested_at is not None:
         steps.append((run.cancel_requested_at, "cancel requested", ""))
     if run.finished_at is not None:

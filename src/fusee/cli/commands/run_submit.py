@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from datetime import datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from fusee.cli.commands.run_bulk import submit_file
 from fusee.cli.commands.run_wait import await_runs, tell_ends
+from fusee.cli.inputs import payload_from, request_from
 from fusee.cli.opening import drive, opened
 from fusee.cli.options import Command, Shared, duration
 from fusee.cli.output import Out
@@ -157,58 +155,10 @@ def _spec(words: tuple[str, ...], given: dict[str, Any]) -> RunSpec:
     if given["shell"]:
         fields |= {"executor": "shell", "payload": {"argv": list(words)}}
     elif given["url"]:
-        fields |= {"executor": "http", "payload": _request(given)}
+        fields |= {
+            "executor": "http",
+            "payload": request_from(given["url"], given["method"], given["headers"], given["body"]),
+        }
     else:
-        fields |= {"handler": words[0], "payload": _payload(given["payload"], given["members"])}
+        fields |= {"handler": words[0], "payload": payload_from(given["payload"], given["members"])}
     return spec_from({name: value for name, value in fields.items() if value is not None})
-
-
-def _payload(text: str | None, members: tuple[str, ...]) -> dict[str, Any] | None:
-    payload: dict[str, Any] | None = None
-    if text is not None:
-        try:
-            payload = json.loads(_text(text, "--payload"))
-        except ValueError as error:
-            raise click.BadParameter(f"not JSON: {error}", param_hint="--payload") from None
-        if not isinstance(payload, dict):
-            raise click.BadParameter('must be an object such as {"name": "Ada"}', param_hint="--payload")
-    for member in members:
-        name, equals, value = member.partition("=")
-        if not equals or not name:
-            raise click.BadParameter(f"write KEY=VALUE, not {member!r}", param_hint="-p")
-        payload = {**(payload or {}), name: _json_or_text(value)}
-    return payload
-
-
-def _request(given: dict[str, Any]) -> dict[str, Any]:
-    request: dict[str, Any] = {"url": given["url"]}
-    if given["method"]:
-        request["method"] = given["method"]
-    for header in given["headers"]:
-        name, colon, value = header.partition(":")
-        if not colon:
-            raise click.BadParameter(f"write NAME:VALUE, not {header!r}", param_hint="--header")
-        request.setdefault("headers", {})[name.strip()] = value.strip()
-    if given["body"] is not None:
-        request["body"] = _json_or_text(_text(given["body"], "--body"))
-    return request
-
-
-def _json_or_text(value: str) -> Any:
-    try:
-        return json.loads(value)
-    except ValueError:
-        return value
-
-
-def _text(value: str, option: str) -> str:
-    """What the option says, the file says, or standard input says."""
-    if value == "-":
-        return sys.stdin.read()
-    if not value.startswith("@"):
-        return value
-    try:
-        return Path(value[1:]).read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "not UTF-8"
-        raise click.BadParameter(f"cannot read {value[1:]}: {reason}", param_hint=option) from None

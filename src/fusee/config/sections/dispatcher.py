@@ -25,6 +25,11 @@ class DispatcherConfig(Section):
     prune_batch: Count = Field(
         default=1000, ge=1, le=100_000, description="Most finished runs deleted in one transaction."
     )
+    starvation_after: Duration = Field(
+        default=300.0,
+        description="Of runs that have waited longer than this behind higher priorities, one of each queue "
+        "and priority a second goes to the head of the line; 0 lets priorities rule without exception.",
+    )
     region: str = Field(
         default="", max_length=64, description="The region this dispatcher serves; empty serves all."
     )

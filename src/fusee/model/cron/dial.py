@@ -14,7 +14,7 @@ __all__ = ["DAY", "NEVER", "Dial"]
 
 DAY = 86_400
 NEVER = 1 << 60
-"""Local seconds, far beyond any calendar."""
+"""A day, and so a second, far beyond any calendar."""
 
 _EPOCH = date(1970, 1, 1).toordinal()
 _LAST = date.max.toordinal()
@@ -50,7 +50,7 @@ class Dial:
         self._every_day = self._masks == _EVERY_DAY and mask_of(MONTH, fields.months) == _EVERY_MONTH
 
     def next(self, local: int) -> int:
-        """The first match at or after `local`; NEVER when the calendar ends before one."""
+        """The first match at or after `local`; NEVER, or later, when the calendar ends before one."""
         day, second = divmod(local, DAY)
         allowed = self._day_from(day)
         if allowed == day:

@@ -2,7 +2,7 @@
 
 `zoneinfo` answers for one instant and keeps its list of transitions to itself. We ask it once a day for about
 a year at a time, close in on each change, and remember. A pair of changes that undo each other within a day
-would be missed; in the whole tz database the closest such pair is four days apart (Freetown, 1939).
+would be missed; in the whole tz database the closest such pair is almost four days apart (Freetown, 1939).
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from fusee.model import Abandon, Done, Effect, End, Ended, Retry, Skip
+from fusee.model.outcome import Wait
 from fusee.worker.context import RunContext
 from fusee.worker.executors.tail import storable
 from fusee.worker.handlers import Handler
@@ -63,6 +64,8 @@ def ended_by(value: Any) -> Ended:
     """A handler returned `value`."""
     if isinstance(value, Retry | Abandon | Skip):
         return ended_by_error(value)
+    if isinstance(value, Wait):
+        return Ended(End.ACCEPTED, effect=Effect.UNKNOWN)
     if isinstance(value, Done):
         value = value.result
     if value is None:

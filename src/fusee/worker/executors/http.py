@@ -14,7 +14,7 @@ import aiohttp
 from aiohttp.abc import AbstractResolver
 
 from fusee.clock import Clock, SystemClock
-from fusee.errors import FuseeError, LeaseLost
+from fusee.errors import LeaseLost, StoreUnavailable
 from fusee.model import Effect, End, Ended
 from fusee.worker.executors.base import Job
 from fusee.worker.executors.callback import Callback, OpenCallback, terms_of
@@ -72,8 +72,8 @@ class HttpExecutor:
             return Ended(End.ABANDONED, error=storable(str(error)), effect=Effect.NONE)
         except LeaseLost as error:
             return Ended(End.LOST, error=str(error), effect=Effect.NONE)
-        except FuseeError as error:
-            return Ended(End.FAILED, error=f"not called: {error}", effect=Effect.NONE)
+        except StoreUnavailable:  # without its text, which may name hosts and users
+            return Ended(End.FAILED, error="not called: the database did not answer", effect=Effect.NONE)
         tail = Tail(self._output_tail)
         try:
             ended = await self._send(request, job, tail)

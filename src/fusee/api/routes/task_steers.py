@@ -1,0 +1,117 @@
+"""What is done with a task: trigger, pause, resume, enable, disable, make up for the past."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request, Response
+
+from fusee.api.asking import IdempotencyKey, Operator, audit, body_of, checked_key
+from fusee.api.context import operations_of
+from fusee.api.incoming_tasks import BackfillIn, SteerIn, TriggerIn
+from fusee.api.outgoing_fires import BackfillOut, TriggeredOut
+from fusee.api.outgoing_tasks import TaskOut
+from fusee.api.reading import read_json
+from fusee.api.routes.tasks import answer
+from fusee.api.task_path import ETAG, IfMatch, TaskRef, version_from
+
+__all__ = ["router"]
+
+router = APIRouter(prefix="/api/v1/tasks", tags=["tasks"], dependencies=[Operator])
+
+_STEER = body_of(SteerIn, required=False)
+_REFUSED = {"description": "It is at another version, or in a state that does not allow this."}
+_OFF = {"description": "It is disabled, or the idempotency key was used for another request."}
+
+
+@router.post(
+    "/{task:path}/trigger",
+    status_code=201,
+    openapi_extra=body_of(TriggerIn, required=False),
+    responses={
+        200: {"model": TriggeredOut, "description": "The idempotency key had been used before."},
+        409: _OFF,
+    },
+)
+async def trigger_task(
+    request: Request, response: Response, ref: TaskRef, idempotency_key: IdempotencyKey = None
+) -> TriggeredOut:
+    """Fire now, under the policies: `decision` and `rule` tell what became of it, also when it is skipped."""
+    wish = await read_json(request, TriggerIn, "a trigger", optional=True)
+    triggered = await operations_of(request).tasks.trigger(
+        ref, payload=wish.payload, idempotency_key=checked_key(idempotency_key), reason=wish.reason
+    )
+    response.status_code = 201 if triggered.created else 200
+    if triggered.created:
+        audit(request, "task triggered", task=ref, decision=str(triggered.decision), reason=wish.reason)
+    return TriggeredOut.of(triggered)
+
+
+@router.post("/{task:path}/pause", openapi_extra=_STEER, responses={200: ETAG, 409: _REFUSED})
+async def pause_task(request: Request, response: Response, ref: TaskRef, if_match: IfMatch = None) -> TaskOut:
+    """It fires only when someone triggers it; what runs goes on."""
+    return await _steer(request, response, ref, "pause", if_match)
+
+
+@router.post("/{task:path}/resume", openapi_extra=_STEER, responses={200: ETAG, 409: _REFUSED})
+async def resume_task(
+    request: Request, response: Response, ref: TaskRef, if_match: IfMatch = None
+) -> TaskOut:
+    """It fires from now on; what was due while it was paused is not made up for."""
+    return await _steer(request, response, ref, "resume", if_match)
+
+
+@router.post("/{task:path}/enable", openapi_extra=_STEER, responses={200: ETAG, 409: _REFUSED})
+async def enable_task(
+    request: Request, response: Response, ref: TaskRef, if_match: IfMatch = None
+) -> TaskOut:
+    """It fires from now on, whether it was paused or disabled."""
+    return await _steer(request, response, ref, "enable", if_match)
+
+
+@router.post("/{task:path}/disable", openapi_extra=_STEER, responses={200: ETAG, 409: _REFUSED})
+async def disable_task(
+    request: Request, response: Response, ref: TaskRef, if_match: IfMatch = None
+) -> TaskOut:
+    """It fires no more, not even by hand; what runs goes on."""
+    return await _steer(request, response, ref, "disable", if_match)
+
+
+@router.post(
+    "/{task:path}/backfill",
+    status_code=201,
+    openapi_extra=body_of(BackfillIn),
+    responses={
+        200: {
+            "model": BackfillOut,
+            "description": "Nothing was made: a dry run, nothing to make up for, or a repeated key.",
+        },
+        409: {"description": "It has no schedule, is disabled, or the key was used for another backfill."},
+    },
+)
+async def backfill_task(
+    request: Request, response: Response, ref: TaskRef, idempotency_key: IdempotencyKey = None
+) -> BackfillOut:
+    """Run the fires of a stretch of the past that did not run, oldest first, apart from the schedule."""
+    wish = await read_json(request, BackfillIn, "a backfill")
+    backfilled = await operations_of(request).tasks.backfill(
+        ref,
+        wish.begin,
+        wish.end,
+        concurrency=wish.concurrency,
+        dry_run=wish.dry_run,
+        idempotency_key=checked_key(idempotency_key),
+    )
+    answer = BackfillOut.of(backfilled)
+    response.status_code = 201 if answer.created else 200
+    if answer.created:
+        audit(request, "task backfilled", task=ref, backfill_id=answer.id, fires=answer.count)
+    return answer
+
+
+async def _steer(
+    request: Request, response: Response, ref: str | int, verb: str, if_match: str | None
+) -> TaskOut:
+    wish = await read_json(request, SteerIn, "the request", optional=True)
+    version = version_from(wish.version, if_match)
+    task = await operations_of(request).tasks.steer(ref, verb, reason=wish.reason, version=version)
+    audit(request, f"task {verb}d", task=task.name, status=str(task.status), reason=wish.reason)
+    return answer(request, response, task)

@@ -1,0 +1,230 @@
+"""Tasks: make, list, look, replace, change, delete; many at once as code."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Query, Request, Response
+
+from fusee.api.asking import AllowUnknown, Operator, Viewer, audit, body_of
+from fusee.api.context import context_of, operations_of
+from fusee.api.cursors import close_cursor, open_cursor, wrong_cursor
+from fusee.api.incoming_tasks import ApplyIn
+from fusee.api.outgoing_tasks import ApplyOut, ChangeOut, PreviewOut, TaskOut, TaskPage, TaskSummary
+from fusee.api.problems import Problem
+from fusee.api.reading import read_json, read_object
+from fusee.api.task_body import task_body
+from fusee.api.task_path import ETAG, IfMatch, TaskRef, etag, version_from
+from fusee.model.names import PREFIX, check_name, check_prefix
+from fusee.model.task import Task, TaskStatus
+from fusee.operations import FIELDS, TaskFilter, apply, enabled_from, plan
+
+__all__ = ["answer", "router"]
+
+router = APIRouter(prefix="/api/v1/tasks", tags=["tasks"])
+
+LONGEST_PAGE = 1000
+SAYS = 'a task is an object such as {"name": "nightly", "cron": "0 3 * * *", "handler": "tidy"}'
+_EXAMPLE = {"name": "nightly", "cron": "0 3 * * *", "timezone": "Europe/Berlin", "handler": "greet"}
+_MADE: dict[str, Any] = {
+    "headers": {
+        **ETAG["headers"],
+        "Location": {"description": "The task.", "required": True, "schema": {"type": "string"}},
+    }
+}
+_STALE = {"description": "It is at another version, or keeps its name."}
+_ADDED = set(TaskOut.model_fields) - set(FIELDS) - {"status", "version"}
+"""What an answer has that is none of the caller's business; sent back, it is ignored."""
+
+
+def answer(request: Request, response: Response, task: Task) -> TaskOut:
+    """The task, with its version as ETag."""
+    response.headers.update(etag(task.version))
+    return TaskOut.of(task, operations_of(request).tasks.upcoming(task))
+
+
+@router.post(
+    "",
+    status_code=201,
+    dependencies=[Operator],
+    openapi_extra=task_body("TaskIn", _EXAMPLE),
+    responses={201: _MADE, 409: {"description": "The name is taken."}},
+)
+async def create_task(request: Request, response: Response, allow_unknown: AllowUnknown = False) -> TaskOut:
+    """Make a task; the answer has its next five fires."""
+    fields = await read_object(request, SAYS)
+    enabled = enabled_from(fields) is not False
+    tasks = operations_of(request).tasks
+    task = await tasks.create(fields, enabled=enabled, allow_unknown=allow_unknown)
+    response.headers["Location"] = f"/api/v1/tasks/{task.id}"
+    audit(request, "task created", task=task.name, task_id=task.id)
+    return answer(request, response, task)
+
+
+@router.post("/preview", dependencies=[Viewer], openapi_extra=task_body("TaskIn", _EXAMPLE))
+async def preview_task(request: Request, allow_unknown: AllowUnknown = False) -> PreviewOut:
+    """Check a task and tell when it would fire; nothing is made."""
+    fields = await read_object(request, SAYS)
+    enabled_from(fields)
+    tasks = operations_of(request).tasks
+    spec = await tasks.checked(fields, allow_unknown=allow_unknown)
+    return PreviewOut.of(spec, tasks.preview(spec))
+
+
+@router.post(
+    "/apply",
+    dependencies=[Operator],
+    openapi_extra=body_of(ApplyIn),
+    responses={409: {"description": "A task to prune is waited for; `changes` tells what was done."}},
+)
+async def apply_tasks(request: Request, allow_unknown: AllowUnknown = False) -> ApplyOut:
+    """Tasks as code: make them what the documents say, and tell what that changes.
+
+    All are checked first; then each is a transaction of its own, and should one fail, the problem's `changes`
+    tell which were done.
+    """
+    wanted = await read_json(request, ApplyIn, "the request")
+    try:
+        check_name(wanted.group, "group")
+    except ValueError as error:
+        raise Problem(422, str(error), field="group") from None
+    tasks = operations_of(request).tasks
+    how: dict[str, Any] = {"group": wanted.group, "prune": wanted.prune, "allow_unknown": allow_unknown}
+    if wanted.dry_run:
+        planned = await plan(tasks, wanted.documents, **how)
+        return ApplyOut(dry_run=True, changes=[ChangeOut.of(change) for change in planned])
+    notes = context_of(request).notes
+    done = notes.setdefault("changes", [])
+    changes = await apply(
+        tasks, wanted.documents, **how, tell=lambda change: done.append(ChangeOut.of(change).model_dump())
+    )
+    counts = {change.action: 0 for change in changes}
+    for change in changes:
+        counts[change.action] += 1
+    audit(
+        request, "tasks applied", group=wanted.group, **{f"tasks_{action}": n for action, n in counts.items()}
+    )
+    return ApplyOut(dry_run=False, changes=[ChangeOut.of(change) for change in changes])
+
+
+@router.get("", dependencies=[Viewer])
+async def list_tasks(
+    request: Request,
+    status: Annotated[
+        list[Literal["enabled", "paused", "disabled"]] | None, Query(description="May be repeated.")
+    ] = None,
+    prefix: Annotated[
+        str, Query(description="How the name begins.", json_schema_extra={"pattern": f"^{PREFIX}$"})
+    ] = "",
+    limit: Annotated[int, Query(ge=1, le=LONGEST_PAGE)] = 50,
+    cursor: Annotated[str | None, Query(description="`next_cursor` of the page before.")] = None,
+) -> TaskPage:
+    """By name."""
+    try:
+        check_prefix(prefix, "prefix")
+    except ValueError as error:
+        raise Problem(422, str(error), field="prefix") from None
+    wanted = TaskFilter(
+        status=[TaskStatus(one) for one in status or ()],
+        prefix=prefix,
+        after=None if cursor is None else _name_in(cursor),
+        limit=min(limit + 1, LONGEST_PAGE),
+    )
+    found = list(await operations_of(request).tasks.list(wanted))
+    items = found[:limit]
+    more = len(found) > limit or len(found) == LONGEST_PAGE
+    return TaskPage(
+        items=[TaskSummary.of(task) for task in items],
+        next_cursor=close_cursor("t1", items[-1].name) if more else None,
+    )
+
+
+@router.get("/{task:path}", dependencies=[Viewer], responses={200: ETAG})
+async def get_task(request: Request, response: Response, ref: TaskRef) -> TaskOut:
+    return answer(request, response, await operations_of(request).tasks.get(ref))
+
+
+@router.put(
+    "/{task:path}",
+    dependencies=[Operator],
+    openapi_extra=task_body("TaskReplaceIn", {**_EXAMPLE, "version": 1}),
+    responses={200: ETAG, 409: _STALE},
+)
+async def replace_task(
+    request: Request,
+    response: Response,
+    ref: TaskRef,
+    allow_unknown: AllowUnknown = False,
+    if_match: IfMatch = None,
+) -> TaskOut:
+    """Make it what is written, and nothing else."""
+    fields = await read_object(request, SAYS)
+    tasks = operations_of(request).tasks
+    before = await tasks.get(ref)
+    fields = {name: value for name, value in fields.items() if name not in _ADDED}
+    version = _change_of(fields, before, if_match)
+    fields.setdefault("name", before.name)
+    task = await tasks.replace(before.id, fields, version=version, allow_unknown=allow_unknown)
+    audit(request, "task replaced", task=task.name, version=task.version)
+    return answer(request, response, task)
+
+
+@router.patch(
+    "/{task:path}",
+    dependencies=[Operator],
+    openapi_extra=task_body("TaskChangeIn", {"cron": "0 4 * * *", "version": 1}),
+    responses={200: ETAG, 409: _STALE},
+)
+async def change_task(
+    request: Request,
+    response: Response,
+    ref: TaskRef,
+    allow_unknown: AllowUnknown = False,
+    if_match: IfMatch = None,
+) -> TaskOut:
+    """Change the fields that are given; null takes one back to its default."""
+    fields = await read_object(request, "a change is an object with the fields to change")
+    tasks = operations_of(request).tasks
+    before = await tasks.get(ref)
+    version = _change_of(fields, before, if_match)
+    if fields.get("name", "") is None:
+        raise Problem(422, "name must be text: a task keeps its name", field="name")
+    task = await tasks.change(before.id, fields, version=version, allow_unknown=allow_unknown)
+    audit(request, "task changed", task=task.name, version=task.version, fields=sorted(fields)[:50])
+    return answer(request, response, task)
+
+
+@router.delete(
+    "/{task:path}",
+    status_code=204,
+    dependencies=[Operator],
+    responses={409: {"description": "Others wait for it, or it is at another version."}},
+)
+async def delete_task(request: Request, ref: TaskRef, if_match: IfMatch = None) -> Response:
+    """It fires no more and its name is free; its runs and fires are kept until they are pruned."""
+    task = await operations_of(request).tasks.delete(ref, version=version_from(None, if_match))
+    audit(request, "task deleted", task=task.name, task_id=task.id)
+    return Response(status_code=204)
+
+
+def _change_of(fields: dict[str, Any], before: Task, if_match: str | None) -> int | None:
+    """Take version and status out of the fields. Both may stand there, since an answer has them; a change of
+    status is another command, so that no change is half done."""
+    version = version_from(fields.pop("version", None), if_match)
+    status = fields.pop("status", None)
+    enabled = fields.pop("enabled", None)
+    same = status is None or (isinstance(status, str) and status.lower() == before.status)
+    if same and enabled in (None, before.status is not TaskStatus.DISABLED):
+        return version
+    raise Problem(
+        422,
+        f"task {before.name} is {before.status}: POST …/enable, /disable, /pause or /resume changes that",
+        field="enabled" if same else "status",
+    )
+
+
+def _name_in(cursor: str) -> str:
+    try:
+        return check_name(open_cursor("t1", cursor), "cursor")
+    except ValueError:
+        raise wrong_cursor() from None

@@ -1,0 +1,117 @@
+"""`fusee task enable`, `disable`, `pause`, `resume`, `delete`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from fusee.cli.opening import drive, opened
+from fusee.cli.options import Command, Shared
+from fusee.cli.output import Out
+from fusee.cli.shapes import task_object
+from fusee.cli.task_view import show_next
+
+__all__ = ["delete", "disable", "enable", "pause", "resume"]
+
+VERSION = click.option(
+    "--version", "version", metavar="N", type=int, help="Only if it is at this version still."
+)
+REASON = click.option("--reason", metavar="TEXT", help="Kept with the task, for people.")
+
+
+def _named(function: Callable[..., Any]) -> Callable[..., Any]:
+    return click.argument("name", metavar="NAME")(VERSION(click.pass_context(function)))
+
+
+@click.command(cls=Command)
+@_named
+def enable(context: click.Context, name: str, version: int | None) -> None:
+    """Let a task fire, from now on.
+
+    What was due while it was disabled or paused does not fire; `fusee task backfill` makes up for it.
+
+    \b
+    Example:
+      fusee task enable nightly
+    """
+    _steer(context, name, "enable", None, version)
+
+
+@click.command(cls=Command)
+@REASON
+@_named
+def disable(context: click.Context, name: str, version: int | None, reason: str | None) -> None:
+    """Let a task not fire at all, not even by hand.
+
+    What is under way goes on. To let it rest and still fire it by hand, pause it.
+
+    \b
+    Example:
+      fusee task disable nightly --reason "moved to the other cluster"
+    """
+    _steer(context, name, "disable", reason, version)
+
+
+@click.command(cls=Command)
+@REASON
+@_named
+def pause(context: click.Context, name: str, version: int | None, reason: str | None) -> None:
+    """Let a task's schedule rest; it can still be triggered by hand.
+
+    What is under way goes on. Pausing a paused task changes nothing.
+
+    \b
+    Example:
+      fusee task pause nightly --reason "the warehouse is down"
+    """
+    _steer(context, name, "pause", reason, version)
+
+
+@click.command(cls=Command)
+@_named
+def resume(context: click.Context, name: str, version: int | None) -> None:
+    """Let a paused task fire again, from now on.
+
+    What was due while it was paused does not fire; `fusee task backfill` makes up for it.
+
+    \b
+    Example:
+      fusee task resume nightly
+    """
+    _steer(context, name, "resume", None, version)
+
+
+@click.command(cls=Command)
+@_named
+def delete(context: click.Context, name: str, version: int | None) -> None:
+    """Delete a task; its runs and its record stay until they are pruned.
+
+    Its name is free again. Refused while other tasks wait for it.
+
+    \b
+    Example:
+      fusee task delete nightly
+    """
+    _steer(context, name, "delete", None, version)
+
+
+def _steer(context: click.Context, name: str, verb: str, reason: str | None, version: int | None) -> None:
+    drive(_steered(Shared.of(context), Out.of(context), name, verb, reason, version))
+
+
+async def _steered(
+    shared: Shared, out: Out, name: str, verb: str, reason: str | None, version: int | None
+) -> None:
+    async with opened(shared) as app:
+        if verb == "delete":
+            task = await app.tasks.delete(name, version=version)
+        else:
+            task = await app.tasks.steer(name, verb, reason=reason, version=version)
+        if out.json:
+            out.data(task_object(task, app.tasks.upcoming(task)))
+            return
+        out.show(f"{task.name} is {task.status}" + (f": {task.reason}" if task.reason else ""))
+        if task.status == "enabled":
+            show_next(out, app, task)
