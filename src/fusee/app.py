@@ -25,6 +25,9 @@ from sqlalchemy import Connection
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 from sqlalchemy.orm import Session as SyncSession
 
+from fusee.batch import Operations
+from fusee.batch.handler import handler_for
+from fusee.batch.operation import DEFAULT_RETRY, DEFAULT_TIMEOUT
 from fusee.clock import Clock, SystemClock
 from fusee.config import Config, load
 from fusee.dispatch import Dispatcher
@@ -32,8 +35,10 @@ from fusee.errors import FuseeError
 from fusee.events import Bus, LoopFailed
 from fusee.handles import RunHandle, RunHandles
 from fusee.model import RetryPolicy, RunSpec, WorkerInfo
+from fusee.model.durations import seconds_from
 from fusee.model.task import WORKFLOW_HANDLER
 from fusee.operations import (
+    BatchOperations,
     CallbackOperations,
     Change,
     KeyOperations,
@@ -44,7 +49,7 @@ from fusee.operations import (
     WorkflowOperations,
     apply,
 )
-from fusee.store import Store, open_store
+from fusee.store import Store, handler_of, open_store
 from fusee.version import __version__
 from fusee.worker.executors.base import Executor
 from fusee.worker.executors.callback import OpenCallback
@@ -63,6 +68,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Fusee", "RunHandle"]
 
+C = TypeVar("C")
 F = TypeVar("F", bound=Callable[..., Any])
 DECLARED = "app"
 """The group of tasks that were declared in code."""
@@ -87,6 +93,7 @@ class Fusee:
         self.handlers = Handlers()
         starter = WorkflowStarter(lambda: self.store)
         self.handlers.register(WORKFLOW_HANDLER, starter.start, builtin=True)
+        self.operations = Operations()
         self._store: Store | None = None
         self._opened = 0
         self._declared: list[dict[str, Any]] = []
@@ -118,21 +125,56 @@ class Fusee:
 
         return register
 
-    def task(self, name: str | None = None, **fields: Any) -> Callable[[F], F]:
+    def operation(
+        self,
+        target_type: str,
+        batch_type: str,
+        *,
+        params: Any = None,
+        timeout: float = DEFAULT_TIMEOUT,
+        retry: RetryPolicy = DEFAULT_RETRY,
+    ) -> Callable[[C], C]:
+        """Register the decorated class (made without arguments), or an object, as what a batch does to
+        targets of that type; see `fusee.batch.Operation`. `params` is a type that pydantic can check: what
+        callers give as `after` must fit it."""
+
+        def register(operation: C) -> C:
+            made: Any = operation() if isinstance(operation, type) else operation
+            known = self.operations.register(
+                target_type, batch_type, made, params=params, timeout=timeout, retry=retry
+            )
+            serve = handler_for(known, lambda run, n, image: self.store.keep_image(run, n, image))
+            self.handlers.register(handler_of(target_type, batch_type), serve, timeout=timeout, retry=retry)
+            return operation
+
+        return register
+
+    def task(
+        self, name: str | None = None, *, isolation: str | None = None, **fields: Any
+    ) -> Callable[[F], F]:
         """Register the decorated function as a handler and declare a task that runs it:
         `@app.task(cron="0 3 * * *", timezone="Europe/Berlin")`. See `docs/tasks.md` for the fields.
 
-        `running()` makes the store's tasks what was declared; an app that is run in another way
-        calls `await app.apply_tasks()`.
+        `running()`, `fusee up` and the like make the store's tasks what was declared; an app that is run in
+        another way calls `await app.apply_tasks()`.
         """
+        if callable(name):
+            raise FuseeError("write @app.task() with parentheses, such as @app.task(cron='0 3 * * *')")
+        timeout = fields.get("timeout")
+        seconds = None if timeout is None else seconds_from(timeout, "timeout")
 
         def register(function: F) -> F:
             own = name or function.__name__
-            self.handler(own, timeout=fields.get("timeout"))(function)
+            self.handler(own, timeout=seconds, isolation=isolation)(function)
             self._declared.append({**fields, "name": own, "handler": own})
             return function
 
         return register
+
+    @property
+    def declared(self) -> Sequence[Mapping[str, Any]]:
+        """The tasks that `@app.task` declared, as documents."""
+        return tuple(self._declared)
 
     async def apply_tasks(self) -> Sequence[Change]:
         """Create or change the tasks that `@app.task` declared; what is so already is left alone."""
@@ -199,6 +241,10 @@ class Fusee:
 
     def _tasks(self, store: Store, runs: RunOperations) -> TaskOperations:
         return TaskOperations(store, runs.check, now_us=self.clock.now_us)
+
+    @property
+    def batches(self) -> BatchOperations:
+        return BatchOperations(self.store, self.operations, self.store.known_handlers)
 
     @property
     def workflows(self) -> WorkflowOperations:
@@ -393,6 +439,7 @@ class Fusee:
                 keys=KeyOperations(store, self.config.api.keys),
                 tasks=self._tasks(store, runs),
                 workflows=WorkflowOperations(store, runs.check),
+                batches=BatchOperations(store, self.operations, store.known_handlers),
             )
 
         mine = operations(self.config.namespace)

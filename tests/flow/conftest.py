@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
+from click.testing import CliRunner, Result
 
 from fusee import Fusee
 from fusee.api import ApiServer
+from fusee.cli import cli as root
+from fusee.cli.exits import Exit
 from fusee.config import load
 from fusee.operations import RunFilter
 
@@ -81,6 +86,45 @@ async def serve(*, working: bool = False, **sections: Any) -> AsyncIterator[Serv
             await client.close()
             server.stop()
             await task
+
+
+class Cli:
+    """`fusee` in a folder of its own: `cli("task", "list")`."""
+
+    def __init__(self, *shared: str) -> None:
+        self.shared = shared
+
+    def __call__(self, *words: str, stdin: str | None = None) -> Result:
+        return CliRunner().invoke(root, [*self.shared, *words], input=stdin)
+
+    def text(self, *words: str, stdin: str | None = None) -> str:
+        """What a person reads, when all went well."""
+        done = self(*words, stdin=stdin)
+        assert done.exit_code == 0, done.output
+        return str(done.output)
+
+    def json(self, *words: str, stdin: str | None = None) -> Any:
+        """What a program reads, when all went well."""
+        done = CliRunner().invoke(root, [*self.shared, "--json", *words], input=stdin)
+        assert done.exit_code == 0, done.output
+        return json.loads(done.stdout)
+
+    def refused(self, *words: str, code: Exit = Exit.REFUSED, stdin: str | None = None) -> str:
+        """The message, when it did not; the same for people and for programs."""
+        told = CliRunner().invoke(root, [*self.shared, "--json", *words], input=stdin)
+        assert told.exit_code == code, told.output
+        assert told.stdout == ""
+        error = json.loads(told.stderr)["error"]
+        assert error["exit"] == code
+        shown = self(*words, stdin=stdin)
+        assert shown.exit_code == code and "Traceback" not in shown.stderr
+        return str(error["message"])
+
+
+@pytest.fixture
+def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
+    monkeypatch.chdir(tmp_path)
+    return Cli()
 
 
 @pytest.fixture(scope="session")

@@ -44,6 +44,15 @@ async def hold(marker, seconds):
     await asyncio.sleep(seconds)
     return "held"
 """
+TIMED = """
+from fusee import Fusee, RetryPolicy
+
+app = Fusee()
+
+@app.task(cron="* * * * * *", overlap_action="SKIP", timeout="30s", retry=RetryPolicy(max_attempts=2))
+async def tick():
+    return "tock"
+"""
 # A machine under load is slow, not broken.
 PATIENCE = 30.0
 
@@ -193,6 +202,27 @@ def test_an_application_that_cannot_be_used(
     done = folder.client("up", "--app", app)
     assert done.exit_code == Exit.FAILED
     assert told in done.stderr and "Traceback" not in done.stderr
+
+
+def test_declared_tasks_are_applied_at_the_start(folder: Folder) -> None:
+    (folder.path / "timed.py").write_text(TIMED)
+    with folder.node("up", "--app", "timed:app", "--bind", "127.0.0.1:0") as (_, said):
+        assert said["tasks"] == {"tick": "create"}
+        tick = folder.json("task", "show", "tick")
+        assert (tick["cron"], tick["overlap_action"]) == ("* * * * * *", "SKIP")
+        fired = folder.json("task", "trigger", "tick", "--wait")
+        assert fired["status"] in ("succeeded", "skipped")
+    with folder.node("worker", "--app", "timed:app") as (_, said):
+        assert said["tasks"] == {"tick": "unchanged"}
+
+
+def test_a_task_that_cannot_be_ends_the_start(folder: Folder) -> None:
+    (folder.path / "timed.py").write_text(TIMED.replace("* * * * * *", "61 * * * *"))
+    done = folder.fusee("up", "--app", "timed:app", "--bind", "127.0.0.1:0")
+    assert done.returncode == Exit.REFUSED
+    assert "task tick" in done.stderr and "minute 61" in done.stderr and "Traceback" not in done.stderr
+    checked = folder.fusee("check", "--app", "timed:app")
+    assert checked.returncode == Exit.FAILED and "minute 61" in checked.stdout
 
 
 def test_a_port_in_use_is_one_line(folder: Folder) -> None:

@@ -19,7 +19,14 @@ SHOWN = {
         "costs: succeeded at attempt 2",
         "forgotten: timed_out",
     ],
+    "scheduled.py": ["nightly: ", "overlap_action SKIP", "digested", "would have run"],
     "testing_with_kit.py": ["3 passed"],
+    "workflow.py": [
+        "2026-11-15: succeeded, 5 of 5 nodes",
+        "a bad day: failed",
+        "report: skipped",
+        "tidy up after workflow run 2",
+    ],
 }
 
 

@@ -19,6 +19,7 @@ from fusee.errors import StoreUnavailable
 from fusee.events import RunRefused, SessionStarted
 from fusee.model import End, QueueLimits, RunStatus
 from fusee.store import Order
+from fusee.worker.worker import MOST_A_TRIP
 from tests.chaos.inside import Journal, Seen, all_ended, make_app, until, working
 
 
@@ -308,17 +309,23 @@ async def test_while_an_answer_is_missing_nothing_is_taken_from_queues_with_limi
 
 
 async def test_an_answer_lost_between_two_queues_with_limits_ends_the_round(database_url: str) -> None:
-    app, journal = make_app(database_url, max_concurrent_tasks=8, lease_ttl=60), Journal()
-    parked, lost = asyncio.Event(), asyncio.Event()
+    """One courier has claimed from the first queue when the other one's answer turns out to be lost."""
+    # Enough room for a whole trip of the one, and for queues with limits beside it.
+    app, journal = make_app(database_url, max_concurrent_tasks=2 * MOST_A_TRIP, lease_ttl=60), Journal()
+    under_way, between, lost = asyncio.Event(), asyncio.Event(), asyncio.Event()
     seen: list[str] = []
 
     @app.handler("work")
     async def work() -> None:
         journal.start()
 
-    async def lose_one(real: Any, session: int, finished: Any, order: Any) -> Any:
-        answer = await real(session, finished, order)
-        if answer.claimed and not lost.is_set():
+    async def lose_the_first(real: Any, *arguments: Any) -> Any:
+        first = not under_way.is_set()
+        under_way.set()
+        answer = await real(*arguments)
+        if first:
+            assert len(answer.claimed) == 1
+            await between.wait()
             seen.append("lost")
             lost.set()
             raise StoreUnavailable("the answer was lost on its way")
@@ -327,9 +334,8 @@ async def test_an_answer_lost_between_two_queues_with_limits_ends_the_round(data
     async def one_after_the_other(real: Any, session: int, queue: str, order: Any) -> Any:
         seen.append(queue)
         answer = await real(session, queue, order)
-        if queue == "first" and not parked.is_set():
-            parked.set()
-            await lost.wait()
+        between.set()
+        await lost.wait()
         return answer
 
     async def look(real: Any, session: int) -> Any:
@@ -340,14 +346,12 @@ async def test_an_answer_lost_between_two_queues_with_limits_ends_the_round(data
     async with app:
         for queue in ("first", "second"):
             await app.queues.limit(queue, QueueLimits(concurrency=4))
-        limited = [await app.enqueue("work", queue=queue) for queue in ("first", "second")]
-        interpose(app, "exchange", lose_one)
+        handles = [await app.enqueue("work", queue=queue) for queue in ("first", "second", "default")]
+        interpose(app, "exchange", lose_the_first)
         interpose(app, "claim_limited", one_after_the_other)
         interpose(app, "owned", look)
         async with working(app):
-            await parked.wait()
-            free = await app.enqueue("work")
-            runs = await all_ended(app, [free, *limited])
+            runs = await all_ended(app, handles)
     assert seen[: seen.index("looked")] == ["first", "lost"]
     assert {run.status for run in runs} == {RunStatus.SUCCEEDED}
     assert sorted(line.run for line in journal.starts()) == sorted(run.id for run in runs)

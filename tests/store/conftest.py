@@ -14,6 +14,7 @@ from sqlalchemy import Connection, text
 
 from fusee.store import Store, open_store
 from tests.conftest import ENGINES
+from tests.store.clockwork import Clockwork
 from tests.store.harness import (
     DATABASE_NOW,
     START,
@@ -100,6 +101,12 @@ async def world(
             await world.sql(f"UPDATE test_clock SET us = {START}")
         await world.close()
     assert not wrong, "after the test: " + "; ".join(wrong)
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def works(world: World) -> Clockwork:
+    """The same world, with tasks in mind."""
+    return await Clockwork.wind(world)
 
 
 @pytest.fixture

@@ -470,6 +470,23 @@ async def test_racing_dispatchers_and_answers_leave_each_run_one_end(world: Worl
     assert {run_id for run_id, status in by_status.items() if status == "succeeded"} == set(answered)
 
 
+async def test_a_deadline_that_was_seen_is_not_that_of_the_next_attempt(world: World) -> None:
+    """Between looking for deadlines and locking, a run is answered, tried again, and waits anew."""
+    session = await world.session(ttl=1e6)
+    claimed = await world.enqueue_and_claim(session, retry=RetryPolicy(base=0))
+    known = await accepted(world, session, claimed, timeout=10)
+    await world.clock.tick(10)
+    store = world.store
+    seen = await store.database.read(lambda connection: store._callbacks_due(connection, 10))
+    assert list(seen) == [claimed.id]
+    await store.answer(known, BROKEN)
+    await store.promote()
+    again = await world.claim_one(session)
+    await accepted(world, session, again, timeout=10)
+    assert await store.database.write(lambda connection: store._expire(connection, seen)) == []
+    assert (await world.run(claimed.id)).status == "waiting"
+
+
 async def test_a_deadline_looks_at_every_namespace(world: World) -> None:
     tenant = world.store.for_namespace("tenant")
     session = await world.session(store=tenant)

@@ -5,20 +5,22 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 import pytest
-from sqlalchemy import event
+from sqlalchemy import Connection, event
 
+from fusee.clock import ManualClock
 from fusee.model import End
 from fusee.model.workflow import NodeSpec
-from fusee.store import Store
+from fusee.store import Store, Waiter, open_store
 from tests.store.flows import NOTHING, ONCE, Flow, leftovers, node
-from tests.store.harness import World
+from tests.store.harness import ProcessClock, World
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-SMALL, LARGE = 1_000, 10_000
+SMALL, MEDIUM, LARGE = 1_000, 3_000, 10_000
 
 
 def fan(size: int) -> list[NodeSpec]:
@@ -35,9 +37,7 @@ def counting(store: Store) -> Iterator[list[int]]:
     engines = engines or [database.engine.sync_engine]
     seen = [0, 0]
 
-    def note(
-        connection: Any, cursor: Any, statement: Any, parameters: Any, context: Any, many: bool
-    ) -> None:
+    def note(connection: Any, cursor: Any, statement: Any, parameters: Any, context: Any, many: bool) -> None:
         seen[0] += 1
         seen[1] += len(parameters) if many else 1
 
@@ -80,20 +80,20 @@ async def test_the_cost_of_a_fan_grows_with_its_edges(world: World) -> None:
 
 async def test_a_failure_at_the_root_of_a_fan_skips_all_of_it_at_once(world: World) -> None:
     with counting(world.store) as seen:
-        flow = await Flow.start(world, *fan(LARGE), name="large")
+        flow = await Flow.start(world, *fan(MEDIUM), name="large")
         started = seen[0]
         await flow.claim()
         (claimed,) = flow.held.values()
         await world.settle(flow.session, claimed, end=End.FAILED, policy=ONCE)
         await flow.drain()
     run = await flow.look()
-    assert (run.status, run.failed, run.skipped) == ("failed", 1, LARGE - 1)
-    assert seen[0] - started < LARGE / 10 and await leftovers(world) == NOTHING
+    assert (run.status, run.failed, run.skipped) == ("failed", 1, MEDIUM - 1)
+    assert seen[0] - started < MEDIUM / 10 and await leftovers(world) == NOTHING
 
 
 @pytest.mark.parametrize("begun", [False, True], ids=["blocked", "let go"])
 async def test_canceling_a_fan_is_a_matter_of_hundreds_of_statements(world: World, begun: bool) -> None:
-    flow = await Flow.start(world, *fan(LARGE), name="large")
+    flow = await Flow.start(world, *fan(MEDIUM), name="large")
     if begun:
         await flow.claim()
         await flow.finish("first")
@@ -101,5 +101,54 @@ async def test_canceling_a_fan_is_a_matter_of_hundreds_of_statements(world: Worl
         await world.store.cancel_workflow_run(flow.id, "enough")
         await flow.drain()
     run = await flow.look()
-    assert (run.status, run.canceled) == ("canceled", LARGE - begun)
-    assert seen[0] < LARGE / 10 and await leftovers(world) == NOTHING
+    assert (run.status, run.canceled) == ("canceled", MEDIUM - begun)
+    assert seen[0] < MEDIUM / 10 and await leftovers(world) == NOTHING
+
+
+GROWING = ("runs", "line", "ended", "edges", "gates", "workflow_nodes", "workflow_runs")
+
+
+async def test_no_statement_of_a_workflows_life_scans_a_table_that_grows(tmp_path: Path) -> None:
+    """As SQLite explains each of them; the other databases have the same indexes."""
+    store = open_store(f"sqlite:///{tmp_path}/fusee.db", clock=ManualClock())
+    await store.open()
+    await store.upgrade()
+    said: dict[str, Any] = {}
+    engine = cast(Any, store.database)._write_engine
+
+    def note(connection: Any, cursor: Any, statement: str, given: Any, context: Any, many: bool) -> None:
+        if statement.split()[0] in ("SELECT", "UPDATE", "DELETE"):
+            said.setdefault(statement, given[0] if many else given)
+
+    event.listen(engine, "before_cursor_execute", note)
+    world = World("", ProcessClock(), store)
+    flow = await Flow.start(world, *fan(20), name="small")
+    await through(world, flow)
+    again = Flow(world, flow.session, (await store.start_workflow("small")).id)
+    await again.claim()
+    await again.end("first")
+    rerun = await store.rerun_workflow_run(again.id)
+    await store.cancel_workflow_run(rerun.id, "enough")
+    await again.drain()
+    (asking,) = await world.enqueue()
+    (claimed,) = await world.claim(flow.session)
+    started = await store.start_workflow("small", waiter=Waiter(asking, claimed.attempt))
+    await world.settle(flow.session, claimed, end=End.ACCEPTED)
+    await again.drain()
+    await store.cancel(asking, "enough")
+    await again.drain()
+    assert (await store.workflow_run(started.id)).status == "canceled"
+    event.remove(engine, "before_cursor_execute", note)
+
+    def explain(connection: Connection) -> list[str]:
+        wrong = []
+        for statement, given in said.items():
+            plan = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", given).all()
+            wrong += [
+                f"{row[3]}: {statement}" for row in plan for t in GROWING if f"SCAN fusee_{t}" in row[3]
+            ]
+        return wrong
+
+    assert await store.database.read(explain) == []
+    assert len(said) > 30
+    await store.close()

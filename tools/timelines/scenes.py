@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from fusee.operations import TaskOperations
-from tools.timelines.stage import US, Act, Part, Scene, Work
+from tools.timelines.stage import US, Part, Scene, Work
 
 __all__ = ["SCENES"]
 
@@ -20,7 +20,9 @@ def _task(name: str = "report", cron: str | None = TEN_SECONDS, **fields: Any) -
     return {"name": name, "retry": {"max_attempts": 1}, **({"cron": cron} if cron else {}), **fields}
 
 
-def _each(seconds: float, *, fail: Sequence[float] = (), other: dict[float, float] | None = None) -> Any:
+def _each(
+    seconds: float, *, fail: Sequence[float] = (), other: dict[float, float] | None = None
+) -> Callable[[Part], Work]:
     """So long each; those due at `fail` fail, those of `other` take another time."""
 
     def lasts(part: Part) -> Work:
@@ -44,9 +46,13 @@ def _overlap(value: str, story: str) -> Scene:
 
 
 OVERLAP = [
-    _overlap("ALLOW", "Those of 30, 40 and 50 s meet the cap: they stand in line and run one after the other."),
+    _overlap(
+        "ALLOW", "Those of 30, 40 and 50 s meet the cap: they stand in line and run one after the other."
+    ),
     _overlap("SKIP", "Those of 30 and 40 s are skipped."),
-    _overlap("CANCEL_PREV", "At 30 s the run of 20 s is told to stop; that of 30 s starts when it has ended."),
+    _overlap(
+        "CANCEL_PREV", "At 30 s the run of 20 s is told to stop; that of 30 s starts when it has ended."
+    ),
     _overlap("PARALLEL", "Those of 30 and 40 s start beside it, over the cap."),
 ]
 
@@ -57,27 +63,19 @@ def _concurrency(name: str, title: str, story: str, **fields: Any) -> Scene:
     return Scene(
         name=f"concurrency-{name}",
         title=title,
-        story=f"Due every 10 s, each takes 35 s. {story}",
-        tasks=[_task(**{"max_concurrency": 2, **fields})],
+        story=f"Due every 10 s, five times, each takes 35 s. {story}",
+        tasks=[_task(cron="10-50/10 0 9 * * *", **{"max_concurrency": 2, **fields})],
         lasts=_each(35),
-        until=110,
-        acts=[(75, _pause("report"))],
+        until=100,
     )
-
-
-def _pause(name: str) -> Act:
-    async def act(tasks: TaskOperations, _: int) -> object:
-        return await tasks.steer(name, "pause", reason="enough for a picture")
-
-    return act
 
 
 CONCURRENCY = [
     _concurrency(
         "queue",
         "concurrency_policy QUEUE, max_concurrency 2, queue_depth 1",
-        "At most two run; one more stands in line and starts when a place is free; what finds the line full is"
-        " skipped.",
+        "At most two run; one more stands in line and starts when a place is free; what finds the line full"
+        " is skipped.",
         concurrency_policy="QUEUE",
         queue_depth=1,
     ),
@@ -127,7 +125,7 @@ def _catch_up(name: str, title: str, story: str, **fields: Any) -> Scene:
     return Scene(
         name=f"catch-up-{name}",
         title=title,
-        story=f"Due every 10 minutes, each takes 2 minutes; from 09:12 to 10:04 no dispatcher is there. {story}",
+        story=f"Due every 10 minutes, each takes 2 minutes; no dispatcher from 09:12 to 10:04. {story}",
         tasks=[_task(cron=TEN_MINUTES, **fields)],
         lasts=_each(2 * MINUTE),
         until=85 * MINUTE,
@@ -295,12 +293,17 @@ SHARDING = [
     Scene(
         name="sharding",
         title="shards 4",
-        story="One fire makes four runs. Shard 2 of the fire of 10 s fails and is tried again alone. The fire of"
-        " 20 s stands in line until all four shards of the first have ended.",
-        tasks=[_task(shards=4, retry={"max_attempts": 2, "backoff": "fixed", "base": 5, "jitter": 0})],
+        story="One fire makes four runs. Shard 2 of the fire of 10 s fails and is tried again alone. The fire"
+        " of 20 s stands in line until all four shards of the first have ended.",
+        tasks=[
+            _task(
+                cron="10,20 0 9 * * *",
+                shards=4,
+                retry={"max_attempts": 2, "backoff": "fixed", "base": 5, "jitter": 0},
+            )
+        ],
         lasts=_shards,
-        until=50,
-        acts=[(21, _pause("report"))],
+        until=45,
     )
 ]
 
@@ -315,9 +318,9 @@ def _backfill(concurrency: int, story: str) -> Scene:
     return Scene(
         name=f"backfill-{concurrency}",
         title=f"backfill from 09:10 to 10:00, concurrency {concurrency}",
-        story="Due every 10 minutes with catch-up NONE, each takes 5 minutes; no dispatcher from 09:12 to 10:04."
-        f" At 10:05 someone starts a backfill of the five that were missed. {story} The schedule goes on beside"
-        " it.",
+        story="Due every 10 minutes with catch-up NONE, each takes 5 minutes; no dispatcher from 09:12 to"
+        f" 10:04. At 10:05 someone starts a backfill of the five that were missed. {story} The schedule goes"
+        " on beside it.",
         tasks=[_task(cron=TEN_MINUTES, catch_up_mode="NONE")],
         lasts=_each(5 * MINUTE),
         until=95 * MINUTE,
@@ -403,5 +406,3 @@ SCENES: Sequence[Scene] = [
     *PRIORITIES,
     *ALERTS,
 ]
-
-Lasts = Callable[[Part], Work]

@@ -1,4 +1,4 @@
-"""Plays a scene on the real store: a database in memory, a clock that is moved, a worker that pretends to work.
+"""Plays scenes on the real store: a database in memory, a clock that is moved, a worker that pretends.
 
 What is decided, by which rule and when, is the store's own doing. Only how long a run takes, and whether it
 fails, comes from the scene.
@@ -8,21 +8,21 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import Connection, select, text
 
 from fusee.clock import ManualClock
 from fusee.model import Claimed, End, Ended, RetryPolicy, RunSpec, RunStatus, WorkerInfo, decide
 from fusee.model.fire import Fire
-from fusee.model.task import Task
-from fusee.operations import TaskOperations
-from fusee.store.alerts import ALERT_QUEUE
+from fusee.model.task import Task, TaskStatus
+from fusee.operations import Explanation, TaskOperations
 from fusee.store import Finished, FireFilter, Order, RunFilter, Settlement, Store, open_store
-from fusee.store.schema import lanes
+from fusee.store.alerts import ALERT_QUEUE
+from fusee.store.schema import lanes, metadata
 
 __all__ = ["Attempt", "Part", "Played", "Scene", "Shown", "Work", "play"]
 
@@ -81,6 +81,7 @@ class Scene:
     starvation_after: float = 0
     asked: Sequence[tuple[str, float]] = ()
     """(task, seconds) to explain although nothing fired then."""
+
     @property
     def begin_us(self) -> int:
         return round(datetime.fromisoformat(self.begin).timestamp()) * US
@@ -105,7 +106,9 @@ class Shown:
     attempts: Sequence[Attempt]
     status: RunStatus
     ended_at: float | None
-    text: str
+    reason: str | None
+    """Of the run: why it was skipped or canceled after it had been decided to run."""
+    told: Explanation
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +117,10 @@ class Played:
     shown: Sequence[Shown]
     alerts: Sequence[tuple[float, Mapping[str, Any]]]
     """(when, what was to be posted)."""
-    answers: Sequence[tuple[float, str, str]]
-    """(seconds, verdict, text) of the times that the scene asked about."""
+    answers: Sequence[tuple[float, Explanation]]
+    """Of the times that the scene asked about."""
+    paused_at: float | None
+    """Since when a task of it has been paused."""
 
 
 @dataclass(slots=True)
@@ -147,7 +152,6 @@ class _Stage:
         return (us - self.scene.begin_us) / US
 
     async def set_up(self) -> None:
-        await self.store.upgrade()
         info = WorkerInfo(
             name="stage", host="here", pid=1, version="0", capacity=self.scene.slots, executors=("python",),
             handlers=(), queues=("default",), region="", labels={}, policies={},
@@ -246,28 +250,43 @@ class _Stage:
                 ended_at = None if run.finished_at is None else self.seconds(run.finished_at)
                 attempts = self.attempts.get(fire.run_id, [])
                 at = self.seconds(fire.fire_time)
-                shown.append(Shown(task.name, at, fire, attempts, run.status, ended_at, told.text))
+                shown.append(Shown(task.name, at, fire, attempts, run.status, ended_at, run.reason, told))
         listed = await self.store.runs(RunFilter(queue=ALERT_QUEUE, limit=1000))
         posted = [await self.store.run(run.id) for run in reversed(listed)]
         alerts = [(self.seconds(run.created_at), (run.payload or {})["body"]) for run in posted]
         answers = []
         for name, at in self.scene.asked:
             told = await self.operations.explain(name, self.scene.begin_us + round(at * US))
-            answers.append((at, told.verdict, told.text))
-        return Played(self.scene, shown, alerts, answers)
+            answers.append((at, told))
+        now = [await self.store.task(task.id) for task in self.tasks]
+        paused = [self.seconds(task.updated_at) for task in now if task.status is TaskStatus.PAUSED]
+        return Played(self.scene, shown, alerts, answers, min(paused, default=None))
 
 
-async def play(scene: Scene) -> Played:
-    clock = ManualClock(scene.begin_us)
-    store = open_store("sqlite://", clock=clock, max_connections=1)
-    await store.open()
+async def play(scenes: Iterable[Scene]) -> list[Played]:
+    """Each on an empty database with numbers from 1 on, so that no scene changes another."""
+    clock = ManualClock()
+    first = open_store("sqlite://", clock=clock, max_connections=1)
+    await first.open()
+    played: list[Played] = []
     try:
-        stage = _Stage(scene, store, clock)
-        await stage.set_up()
-        await stage.run()
-        return await stage.played()
+        await first.upgrade()
+        for scene in scenes:
+            await first.database.write(_sweep)
+            clock.tick(seconds=(scene.begin_us - clock.now_us()) / US)
+            stage = _Stage(scene, Store(first.database), clock)
+            await stage.set_up()
+            await stage.run()
+            played.append(await stage.played())
     finally:
-        await store.close()
+        await first.close()
+    return played
+
+
+def _sweep(connection: Connection) -> None:
+    for table in metadata.sorted_tables:
+        connection.execute(table.delete())
+    connection.execute(text("DELETE FROM sqlite_sequence"))
 
 
 async def _anything_goes(_: RunSpec) -> None:

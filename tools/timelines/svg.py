@@ -12,7 +12,7 @@ from xml.sax.saxutils import escape
 
 from tools.timelines.stage import Attempt, Played, Shown
 
-__all__ = ["draw", "label_of", "outcome_of"]
+__all__ = ["draw", "label_of", "moment_of", "outcome_of"]
 
 WIDTH = 760
 PAD = 14
@@ -45,10 +45,10 @@ MARKS = {
     "alert": '<path class="s" d="M{x} {t}L{r} {y}L{x} {b}L{l} {y}Z"/>',
 }
 MEANINGS = {
-    "run": "due: runs",
-    "queue": "due: stands in line",
-    "skip": "due: skipped",
-    "miss": "due: missed",
+    "run": "due, to run",
+    "queue": "due, into the line",
+    "skip": "skipped",
+    "miss": "missed",
     "alert": "alert",
     "wait": "waits",
     "succeeded": "runs, succeeds",
@@ -56,16 +56,24 @@ MEANINGS = {
     "failed": "runs, fails",
     "canceled": "runs, is canceled",
     "away": "no dispatcher",
+    "paused": "the task is paused",
 }
 WAITS = ("blocked", "pending", "delayed")
 BARS = {"succeeded": "ok", "running": "go", "failed": "no", "canceled": "ca"}
 
 
+def moment_of(played: Played, at: float) -> str:
+    """As the axis says it: seconds from the beginning, or the time of day."""
+    if not played.scene.clock:
+        return f"{_n(at)} s"
+    moment = datetime.fromtimestamp(played.scene.begin_us / 1_000_000 + at, UTC)
+    return moment.strftime("%H:%M:%S" if moment.second else "%H:%M")
+
+
 def label_of(played: Played, one: Shown) -> str:
     """The row's name: when it was due, of which task where there are several, of which shard."""
-    scene = played.scene
     parts = [] if len({shown.task for shown in played.shown}) == 1 else [one.task]
-    parts.append(_moment(one.at, scene.clock, scene.begin_us))
+    parts += ["by hand"] if one.fire.cause == "manual" else [moment_of(played, one.at)]
     siblings = sum(1 for other in played.shown if (other.task, other.at) == (one.task, one.at))
     if siblings > 1:
         parts.append(f"shard {one.fire.shard}")
@@ -80,6 +88,8 @@ def outcome_of(one: Shown) -> str:
         return "missed"
     if one.status in WAITS:
         return "waits"
+    if one.fire.cause == "backfill":
+        return f"{one.status}, backfill"
     last = one.attempts[-1].number if one.attempts else 0
     return f"{one.status}, attempt {last}" if last > 1 else str(one.status)
 
@@ -97,15 +107,17 @@ def draw(played: Played) -> str:
     top = PAD + 40
     bottom = top + ROW * (len(rows) + len(alerts))
     if scene.away is not None:
-        picture.band(*scene.away, top, bottom)
-    picture.axis(scene.tick, lambda at: _moment(at, scene.clock, scene.begin_us), top, bottom)
+        picture.band("away", *scene.away, top, bottom)
+    if played.paused_at is not None:
+        picture.band("paused", played.paused_at, scene.until, top, bottom)
+    picture.axis(scene.tick, lambda at: moment_of(played, at), top, bottom)
     for number, (one, label) in enumerate(zip(rows, labels, strict=True)):
         picture.row(one, label, top + number * ROW)
     for number, (label, times) in enumerate(alerts.items(), len(rows)):
         y = top + number * ROW
-        picture.text(PAD, y + 17, label, "q")
+        picture.text(PAD, y + 21, label, "q")
         for at in times:
-            picture.mark("alert", at, y + 13)
+            picture.mark("alert", at, y + 17)
     height = picture.legend(bottom + 12) + PAD
     head = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}"'
@@ -139,10 +151,12 @@ class _Picture:
         more = (f' class="{kind}"' if kind else "") + (f' text-anchor="{anchor}"' if anchor else "")
         self.lines.append(f'<text x="{_n(x)}" y="{_n(y)}"{more}>{escape(text)}</text>')
 
-    def band(self, start: float, end: float, top: float, bottom: float) -> None:
-        self.use("away")
+    def band(self, what: str, start: float, end: float, top: float, bottom: float) -> None:
+        self.use(what)
         x, width = self.x(start), self.x(end) - self.x(start)
-        self.lines.append(f'<rect class="o" x="{_n(x)}" y="{top}" width="{_n(width)}" height="{bottom - top}"/>')
+        self.lines.append(
+            f'<rect class="o" x="{_n(x)}" y="{top}" width="{_n(width)}" height="{bottom - top}"/>'
+        )
 
     def axis(self, tick: float, label: Callable[[float], str], top: float, bottom: float) -> None:
         at = self.first
@@ -154,8 +168,8 @@ class _Picture:
         self.lines.append(f'<path class="g" d="{grid}"/>')
 
     def row(self, one: Shown, label: str, y: float) -> None:
-        self.text(PAD, y + 17, label)
-        self.text(WIDTH - PAD, y + 17, outcome_of(one), "q", "end")
+        self.text(PAD, y + 21, label)
+        self.text(WIDTH - PAD, y + 21, outcome_of(one), "q", "end")
         waits_from = one.at
         for attempt in one.attempts:
             self.wait(waits_from, attempt.start, y + 17)
@@ -165,6 +179,8 @@ class _Picture:
             self.wait(waits_from, self.last, y + 17)
         elif not one.attempts and one.ended_at is not None and one.fire.decision in ("run", "queue"):
             self.wait(waits_from, one.ended_at, y + 17)  # canceled or shut out before it started
+            if one.status == "skipped":
+                self.mark("skip", one.ended_at, y + 17)
         self.mark(str(one.fire.decision), one.at, y + 6)
 
     def wait(self, start: float, end: float, y: float) -> None:
@@ -200,18 +216,11 @@ class _Picture:
             elif kind == "wait":
                 self.lines.append(f'<path class="w" d="M{_n(x)} {_n(y + 6)}h20"/>')
             else:
-                style = "o" if kind == "away" else BARS[kind]
+                style = BARS.get(kind, "o")
                 self.lines.append(f'<rect class="{style}" x="{_n(x)}" y="{_n(y)}" width="20" height="12"/>')
             self.text(x + 26, y + 10, MEANINGS[kind], "q")
             x += width
         return round(y + 14)
-
-
-def _moment(at: float, clock: bool, begin_us: int) -> str:
-    if not clock:
-        return f"{_n(at)} s"
-    moment = datetime.fromtimestamp(begin_us / 1_000_000 + at, UTC)
-    return moment.strftime("%H:%M:%S" if moment.second else "%H:%M")
 
 
 def _n(value: float) -> str:

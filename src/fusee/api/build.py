@@ -16,6 +16,7 @@ from fusee.api.explain import problem_from
 from fusee.api.gate import Gate
 from fusee.api.keyring import Keyring
 from fusee.api.limits import BodyLimit, Deadline, HeadLimit
+from fusee.api.paths import EscapedSlashes
 from fusee.api.problems import Problem, problem_of
 from fusee.api.routes import (
     callbacks,
@@ -70,6 +71,7 @@ def create_api(services: Services) -> FastAPI:
     api.add_middleware(Deadline, seconds=services.config.request_timeout)
     api.add_middleware(HeadLimit, most=services.config.max_header)
     api.add_middleware(Edge)
+    api.add_middleware(EscapedSlashes)
     api.openapi = lambda: describe(api)  # type: ignore[method-assign]
     return api
 

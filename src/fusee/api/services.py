@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from fusee.config import ApiConfig
 from fusee.operations import (
+    BatchOperations,
     CallbackOperations,
     KeyOperations,
     QueueOperations,
@@ -30,6 +31,7 @@ class Operations:
     keys: KeyOperations
     tasks: TaskOperations
     workflows: WorkflowOperations
+    batches: BatchOperations
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

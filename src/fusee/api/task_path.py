@@ -30,7 +30,8 @@ async def _ref(
     task: Annotated[
         str,
         Path(
-            description="The task's name, slashes and all, or its number: digits alone are always a number.",
+            description="The task's name, or its number: digits alone are always a number. A slash is written"
+            " as it is; before a word that follows a name here, such as `runs`, as `%2F`.",
             json_schema_extra={"pattern": f"^{NAME}$"},
         ),
     ],

@@ -7,7 +7,7 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -15,10 +15,11 @@ import click
 
 from fusee.cli.exits import Exit, Failure
 from fusee.cli.opening import naming
-from fusee.errors import ConfigError
+from fusee.errors import ConfigError, Conflict, Invalid, NotFound
 
 if TYPE_CHECKING:
     from fusee.app import Fusee
+    from fusee.operations import Change
 
 __all__ = ["Node", "Part", "Parts", "Started", "run_node"]
 
@@ -55,6 +56,8 @@ class Started:
     parts: Parts
     address: str | None
     worker: str | None
+    tasks: Sequence[Change] = ()
+    """What became of the tasks that the application declares."""
 
 
 class Node:
@@ -99,6 +102,7 @@ class Node:
             if not await self._something(api.started.wait()):
                 return
             address = api.url
+        tasks = await self._declare()
         if self.parts.dispatcher:
             self._start("dispatcher", self.app.dispatcher())
         if self.parts.worker:
@@ -108,7 +112,15 @@ class Node:
                 return
             worker_name = worker.info.name
         if not self._stop.is_set():
-            self.announce(Started(self.app, self.parts, address, worker_name))
+            self.announce(Started(self.app, self.parts, address, worker_name, tasks))
+
+    async def _declare(self) -> Sequence[Change]:
+        """Make the tasks what the application says, before a dispatcher here fires them as they were."""
+        try:
+            with naming(self.app.config):
+                return await self.app.apply_tasks()
+        except (Invalid, Conflict, NotFound) as error:
+            raise Failure(f"the application's tasks are not acceptable: {error}", Exit.REFUSED) from None
 
     def _start(self, name: str, part: Part) -> None:
         task = asyncio.create_task(part.run(), name=f"fusee-{name}")

@@ -23,6 +23,7 @@ from fusee.cli.commands.task_explain import explain_alone
 from fusee.cli.commands.tasks import task
 from fusee.cli.commands.version import version
 from fusee.cli.commands.workers import workers
+from fusee.cli.commands.workflows import workflow
 from fusee.cli.exits import Exit, Failure, failure_of, meanings
 from fusee.cli.options import Group, Shared, shared_options
 from fusee.cli.output import clean
@@ -31,7 +32,7 @@ __all__ = ["cli", "main"]
 
 SECTIONS: MutableMapping[str, Sequence[click.Command]] = {
     "Start": (up, server, dispatcher, worker, demo),
-    "Work": (task, explain_alone, cron, run, queues, queue, workers),
+    "Work": (task, explain_alone, cron, workflow, run, queues, queue, workers),
     "Set up": (check, config, db, key, version),
 }
 

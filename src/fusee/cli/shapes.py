@@ -18,6 +18,7 @@ __all__ = [
     "run_object",
     "task_object",
     "time_text",
+    "words_object",
     "worker_object",
 ]
 
@@ -131,11 +132,14 @@ def queue_object(stats: QueueStats) -> dict[str, Any]:
 def task_object(task: Task, next_fires: Sequence[int]) -> dict[str, Any]:
     from fusee.operations import fields_from
 
+    spec = task.spec
     return {
         "id": task.id,
         "namespace": task.namespace,
-        **fields_from(task.spec),
-        "trigger": task.spec.trigger,
+        **fields_from(spec),
+        "at": time_text(spec.at),
+        "trigger": spec.trigger,
+        "description_words": None if spec.cron is None else words_object(spec.cron),
         "status": str(task.status),
         "reason": task.reason,
         "version": task.version,
@@ -165,4 +169,13 @@ def fire_object(fire: Fire) -> dict[str, Any]:
         "lateness_seconds": fire.lateness,
         "held": None if fire.held is None else str(fire.held),
         "backfill_id": fire.backfill_id,
+        "through": time_text(fire.through),
     }
+
+
+def words_object(cron: str) -> dict[str, str]:
+    """A cron expression in words."""
+    from fusee.model.cron import Cron
+
+    parsed = Cron.parse(cron)
+    return {"en": parsed.describe("en"), "zh": parsed.describe("zh")}

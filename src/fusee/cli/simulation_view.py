@@ -26,15 +26,10 @@ WIDEST = 100
 
 
 def counts_of(answer: Simulation) -> dict[str, dict[str, int]]:
-    """Fires by what was decided, then and now."""
+    """Fires by what would be decided, and by what was."""
     would = Counter(str(one.simulated.decision) for one in answer.fires)
-    was = Counter(str(one.actual.decision) if one.actual else "none" for one in answer.fires)
-    names = [*DECISIONS, *(["none"] if was["none"] else [])]
-    return {
-        "actual": {name: was[name] for name in names},
-        "simulated": {name: would[name] for name in names}
-        | {"canceled": sum(one.simulated.canceled for one in answer.fires)},
-    }
+    was = Counter(str(one.actual.decision) for one in answer.fires if one.actual is not None)
+    return {"simulated": dict(sorted(would.items())), "actual": dict(sorted(was.items()))}
 
 
 def show_simulation(out: Out, answer: Simulation, zone: ZoneInfo, begin: int, end: int, every: bool) -> None:
@@ -110,11 +105,12 @@ def _table(listed: Iterable[Compared], zone: ZoneInfo) -> Table:
 def _counts(answer: Simulation) -> Table:
     counts = counts_of(answer)
     drawn = table("", ">was", ">would be")
-    for name in counts["actual"]:
-        label = DECISIONS.get(name, "no record")
-        drawn.add_row(label, str(counts["actual"][name]), str(counts["simulated"][name]))
-    if counts["simulated"]["canceled"]:
-        drawn.add_row("of them canceled", "", str(counts["simulated"]["canceled"]))
+    for name, label in DECISIONS.items():
+        drawn.add_row(label, *(str(counts[side].get(name, 0)) for side in ("actual", "simulated")))
+    if none := sum(one.actual is None for one in answer.fires):
+        drawn.add_row("no record", str(none), "")
+    if canceled := sum(one.simulated.canceled for one in answer.fires):
+        drawn.add_row("canceled by a later one", "", str(canceled))
     return drawn
 
 

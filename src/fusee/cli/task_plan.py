@@ -83,7 +83,6 @@ def summary(changes: Sequence[Change], *, done: bool) -> str:
 def plan_object(changes: Sequence[Change], *, dry_run: bool) -> dict[str, Any]:
     return {
         "dry_run": dry_run,
-        "changed": changed(changes),
         "changes": [
             {
                 "name": change.name,

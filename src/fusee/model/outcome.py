@@ -47,6 +47,8 @@ class Done:
     """Return it, or just the value: the run succeeded."""
 
     result: Any = None
+    effect: Effect = Effect.APPLIED
+    """`none` when there was nothing to do: whoever undoes things leaves it alone."""
 
 
 @dataclass(frozen=True, slots=True)

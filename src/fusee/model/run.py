@@ -136,6 +136,7 @@ class Claimed:
     """The worker's monotonic clock from before the claim was sent."""
     kind: str | None = None
     """Whose it is (task, workflow …), which hears of its end; none for an ad-hoc run."""
+    owner_id: int | None = None
     ticket: bool = False
     """It holds a place in a queue with limits, to be given back when it ends."""
 

@@ -1,6 +1,7 @@
 """Every command and query a person can issue, by noun; REST, CLI and SDK are thin skins on it."""
 
 from fusee.operations.apply import Change, apply, plan
+from fusee.operations.batches import BatchOperations, batch_from_fields, target_from
 from fusee.operations.callbacks import CallbackAnswer, CallbackOperations, callback_end
 from fusee.operations.documents import DURATIONS, document_of, read_document
 from fusee.operations.explain import Explanation
@@ -23,11 +24,13 @@ from fusee.operations.workflow_fields import NODE_FIELDS, WORKFLOW_FIELDS, workf
 from fusee.operations.workflows import WorkflowCancelAnswer, WorkflowOperations
 from fusee.store import (
     Backfilled,
+    BatchFilter,
     Enqueued,
     FireFilter,
     GraphPage,
     RunFilter,
     StartedWorkflow,
+    TargetFilter,
     TaskFilter,
     Triggered,
     WorkflowFilter,
@@ -44,6 +47,8 @@ __all__ = [
     "ROLES",
     "WORKFLOW_FIELDS",
     "Backfilled",
+    "BatchFilter",
+    "BatchOperations",
     "CallbackAnswer",
     "CallbackOperations",
     "Caller",
@@ -61,6 +66,7 @@ __all__ = [
     "RunWithAttempts",
     "Simulation",
     "StartedWorkflow",
+    "TargetFilter",
     "TaskFilter",
     "TaskOperations",
     "Triggered",
@@ -70,6 +76,7 @@ __all__ = [
     "WorkflowOperations",
     "WorkflowRunFilter",
     "apply",
+    "batch_from_fields",
     "callback_end",
     "digest",
     "document_of",
@@ -80,6 +87,7 @@ __all__ = [
     "policy_from",
     "read_document",
     "spec_from",
+    "target_from",
     "task_from",
     "workflow_from",
 ]

@@ -31,6 +31,8 @@ def document_of(task: Task) -> dict[str, Any]:
     labels = {name: value for name, value in spec.labels.items() if name != LABEL}
     if document.pop("labels", None) and labels:
         document["labels"] = labels
+    if spec.alerts is not None:
+        document["alerts"] = {name: value for name, value in fields["alerts"].items() if value is not None}
     for name in DURATIONS:
         if name in document:
             document[name] = _duration(document[name])

@@ -327,6 +327,8 @@ _END = (datetime.max - datetime(1970, 1, 1)) // timedelta(microseconds=1)
 
 
 def _retry(value: Any, what: str) -> RetryPolicy:
+    if isinstance(value, RetryPolicy):
+        return value
     given = _object(value, what)
     for name in ("base", "max"):
         if isinstance(given.get(name), str):

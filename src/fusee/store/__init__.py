@@ -1,6 +1,8 @@
 """The store and its contract."""
 
 from fusee.store.aggregate import Aggregated
+from fusee.store.batch_moves import handler_of
+from fusee.store.batches import BatchFilter, TargetFilter
 from fusee.store.callbacks import Answered, Concluded, Fate, KnownCallback, token_digest
 from fusee.store.contract import Enqueued, Exchanged, Finished, LaneMap, Order, Settlement
 from fusee.store.firing import Fired
@@ -21,6 +23,7 @@ __all__ = [
     "Answered",
     "ApiKey",
     "Backfilled",
+    "BatchFilter",
     "Concluded",
     "Enqueued",
     "Exchanged",
@@ -40,12 +43,14 @@ __all__ = [
     "Settlement",
     "StartedWorkflow",
     "Store",
+    "TargetFilter",
     "TaskFilter",
     "Triggered",
     "Waiter",
     "WorkflowCanceled",
     "WorkflowFilter",
     "WorkflowRunFilter",
+    "handler_of",
     "open_store",
     "token_digest",
 ]

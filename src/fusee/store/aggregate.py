@@ -5,19 +5,21 @@ Taken with their locks and deleted with the reaction: a dispatcher that dies lea
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from sqlalchemy import Connection, delete, literal, select, union_all
 
+from fusee.store.batch_waiters import BatchWaiters
 from fusee.store.task_schema import ended, fires, tasks
 from fusee.store.triggers import Triggers
 from fusee.store.workflows import Workflows
 
 __all__ = ["Aggregate", "Aggregated"]
 
-KINDS = ("task", "gate", "after", "workflow", "waiter")
+KINDS = ("task", "gate", "after", "workflow", "waiter", "batch", "batch_run", "batch_waiter")
 """Each in a transaction of its own, so that task rows are always locked in one order."""
 
 
@@ -31,7 +33,7 @@ class Aggregated:
         return any(self.counts.values())
 
 
-class Aggregate(Triggers, Workflows):
+class Aggregate(Triggers, Workflows, BatchWaiters):
     async def aggregate(self, limit: int = 500) -> Aggregated:
         """Take up to `limit` notices of each kind and react."""
         counts: dict[str, int] = {}
@@ -67,6 +69,15 @@ class Aggregate(Triggers, Workflows):
                 self._workflow_runs_ended(connection, run_ids, now)
             case "waiter":
                 again.update(self._waiters_due(connection, run_ids, now))
+            case "batch":
+                counts: Counter[int] = Counter()
+                for notice in notices:
+                    counts[notice.run_id] += notice.many
+                self._batch_successes(connection, counts, now)
+            case "batch_run":
+                self._batch_runs_ended(connection, run_ids, now)
+            case "batch_waiter":
+                again.update(self._batch_waiters_due(connection, run_ids, now))
             case _:
                 raise AssertionError(kind)
         # What is to be looked at again stays, and does not count as done: the next pass may come later.

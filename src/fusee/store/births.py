@@ -34,6 +34,7 @@ class Birth(NamedTuple):
     """Attempts counted before its first."""
     origin_id: int | None = None
     idempotency_key: str | None = None
+    owner_id: int | None = None
 
     def row(self, namespace: str, now: int) -> dict[str, Any]:
         due = now if self.due_at is None else self.due_at
@@ -58,6 +59,7 @@ class Birth(NamedTuple):
             "payload": self.payload,
             "options": self.options,
             "kind": self.kind,
+            "owner_id": self.owner_id,
         }
 
 

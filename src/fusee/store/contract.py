@@ -20,8 +20,8 @@ class Finished:
     results: list[str | None] = field(default_factory=list)
     receipts: list[int] = field(default_factory=list)
     """The trip that brought each; not written, but tells when a receipt is used up."""
-    told: list[tuple[str, int]] = field(default_factory=list)
-    """(kind, run id) of those that belong to a task or the like, which hears of their end."""
+    told: list[int] = field(default_factory=list)
+    """Those that belong to a task, a batch or the like, which hears of their end."""
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -34,7 +34,7 @@ class Finished:
         self.results.append(result)
         self.receipts.append(receipt)
         if kind is not None:
-            self.told.append((kind, run_id))
+            self.told.append(run_id)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, TypeVar
@@ -53,7 +54,9 @@ DELETE l FROM JSON_TABLE(%s, '$[*]' COLUMNS (
 STRAIGHT_JOIN fusee_line l
   ON l.lane_id = d.lane_id AND l.`rank` = d.`rank` AND l.due_at = d.due_at AND l.run_id = d.run_id
 """
-_TAKEN = "SELECT id, attempt + 1, spent, lane_id, payload, options, kind FROM fusee_runs WHERE id IN ({ids})"
+_TAKEN = """
+SELECT id, attempt + 1, spent, lane_id, payload, options, kind, owner_id FROM fusee_runs WHERE id IN ({ids})
+"""
 _COLUMNS = "namespace, lane_id, status, priority, created_at, due_at, origin_id, payload, options"
 
 
@@ -192,13 +195,10 @@ class MysqlDatabase(EngineDatabase, Hot):
     async def exchange(self, session: int, finished: Finished, order: Order) -> Exchanged:
         async def unit(cursor: Any) -> Exchanged:
             refused: list[tuple[int, int]] = []
+            if finished.told:
+                await _tell(cursor, session, finished)
             if finished.ids and await self._finish(cursor, session, finished) != len(finished.ids):
                 refused = await _refused(cursor, session, finished)
-            if finished.told:
-                await cursor.execute(
-                    f"INSERT INTO fusee_ended (kind, run_id) VALUES {_places(2, len(finished.told))}",
-                    [value for pair in finished.told for value in pair],
-                )
             if order.used_up:
                 await cursor.execute(
                     f"DELETE FROM fusee_receipts WHERE session_id = {session}"
@@ -300,6 +300,22 @@ async def _insert(cursor: Any, table: str, rows: Sequence[Sequence[int]]) -> Non
     if rows:
         values = ",".join([f"({_numbers(row)})" for row in rows])
         await cursor.execute(f"INSERT INTO {table} VALUES {values}")
+
+
+async def _tell(cursor: Any, session: int, finished: Finished) -> None:
+    """Who owns a run hears of its end, and of none that the fence will refuse: its row is locked first."""
+    attempts = dict(zip(finished.ids, finished.attempts, strict=True))
+    await cursor.execute(
+        "SELECT id, attempt, kind, coalesce(owner_id, id) FROM fusee_runs"
+        f" WHERE id IN ({_numbers(finished.told)}) AND session_id = {session} AND status = 'running'"
+        " FOR UPDATE"
+    )
+    told = Counter((row[2], row[3]) for row in await cursor.fetchall() if attempts[row[0]] == row[1])
+    if told:
+        await cursor.execute(
+            f"INSERT INTO fusee_ended (kind, run_id, many) VALUES {_places(3, len(told))}",
+            [value for owner, count in told.items() for value in (*owner, count)],
+        )
 
 
 async def _refused(cursor: Any, session: int, finished: Finished) -> list[tuple[int, int]]:

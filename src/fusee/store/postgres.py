@@ -50,7 +50,7 @@ done AS (
       reason = NULL, error = NULL, output = NULL
   FROM unnest($2::text::bigint[], $3::text::int[]{results}) AS d (id, attempt{column})
   WHERE r.id = d.id AND r.attempt = d.attempt AND r.session_id = $1 AND r.status = 'running'
-  RETURNING r.id
+  RETURNING r.id, r.kind, r.owner_id
 )"""
 _FINISH_BARE = _FINISH.format(result="$4::text", results="", column="")
 _FINISH_WITH_RESULTS = _FINISH.format(result="d.result", results=", $4::text[]", column=", result")
@@ -94,7 +94,8 @@ claimed AS (
   UPDATE fusee_runs r
   SET status = 'running', attempt = r.attempt + 1, session_id = $1, started_at = (SELECT us FROM clock)
   FROM taken WHERE r.id = taken.run_id AND r.status = 'pending'
-  RETURNING r.id, r.attempt, r.spent, r.lane_id, r.payload, r.options, r.kind, taken.rank, taken.due_at
+  RETURNING r.id, r.attempt, r.spent, r.lane_id, r.payload, r.options, r.kind, r.owner_id,
+            taken.rank, taken.due_at
 ), receipt AS (
   INSERT INTO fusee_receipts (session_id, number, run_ids)
   SELECT $1, $7, string_agg(id::text, ',') FROM claimed HAVING count(*) > 0
@@ -103,14 +104,15 @@ claimed AS (
 )"""
 
 _ANSWER = """
-(SELECT id, attempt, spent, lane_id, payload, options, kind FROM claimed ORDER BY rank, due_at, id)
-UNION ALL SELECT (SELECT count(*) FROM done), -1, 0, 0, NULL, NULL, NULL"""
+(SELECT id, attempt, spent, lane_id, payload, options, kind, owner_id FROM claimed ORDER BY rank, due_at, id)
+UNION ALL SELECT (SELECT count(*) FROM done), -1, 0, 0, NULL, NULL, NULL, NULL"""
 
-# Who owns a run hears of its end in the same transaction; a hint, since the fence may have refused it.
-_TELL = """
+# Who owns a run hears of its end in the same transaction, and of no end that the fence refused.
+_TELL = f"""
 told AS (
-  INSERT INTO fusee_ended (kind, run_id) SELECT * FROM unnest({kinds}::text[], {ids}::bigint[])
-  RETURNING pg_notify('{channel}', 'ended')
+  INSERT INTO fusee_ended (kind, run_id, many)
+  SELECT kind, coalesce(owner_id, id), count(*) FROM done WHERE kind IS NOT NULL GROUP BY 1, 2
+  RETURNING pg_notify('{CHANNEL}', 'ended')
 ), """
 
 _REFUSED = """
@@ -176,12 +178,12 @@ class PostgresDatabase(EngineDatabase, Hot):
         self._insert = _INSERT.format(now=now, channel=CHANNEL)
         clock = f"WITH RECURSIVE clock AS MATERIALIZED (SELECT {now} AS us)"
         self._statements = {
-            (any_result, lanes, tell): f"{clock}, {finish}, {_tell(first) if tell else ''}{rest}"
+            (any_result, lanes, tell): f"{clock}, {finish}, {_TELL if tell else ''}{rest}"
             for any_result, finish in ((False, _FINISH_BARE), (True, _FINISH_WITH_RESULTS))
-            for lanes, first, rest in (
-                ("none", 6, f"{_USED_UP} SELECT count(*) FROM done"),
-                ("one", 9, f"{_PICK_ONE_LANE}, {_CLAIM} {_ANSWER}"),
-                ("many", 9, f"{_PICK_LANES}, {_CLAIM} {_ANSWER}"),
+            for lanes, rest in (
+                ("none", f"{_USED_UP} SELECT count(*) FROM done"),
+                ("one", f"{_PICK_ONE_LANE}, {_CLAIM} {_ANSWER}"),
+                ("many", f"{_PICK_LANES}, {_CLAIM} {_ANSWER}"),
             )
             for tell in (False, True)
         }
@@ -294,15 +296,13 @@ class PostgresDatabase(EngineDatabase, Hot):
         any_result = any(result is not None for result in finished.results)
         results = finished.results if any_result else None
         done = (session, _numbers(finished.ids), _numbers(finished.attempts), results)
-        told = [*zip(*finished.told, strict=True)] if finished.told else []
+        told = bool(finished.told)
         if not order.want or not order.lanes:
-            statement = self._statements[any_result, "none", bool(told)]
-            return [], await connection.fetchval(statement, *done, order.used_up, *told)
+            statement = self._statements[any_result, "none", told]
+            return [], await connection.fetchval(statement, *done, order.used_up)
         lanes, which = (order.lanes[0], "one") if len(order.lanes) == 1 else (order.lanes, "many")
-        statement = self._statements[any_result, which, bool(told)]
-        rows = await connection.fetch(
-            statement, *done, order.want, lanes, order.receipt, order.used_up, *told
-        )
+        statement = self._statements[any_result, which, told]
+        rows = await connection.fetch(statement, *done, order.want, lanes, order.receipt, order.used_up)
         written: int = rows.pop()[0]
         return [claimed_from(row, order.receipt) for row in rows], written
 
@@ -331,10 +331,6 @@ class PostgresDatabase(EngineDatabase, Hot):
             except Exception:
                 # Polling is the floor: a lost listener costs latency, nothing else.
                 await asyncio.sleep(random.uniform(0.5, 2))
-
-
-def _tell(first: int) -> str:
-    return _TELL.format(kinds=f"${first}", ids=f"${first + 1}", channel=CHANNEL)
 
 
 def _numbers(values: Sequence[int]) -> str:

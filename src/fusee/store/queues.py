@@ -123,6 +123,7 @@ class Queues(Runs, Lanes):
             runs.c.payload,
             runs.c.options,
             runs.c.kind,
+            runs.c.owner_id,
         )
         rows = {row.id: row for row in connection.execute(known.where(*pending).with_for_update())}
         if not rows:

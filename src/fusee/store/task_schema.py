@@ -128,8 +128,9 @@ ended = Table(
     metadata,
     Column("id", Id, primary_key=True, autoincrement=True),
     Column("kind", String(12), nullable=False),
-    Column("run_id", BigInteger, nullable=False),  # of kind `after`: the task
+    Column("run_id", BigInteger, nullable=False),  # of kind `after`: the task; of kind `batch`: the batch
     Column("fire_time", BigInteger),
+    Column("many", Integer, nullable=False, server_default=text("1")),
     Index("fusee_ended_kind", "kind", "id"),
     **NUMBERED,
 )

@@ -13,6 +13,10 @@ from fusee.store.wakes import ENDED
 __all__ = ["Told"]
 
 
+_AS = {"batch": "batch_run"}
+"""A batch only counts its plain successes; of every other end it looks at the run."""
+
+
 class Told(StorePart):
     def _tell(self, connection: Connection, runs: Sequence[tuple[str, int]]) -> None:
         """(kind, run id) of runs that ended in this very transaction: none is forgotten, none is early.
@@ -21,5 +25,6 @@ class Told(StorePart):
         away just now may have looked at the run before it ended.
         """
         if runs:
-            connection.execute(insert(ended), [{"kind": kind, "run_id": run_id} for kind, run_id in runs])
+            rows = [{"kind": _AS.get(kind, kind), "run_id": run_id} for kind, run_id in runs]
+            connection.execute(insert(ended), rows)
             self._notify(connection, ENDED)

@@ -15,14 +15,15 @@ from fusee.model.workflow_run import WorkflowStatus
 from fusee.store.schema import runs
 from fusee.store.task_schema import workflow_nodes, workflow_runs, workflows
 from fusee.store.wakes import PENDING
+from fusee.store.workflow_births import Draft, DraftNode, WorkflowBirths
 from fusee.store.workflow_ends import portions
 from fusee.store.workflow_shape import Shape
-from fusee.store.workflow_starts import Draft, DraftNode, StartedWorkflow, WorkflowStarts
+from fusee.store.workflow_starts import StartedWorkflow
 
 __all__ = ["WorkflowReruns"]
 
 
-class WorkflowReruns(WorkflowStarts):
+class WorkflowReruns(WorkflowBirths):
     async def rerun_workflow_run(
         self, workflow_run_id: int, *, idempotency_key: str | None = None
     ) -> StartedWorkflow:

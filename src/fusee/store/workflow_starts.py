@@ -1,35 +1,28 @@
-"""Starting a workflow: its nodes' runs, edges and gates come into being in one transaction."""
+"""Starting a workflow: all of it or nothing, once for each key and for each run that waits for it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, insert, select
+from sqlalchemy import Connection, select
 from sqlalchemy.exc import IntegrityError
 
 from fusee.errors import Conflict, Invalid, LeaseLost, NotFound
 from fusee.model import RunStatus
 from fusee.model.action import Action, action_of, payload_of
 from fusee.model.params import bind
-from fusee.model.task import TaskSpec, TriggerRule
+from fusee.model.task import TaskSpec
 from fusee.model.workflow import NodeSpec
-from fusee.store.births import Birth
-from fusee.store.gates import Gates
 from fusee.store.rows import decode, encode
 from fusee.store.schema import runs
-from fusee.store.task_schema import edges, workflow_nodes, workflow_runs, workflows
+from fusee.store.task_schema import workflow_nodes, workflow_runs, workflows
 from fusee.store.wakes import ENDED, PENDING
+from fusee.store.workflow_births import Draft, DraftNode, WorkflowBirths
 from fusee.store.workflow_definitions import WorkflowDefinitions, spec_of
-from fusee.store.workflow_shape import Shape
 
-__all__ = ["Draft", "DraftNode", "StartedWorkflow", "Waiter", "WorkflowStarts"]
+__all__ = ["MOST_NESTED", "StartedWorkflow", "Waiter", "WorkflowStarts"]
 
-KIND = "workflow"
-ROWS_A_STATEMENT = 500
-CHARACTERS_A_STATEMENT = 1024 * 1024  # stays below the defaults of max_allowed_packet
-LARGEST_START = 32 * 1024 * 1024
 MOST_NESTED = 16
 
 
@@ -47,42 +40,11 @@ class Waiter(NamedTuple):
     attempt: int
 
 
-class DraftNode(NamedTuple):
-    """A node that is about to become a run."""
-
-    name: str
-    lane_id: int
-    priority: int
-    payload: Callable[[int], str | None]
-    """Of the workflow run's number, which is known last."""
-    options: str | None
-    after: tuple[int, ...]
-    """Positions."""
-    rule: TriggerRule
-
-
-@dataclass(frozen=True, slots=True)
-class Draft:
-    """All that is known of a workflow run before its transaction begins."""
-
-    workflow_id: int
-    name: str
-    version: int
-    given: str
-    params: str
-    nodes: Sequence[DraftNode]
-    origin_id: int | None = None
-
-    @property
-    def shape(self) -> Shape:
-        return Shape.of([node.after for node in self.nodes], [node.rule for node in self.nodes])
-
-
 class _Changed(Exception):
     """The workflow was edited between reading it and starting it."""
 
 
-class WorkflowStarts(Gates, WorkflowDefinitions):
+class WorkflowStarts(WorkflowBirths, WorkflowDefinitions):
     async def start_workflow(
         self,
         name: str,
@@ -106,16 +68,16 @@ class WorkflowStarts(Gates, WorkflowDefinitions):
                         connection, draft, name, given, idempotency_key, waiter
                     )
                 )
-            except (IntegrityError, _Changed):  # another caller used the key, or someone edited it just now
+            except _Changed:
+                continue
+            except IntegrityError:  # another caller used the key just now: look again
                 if again == 4:
-                    raise Conflict(
-                        f"workflow {name} is being changed at the moment: start it again"
-                    ) from None
+                    raise
                 continue
             self.wakes.fire(PENDING)
             self.wakes.fire(ENDED)
             return started
-        raise AssertionError("unreachable")
+        raise Conflict(f"workflow {name} is being changed at the moment: start it again")
 
     def _start_once(
         self,
@@ -141,7 +103,9 @@ class WorkflowStarts(Gates, WorkflowDefinitions):
             raise NotFound(f"no workflow {name!r} in namespace {self.namespace!r}")
         if current.version != draft.version:
             raise _Changed
-        return StartedWorkflow(self._bear_workflow(connection, draft, key, waiter))
+        return StartedWorkflow(
+            self._bear_workflow(connection, draft, key, None if waiter is None else waiter.run_id)
+        )
 
     def _started_before(
         self,
@@ -241,67 +205,6 @@ class WorkflowStarts(Gates, WorkflowDefinitions):
         ]
         return Draft(row.id, name, row.version, encode(given, "params"), encode(params, "params"), nodes)
 
-    def _bear_workflow(
-        self, connection: Connection, draft: Draft, key: str | None, waiter: Waiter | None
-    ) -> int:
-        now = self._now(connection)
-        added = connection.execute(
-            insert(workflow_runs).values(
-                namespace=self.namespace,
-                workflow_id=draft.workflow_id,
-                version=draft.version,
-                status="running",
-                shape=draft.shape.text(),
-                given=draft.given,
-                params=draft.params,
-                total=len(draft.nodes),
-                ended=0,
-                succeeded=0,
-                skipped=0,
-                canceled=0,
-                waiter=None if waiter is None else waiter.run_id,
-                origin_id=draft.origin_id,
-                idempotency_key=key,
-                created_at=now,
-            )
-        )
-        primary = added.inserted_primary_key
-        assert primary is not None
-        workflow_run_id = int(primary[0])
-        run_ids: list[int] = []
-        for births in _portions(draft.nodes, workflow_run_id):
-            run_ids += self._bear(connection, births, now)
-        self._lay_edges(connection, workflow_run_id, draft.nodes, run_ids)
-        return workflow_run_id
-
-    def _lay_edges(
-        self,
-        connection: Connection,
-        workflow_run_id: int,
-        nodes: Sequence[DraftNode],
-        run_ids: Sequence[int],
-    ) -> None:
-        """Who waits for whom."""
-        rows = [
-            {"workflow_run_id": workflow_run_id, "position": position, "node": node.name, "run_id": run_id}
-            for position, (node, run_id) in enumerate(zip(nodes, run_ids, strict=True))
-        ]
-        ways = [
-            {"upstream_run": run_ids[upstream], "downstream_run": run_id}
-            for node, run_id in zip(nodes, run_ids, strict=True)
-            for upstream in node.after
-        ]
-        for table, new in ((workflow_nodes, rows), (edges, ways)):
-            for start in range(0, len(new), ROWS_A_STATEMENT):
-                connection.execute(insert(table), new[start : start + ROWS_A_STATEMENT])
-        for rule in TriggerRule:
-            needs = {
-                run_id: len(node.after)
-                for node, run_id in zip(nodes, run_ids, strict=True)
-                if node.after and node.rule is rule
-            }
-            self._build_gates(connection, rule, needs)
-
 
 def _task(node: NodeSpec, known: Mapping[str, TaskSpec]) -> TaskSpec | None:
     return None if node.task is None else known[node.task]
@@ -316,38 +219,3 @@ def _payload(node: NodeSpec, task: TaskSpec | None, params: Mapping[str, Any]) -
             raise Invalid(f"node {node.name}: {error}", field="params") from None
 
     return written
-
-
-def _portions(nodes: Sequence[DraftNode], workflow_run_id: int) -> Iterator[list[Birth]]:
-    """As many runs as one statement should take, by number and by size."""
-    part: list[Birth] = []
-    size = total = 0
-    for node in nodes:
-        payload = node.payload(workflow_run_id)
-        own = len(payload or "")
-        total += own
-        if total > LARGEST_START:
-            raise Invalid(
-                f"the payloads of the nodes have over {LARGEST_START} characters together: store large data"
-                " elsewhere and pass a reference to it",
-                field="params",
-            )
-        if part and (len(part) >= ROWS_A_STATEMENT or size + own > CHARACTERS_A_STATEMENT):
-            yield part
-            part, size = [], 0
-        part.append(_birth(node, payload))
-        size += own
-    yield part
-
-
-def _birth(node: DraftNode, payload: str | None) -> Birth:
-    many = len(node.after)
-    return Birth(
-        lane_id=node.lane_id,
-        status=RunStatus.BLOCKED if many else RunStatus.PENDING,
-        priority=node.priority,
-        payload=payload,
-        options=node.options,
-        kind=KIND,
-        reason=f"waits for {many} upstream node{'s' * (many > 1)}" if many else None,
-    )

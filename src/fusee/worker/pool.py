@@ -238,7 +238,7 @@ class Pool:
                             finished.results.append(None)
                             finished.receipts.append(claimed.receipt)
                             if claimed.kind is not None:
-                                finished.told.append((claimed.kind, claimed.id))
+                                finished.told.append(claimed.id)
                             self.completed += 1
                             if self._timed:
                                 self._time(plan, monotonic() - now)
@@ -313,7 +313,8 @@ class Pool:
         if slot.reported or slot.told is End.LOST:
             return  # decided without it, or no longer ours: a zombie changes nothing
         seconds = time.monotonic() - slot.started
-        if ended.end is End.SUCCEEDED and ended.output is None and not claimed.ticket:
+        plain = ended.end is End.SUCCEEDED and ended.output is None and ended.effect is not Effect.NONE
+        if plain and not claimed.ticket:
             self.finished.add(claimed.id, claimed.attempt, ended.result, claimed.receipt, claimed.kind)
             self.completed += 1
             if self._timed:

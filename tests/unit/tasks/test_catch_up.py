@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from itertools import takewhile
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fusee.model.catch_up import MOST_ROWS, Due, due_fires
@@ -102,6 +102,7 @@ def test_a_task_that_fires_once_has_no_next_time() -> None:
     assert (due.fires, due.next_fire_at) == ([Due(START)], None)
 
 
+@settings(max_examples=40, deadline=None)
 @given(
     every=st.integers(1, 3600),
     lag=st.integers(0, 200_000),
@@ -110,7 +111,7 @@ def test_a_task_that_fires_once_has_no_next_time() -> None:
     cap=st.integers(1, 50),
     grace=st.floats(0, 1000),
 )
-def test_every_fire_is_accounted_for_exactly_once_and_none_is_invented(
+def test_every_fire_is_accounted_for_and_none_is_invented(
     every: int, lag: int, mode: CatchUp, window: float, cap: int, grace: float
 ) -> None:
     schedule = IntervalSchedule(every * SECOND, START)
@@ -134,7 +135,7 @@ def test_every_fire_is_accounted_for_exactly_once_and_none_is_invented(
 # --- a long outage of a frequent task ------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("days", [1, 30, 3650])
+@pytest.mark.parametrize("days", [1, 3650])
 def test_after_a_long_outage_one_row_stands_for_all_but_the_latest(days: int) -> None:
     schedule = CronSchedule(Cron.parse("* * * * * *"), zone_named("UTC"))
     now = START + days * 86400 * SECOND
@@ -145,7 +146,9 @@ def test_after_a_long_outage_one_row_stands_for_all_but_the_latest(days: int) ->
     assert [fire.at for fire in rest] == list(range(rest[0].at, now + 1, SECOND))
     most = MOST_ROWS + Policy().catch_up_cap
     assert most <= len(rest) <= 2 * most
-    assert many.missed == f"missed in a long outage: this row stands for every fire up to the last {len(rest)}"
+    assert (
+        many.missed == f"missed in a long outage: this row stands for every fire up to the last {len(rest)}"
+    )
     late = [fire for fire in rest if fire.late]
     assert [fire.missed is None for fire in late] == [False] * (len(late) - 100) + [True] * 100
     assert due.next_fire_at == now + SECOND
@@ -164,12 +167,11 @@ def test_a_schedule_that_was_busy_long_ago_and_quiet_since_still_catches_up() ->
     assert due.next_fire_at == round(datetime(2028, 1, 15, tzinfo=UTC).timestamp()) * SECOND
 
 
-@given(st.integers(2, 40), st.integers(1, 30), st.integers(0, 6 * 86400))
+@settings(max_examples=20, deadline=None)
+@given(st.integers(2, 40), st.integers(1, 30), st.integers(0, 86400))
 def test_an_uneven_schedule_loses_no_fire_either(seconds: int, hours: int, lag: int) -> None:
     """Some seconds of each minute, some hours of each day: bursts and silences."""
-    schedule = CronSchedule(
-        Cron.parse(f"0-{seconds} * 0-{hours % 24} * * *"), zone_named("UTC")
-    )
+    schedule = CronSchedule(Cron.parse(f"0-{seconds} * 0-{hours % 24} * * *"), zone_named("UTC"))
     first = schedule.next(START) or 0
     now = first + lag * SECOND
     due = due_fires(schedule, first, now, Policy(catch_up=CatchUp.NONE))

@@ -34,7 +34,10 @@ def is_callback(method: str, path: str) -> bool:
 @router.post(
     "/{run_id}",
     openapi_extra={**body_of(CallbackIn, required=False), "security": [{"callback": []}, {"bearer": []}]},
-    responses={202: {"model": CallbackOut, "description": "Kept until the call itself has ended."}},
+    responses={
+        202: {"model": CallbackOut, "description": "Kept until the call itself has ended."},
+        409: {"description": "It was answered before, or is over without that."},
+    },
 )
 async def answer_call(
     request: Request,

@@ -10,15 +10,22 @@ from fusee.api.asking import Operator, Viewer, audit, body_of
 from fusee.api.context import operations_of
 from fusee.api.incoming import LimitsIn
 from fusee.api.outgoing import QueueOut, QueuePage, WorkerOut, WorkerPage
+from fusee.api.paths import OF_QUEUE, QUEUE
 from fusee.api.reading import read_json
 from fusee.errors import Invalid
+from fusee.model.names import NAME
 
 __all__ = ["router"]
 
 router = APIRouter(prefix="/api/v1")
 
-# A queue's name may hold slashes, hence :path.
-Name = Annotated[str, Path(description="The queue's name.")]
+Name = Annotated[
+    str,
+    Path(
+        description="The queue's name; a slash before `pause` or `resume` that is part of it as `%2F`.",
+        json_schema_extra={"pattern": f"^{NAME}$"},
+    ),
+]
 
 
 @router.get("/workers", dependencies=[Viewer], tags=["workers"])
@@ -36,23 +43,23 @@ async def list_queues(request: Request) -> QueuePage:
     return QueuePage(items=[QueueOut.of(stats) for stats in await operations_of(request).queues.list()])
 
 
-@router.post("/queues/{name:path}/pause", dependencies=[Operator], tags=["queues"])
+@router.post(f"/queues{OF_QUEUE}/pause", dependencies=[Operator], tags=["queues"])
 async def pause_queue(request: Request, name: Name) -> QueueOut:
     """Nothing of this queue starts any more; what runs goes on."""
     return await _pause(request, name, True)
 
 
-@router.post("/queues/{name:path}/resume", dependencies=[Operator], tags=["queues"])
+@router.post(f"/queues{OF_QUEUE}/resume", dependencies=[Operator], tags=["queues"])
 async def resume_queue(request: Request, name: Name) -> QueueOut:
     return await _pause(request, name, False)
 
 
-@router.get("/queues/{name:path}", dependencies=[Viewer], tags=["queues"])
+@router.get(f"/queues{QUEUE}", dependencies=[Viewer], tags=["queues"])
 async def get_queue(request: Request, name: Name) -> QueueOut:
     return QueueOut.of(await operations_of(request).queues.get(name))
 
 
-@router.put("/queues/{name:path}", dependencies=[Operator], tags=["queues"], openapi_extra=body_of(LimitsIn))
+@router.put(f"/queues{QUEUE}", dependencies=[Operator], tags=["queues"], openapi_extra=body_of(LimitsIn))
 async def limit_queue(request: Request, name: Name) -> QueueOut:
     """Replace the queue's limits; they hold across all workers within a second."""
     wanted = await read_json(request, LimitsIn, "limits")

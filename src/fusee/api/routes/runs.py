@@ -46,7 +46,10 @@ _SUBMIT: dict[str, Any] = {
     status_code=201,
     dependencies=[Operator],
     openapi_extra=_SUBMIT,
-    responses={200: {"model": Accepted, "description": "The idempotency key had been used before."}},
+    responses={
+        200: {"model": Accepted, "description": "The idempotency key had been used before."},
+        409: {"description": "The idempotency key was used for other work."},
+    },
 )
 async def submit(
     request: Request,
@@ -111,7 +114,10 @@ async def get_run(request: Request, run_id: RunId) -> RunOut:
     "/{run_id}/cancel",
     dependencies=[Operator],
     openapi_extra=body_of(CancelIn, required=False),
-    responses={202: {"model": RunSummary, "description": "It runs, and was told to stop."}},
+    responses={
+        202: {"model": RunSummary, "description": "It runs, and was told to stop."},
+        409: {"description": "It has ended."},
+    },
 )
 async def cancel_run(request: Request, response: Response, run_id: RunId) -> RunSummary:
     """Once this answers, no attempt of the run will start."""
@@ -122,7 +128,12 @@ async def cancel_run(request: Request, response: Response, run_id: RunId) -> Run
     return RunSummary.of(answer.run)
 
 
-@router.post("/{run_id}/retry", status_code=201, dependencies=[Operator])
+@router.post(
+    "/{run_id}/retry",
+    status_code=201,
+    dependencies=[Operator],
+    responses={409: {"description": "It has not ended."}},
+)
 async def retry_run(request: Request, response: Response, run_id: RunId) -> Accepted:
     """Do an ended run again, as a new run whose `origin_id` names it."""
     run = await operations_of(request).runs.retry(run_id)

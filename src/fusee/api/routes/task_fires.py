@@ -12,6 +12,7 @@ from fusee.api.cursors import close_cursor, open_cursor, wrong_cursor
 from fusee.api.incoming_tasks import SimulateIn
 from fusee.api.outgoing_fires import ExplanationOut, FireOut, FirePage, SimulationOut
 from fusee.api.outgoing_tasks import CronOut, NextOut
+from fusee.api.paths import OF_TASK
 from fusee.api.problems import Problem
 from fusee.api.reading import read_json
 from fusee.api.task_path import TaskRef
@@ -32,7 +33,7 @@ MOST_FIRES = 100
 Count = Annotated[int, Query(ge=1, le=MOST_FIRES)]
 
 
-@router.get("/tasks/{task:path}/runs")
+@router.get(f"/tasks{OF_TASK}/runs")
 async def list_fires(
     request: Request,
     ref: TaskRef,
@@ -59,7 +60,7 @@ async def list_fires(
     )
 
 
-@router.get("/tasks/{task:path}/explain")
+@router.get(f"/tasks{OF_TASK}/explain")
 async def explain_task(
     request: Request,
     ref: TaskRef,
@@ -69,7 +70,7 @@ async def explain_task(
     return ExplanationOut.of(await operations_of(request).tasks.explain(ref, at))
 
 
-@router.get("/tasks/{task:path}/next")
+@router.get(f"/tasks{OF_TASK}/next")
 async def next_of_task(request: Request, ref: TaskRef, count: Count = 5) -> NextOut:
     """When it fires next; nothing while it is not enabled, or has no schedule."""
     tasks = operations_of(request).tasks
@@ -77,7 +78,7 @@ async def next_of_task(request: Request, ref: TaskRef, count: Count = 5) -> Next
     return NextOut.of(task, tasks.upcoming(task, count))
 
 
-@router.post("/tasks/{task:path}/simulate", openapi_extra=body_of(SimulateIn))
+@router.post(f"/tasks{OF_TASK}/simulate", openapi_extra=body_of(SimulateIn))
 async def simulate_task(request: Request, ref: TaskRef) -> SimulationOut:
     """What another policy would have done, beside what was done; nothing is changed."""
     wish = await read_json(request, SimulateIn, "a simulation")

@@ -9,6 +9,7 @@ from fusee.api.context import operations_of
 from fusee.api.incoming_tasks import BackfillIn, SteerIn, TriggerIn
 from fusee.api.outgoing_fires import BackfillOut, TriggeredOut
 from fusee.api.outgoing_tasks import TaskOut
+from fusee.api.paths import OF_TASK
 from fusee.api.reading import read_json
 from fusee.api.routes.tasks import answer
 from fusee.api.task_path import ETAG, IfMatch, TaskRef, version_from
@@ -23,7 +24,7 @@ _OFF = {"description": "It is disabled, or the idempotency key was used for anot
 
 
 @router.post(
-    "/{task:path}/trigger",
+    f"{OF_TASK}/trigger",
     status_code=201,
     openapi_extra=body_of(TriggerIn, required=False),
     responses={
@@ -45,13 +46,13 @@ async def trigger_task(
     return TriggeredOut.of(triggered)
 
 
-@router.post("/{task:path}/pause", openapi_extra=_STEER, responses={200: ETAG, 409: _REFUSED})
+@router.post(f"{OF_TASK}/pause", openapi_extra=_STEER, responses={200: ETAG, 409: _REFUSED})
 async def pause_task(request: Request, response: Response, ref: TaskRef, if_match: IfMatch = None) -> TaskOut:
     """It fires only when someone triggers it; what runs goes on."""
     return await _steer(request, response, ref, "pause", if_match)
 
 
-@router.post("/{task:path}/resume", openapi_extra=_STEER, responses={200: ETAG, 409: _REFUSED})
+@router.post(f"{OF_TASK}/resume", openapi_extra=_STEER, responses={200: ETAG, 409: _REFUSED})
 async def resume_task(
     request: Request, response: Response, ref: TaskRef, if_match: IfMatch = None
 ) -> TaskOut:
@@ -59,7 +60,7 @@ async def resume_task(
     return await _steer(request, response, ref, "resume", if_match)
 
 
-@router.post("/{task:path}/enable", openapi_extra=_STEER, responses={200: ETAG, 409: _REFUSED})
+@router.post(f"{OF_TASK}/enable", openapi_extra=_STEER, responses={200: ETAG, 409: _REFUSED})
 async def enable_task(
     request: Request, response: Response, ref: TaskRef, if_match: IfMatch = None
 ) -> TaskOut:
@@ -67,7 +68,7 @@ async def enable_task(
     return await _steer(request, response, ref, "enable", if_match)
 
 
-@router.post("/{task:path}/disable", openapi_extra=_STEER, responses={200: ETAG, 409: _REFUSED})
+@router.post(f"{OF_TASK}/disable", openapi_extra=_STEER, responses={200: ETAG, 409: _REFUSED})
 async def disable_task(
     request: Request, response: Response, ref: TaskRef, if_match: IfMatch = None
 ) -> TaskOut:
@@ -76,7 +77,7 @@ async def disable_task(
 
 
 @router.post(
-    "/{task:path}/backfill",
+    f"{OF_TASK}/backfill",
     status_code=201,
     openapi_extra=body_of(BackfillIn),
     responses={

@@ -11,6 +11,7 @@ from fusee.api.context import context_of, operations_of
 from fusee.api.cursors import close_cursor, open_cursor, wrong_cursor
 from fusee.api.incoming_tasks import ApplyIn
 from fusee.api.outgoing_tasks import ApplyOut, ChangeOut, PreviewOut, TaskOut, TaskPage, TaskSummary
+from fusee.api.paths import TASK
 from fusee.api.problems import Problem
 from fusee.api.reading import read_json, read_object
 from fusee.api.task_body import task_body
@@ -139,13 +140,13 @@ async def list_tasks(
     )
 
 
-@router.get("/{task:path}", dependencies=[Viewer], responses={200: ETAG})
+@router.get(TASK, dependencies=[Viewer], responses={200: ETAG})
 async def get_task(request: Request, response: Response, ref: TaskRef) -> TaskOut:
     return answer(request, response, await operations_of(request).tasks.get(ref))
 
 
 @router.put(
-    "/{task:path}",
+    TASK,
     dependencies=[Operator],
     openapi_extra=task_body("TaskReplaceIn", {**_EXAMPLE, "version": 1}),
     responses={200: ETAG, 409: _STALE},
@@ -170,7 +171,7 @@ async def replace_task(
 
 
 @router.patch(
-    "/{task:path}",
+    TASK,
     dependencies=[Operator],
     openapi_extra=task_body("TaskChangeIn", {"cron": "0 4 * * *", "version": 1}),
     responses={200: ETAG, 409: _STALE},
@@ -195,7 +196,7 @@ async def change_task(
 
 
 @router.delete(
-    "/{task:path}",
+    TASK,
     status_code=204,
     dependencies=[Operator],
     responses={409: {"description": "Others wait for it, or it is at another version."}},

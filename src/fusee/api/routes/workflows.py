@@ -18,6 +18,7 @@ from fusee.api.outgoing_workflows import (
     WorkflowRunPage,
     WorkflowStarted,
 )
+from fusee.api.paths import OF_WORKFLOW, WORKFLOW
 from fusee.api.problems import Problem
 from fusee.api.reading import read_json, read_object
 from fusee.api.routes.workflow_runs import Cursor, Limit, Status, page_of_runs
@@ -118,7 +119,7 @@ async def list_workflows(
 
 
 @router.post(
-    "/{workflow:path}/start",
+    f"{OF_WORKFLOW}/start",
     status_code=201,
     dependencies=[Operator],
     openapi_extra=body_of(StartIn, required=False),
@@ -141,7 +142,7 @@ async def start_workflow(
     return WorkflowStarted.of(started)
 
 
-@router.get("/{workflow:path}/runs", dependencies=[Viewer])
+@router.get(f"{OF_WORKFLOW}/runs", dependencies=[Viewer])
 async def list_runs_of_workflow(
     request: Request, name: Name, status: Status = None, limit: Limit = 50, cursor: Cursor = None
 ) -> WorkflowRunPage:
@@ -149,7 +150,7 @@ async def list_runs_of_workflow(
     return await page_of_runs(request, name, status, limit, cursor)
 
 
-@router.get("/{workflow:path}/graph", dependencies=[Viewer])
+@router.get(f"{OF_WORKFLOW}/graph", dependencies=[Viewer])
 async def graph_of_workflow(
     request: Request,
     name: Name,
@@ -163,13 +164,13 @@ async def graph_of_workflow(
     return GraphOut.of(spec, begin, limit, close_cursor("g1", str(begin + limit)) if more else None)
 
 
-@router.get("/{workflow:path}", dependencies=[Viewer], responses={200: ETAG})
+@router.get(WORKFLOW, dependencies=[Viewer], responses={200: ETAG})
 async def get_workflow(request: Request, response: Response, name: Name) -> WorkflowOut:
     return _answer(response, await operations_of(request).workflows.get(name))
 
 
 @router.put(
-    "/{workflow:path}",
+    WORKFLOW,
     dependencies=[Operator],
     openapi_extra=_described(WorkflowReplaceIn, {**_EXAMPLE, "version": 1}),
     responses={200: ETAG, 409: _STALE},
@@ -193,7 +194,7 @@ async def replace_workflow(
     return _answer(response, workflow)
 
 
-@router.delete("/{workflow:path}", status_code=204, dependencies=[Operator], responses={409: _STALE})
+@router.delete(WORKFLOW, status_code=204, dependencies=[Operator], responses={409: _STALE})
 async def delete_workflow(request: Request, name: Name, if_match: IfMatch = None) -> Response:
     """It starts no more and its name is free; what was started goes on."""
     await operations_of(request).workflows.delete(name, version=version_from(None, if_match))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -10,6 +11,7 @@ from fusee.cli.exits import Exit
 from fusee.cli.opening import drive, sqlite_file
 from fusee.cli.options import Command, Shared
 from fusee.cli.output import Out, clean
+from fusee.cli.task_view import short_trigger
 
 if TYPE_CHECKING:
     from fusee.config import Config
@@ -22,7 +24,7 @@ Finding = tuple[str, bool, str]
 
 @click.command(cls=Command)
 @click.option("--connect", is_flag=True, help="Also connect to the database and look at its schema.")
-@click.option("--app", metavar="MODULE:APP", help="Also import this application and list its handlers.")
+@click.option("--app", metavar="MODULE:APP", help="Also import this application; checks its tasks.")
 @click.pass_context
 def check(context: click.Context, connect: bool, app: str | None) -> None:
     """Check the configuration without starting anything.
@@ -38,7 +40,7 @@ def check(context: click.Context, connect: bool, app: str | None) -> None:
     config = shared.load()
     findings: list[Finding] = [("configuration", True, _summary(config))]
     if name := app or config.worker.app:
-        findings.append(_check_app(name))
+        findings += _check_app(name)
     keys = 0
     if connect:
         found, keys = drive(_check_database(config))
@@ -60,15 +62,27 @@ def _summary(config: Config) -> str:
     return f"namespace {config.namespace}, database {config.database.safe_url}"
 
 
-def _check_app(name: str) -> Finding:
+def _check_app(name: str) -> list[Finding]:
     from fusee.cli.apps import import_app
     from fusee.cli.exits import Failure
 
     try:
         app = import_app(name)
     except Failure as error:
-        return "application", False, str(error)
-    return "application", True, f"{name} has {', '.join(app.handlers.names()) or 'no handlers'}"
+        return [("application", False, str(error))]
+    handlers = ("application", True, f"{name} has {', '.join(app.handlers.names()) or 'no handlers'}")
+    return [handlers, *(_check_task(document) for document in app.declared)]
+
+
+def _check_task(document: Mapping[str, Any]) -> Finding:
+    from fusee.errors import Invalid
+    from fusee.operations import read_document
+
+    try:
+        spec, _ = read_document(document)
+    except Invalid as error:
+        return "task", False, str(error)
+    return "task", True, f"{spec.name}, {short_trigger(spec)}"
 
 
 async def _check_database(config: Config) -> tuple[list[Finding], int]:

@@ -9,7 +9,7 @@ from fusee.cli.exits import Exit, Failure
 from fusee.cli.moments import moment, times_table
 from fusee.cli.options import Command
 from fusee.cli.output import Out
-from fusee.cli.shapes import time_text
+from fusee.cli.shapes import time_text, words_object
 
 __all__ = ["cron"]
 
@@ -53,18 +53,18 @@ def cron(context: click.Context, expression: str, timezone: str, count: int, beg
     now = time.time_ns() // 1000
     after = now if begin is None else moment(begin, zone, now, "--from") - 1
     times = next_fires(parsed, after, zone, count)
-    english, chinese = parsed.describe("en"), parsed.describe("zh")
+    words = words_object(expression)
     if out.json:
         out.data(
             {
+                "expression": expression,
                 "cron": parsed.text,
                 "timezone": timezone,
-                "en": english,
-                "zh": chinese,
-                "next": [time_text(at) for at in times],
+                "description_words": words,
+                "next_fires": [time_text(at) for at in times],
             }
         )
         return
-    out.show(english, chinese)
+    out.show(words["en"], words["zh"])
     out.say(f"normalised: {parsed.text}")
     out.show("", times_table(times, zone, now))

@@ -15,6 +15,7 @@ from fusee.cli.output import Out, clean
 if TYPE_CHECKING:
     from fusee.app import Fusee
     from fusee.cli.node import Parts, Started
+    from fusee.operations import Change
 
 __all__ = ["dispatcher", "server", "up", "worker"]
 
@@ -210,6 +211,7 @@ def _announce(out: Out, started: Started, command: str) -> None:
         "namespace": app.config.namespace,
         "worker": started.worker,
         "handlers": list(app.handlers.names()),
+        "tasks": {change.name: change.action for change in started.tasks},
     }
     if out.json:
         out.data({"event": "started", **facts}, line=True)
@@ -217,6 +219,10 @@ def _announce(out: Out, started: Started, command: str) -> None:
         logging.getLogger("fusee").info("started", extra={"command": command, **facts})
     elif not out.shared.quiet:
         _banner(started)
+
+
+def _declared(change: Change) -> str:
+    return change.name if change.action == "unchanged" else f"{change.name} ({change.action}d)"
 
 
 def _banner(started: Started) -> None:
@@ -234,6 +240,8 @@ def _banner(started: Started) -> None:
         others = [name for name in ("http", "shell") if getattr(app.config.executors, name).enabled]
         if others:
             lines.append(("also runs", ", ".join(others)))
+    if started.tasks:
+        lines.append(("tasks", ", ".join(_declared(change) for change in started.tasks)))
     if parts.dispatcher:
         lines.append(("dispatcher", "running"))
     lines.append(("stop", "Ctrl-C, which lets runs finish; twice to stop at once"))

@@ -69,9 +69,11 @@ async def _backfill(shared: Shared, out: Out, name: str, given: dict[str, Any]) 
         out.data(
             {
                 "id": made.id,
-                "times": [time_text(at) for at in made.times],
-                "left": made.left,
+                "created": made.created and made.id is not None,
                 "concurrency": made.concurrency,
+                "count": len(made.times),
+                "left": made.left,
+                "fires": [time_text(at) for at in made.times],
             }
         )
         return

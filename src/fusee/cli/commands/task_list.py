@@ -79,6 +79,13 @@ async def _list(shared: Shared, out: Out, wanted: TaskFilter) -> None:
             )
 
 
+def _next(at: int | None, now: int) -> str:
+    """One that is due and has not fired waits for a dispatcher."""
+    if at is None:
+        return ""
+    return away(at, now) if at > now else f"due {away(at, now)}"
+
+
 def _table(tasks: Sequence[Task], now: int) -> Table:
     from rich.text import Text
 
@@ -89,7 +96,7 @@ def _table(tasks: Sequence[Task], now: int) -> Table:
             Text(clean(task.name)),
             Text(clean(short_trigger(task.spec))),
             status_text(str(task.status)),
-            "" if task.next_fire_at is None else away(task.next_fire_at, now),
+            _next(task.next_fire_at, now),
             status_text(last),
             Text(str(task.failures), "red") if task.failures else "",
             Text(clean(task.reason or "")),

@@ -67,6 +67,6 @@ async def _next(shared: Shared, out: Out, name: str, count: int) -> None:
         task = await app.tasks.get(name)
         if out.json:
             times = app.tasks.upcoming(task, count)
-            out.data({"timezone": task.spec.timezone, "items": [time_text(at) for at in times]})
+            out.data({"task": task.name, "next_fires": [time_text(at) for at in times]})
         else:
             show_next(out, app, task, count)

@@ -81,45 +81,39 @@ async def _simulate(
         first, last = moment(begin, zone, now, "--from"), moment(end, zone, now, "--to")
         answer = await app.tasks.simulate(name, first, last, policy=policy, duration=lasts)
     if out.json:
-        out.data({"from": time_text(first), "to": time_text(last), **_object(answer)})
+        out.data(_object(answer))
     else:
         show_simulation(out, answer, zone, first, last, every)
 
 
 def _object(answer: Simulation) -> dict[str, Any]:
-    from fusee.operations import POLICY_FIELDS
+    from fusee.operations import policy_fields
 
     return {
-        "policy": {field: _plain(getattr(answer.policy, name)) for field, name in POLICY_FIELDS.items()},
+        "policy": policy_fields(answer.policy),
         "duration": answer.duration,
         "known": answer.known,
-        "counts": counts_of(answer),
+        **counts_of(answer),
         "fires": [_fire(one) for one in answer.fires],
     }
 
 
-def _plain(value: Any) -> Any:
-    return str(value) if isinstance(value, str) else value
-
-
 def _fire(one: Compared) -> dict[str, Any]:
     would, was = one.simulated, one.actual
-    return {
-        "fire_time": time_text(would.at),
-        "simulated": {
-            "decision": str(would.decision),
-            "rule": would.rule,
-            "started_at": time_text(would.start),
-            "finished_at": time_text(would.end),
-            "canceled": would.canceled,
-        },
-        "actual": None
-        if was is None
-        else {
+    actual: dict[str, Any] | None = None
+    if was is not None:
+        actual = {
             "decision": str(was.decision),
             "rule": was.rule,
-            "started_at": time_text(was.started_at),
             "seconds": was.seconds,
             "failed": was.failed,
-        },
+        }
+    return {
+        "fire_time": time_text(would.at),
+        "decision": str(would.decision),
+        "rule": would.rule,
+        "starts_at": time_text(would.start),
+        "ends_at": time_text(would.end),
+        "canceled": would.canceled,
+        "actual": actual,
     }

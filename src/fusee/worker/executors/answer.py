@@ -66,10 +66,11 @@ def ended_by(value: Any) -> Ended:
         return ended_by_error(value)
     if isinstance(value, Wait):
         return Ended(End.ACCEPTED, effect=Effect.UNKNOWN)
+    effect = Effect.APPLIED
     if isinstance(value, Done):
-        value = value.result
+        value, effect = value.result, value.effect
     if value is None:
-        return Ended(End.SUCCEEDED, effect=Effect.APPLIED)
+        return Ended(End.SUCCEEDED, effect=effect)
     try:
         result = _encoder.encode(value)
     except Exception as error:
@@ -81,7 +82,7 @@ def ended_by(value: Any) -> Ended:
             " are kept: store it elsewhere and return where it is",
             effect=Effect.APPLIED,
         )
-    return Ended(End.SUCCEEDED, result=result.decode(), effect=Effect.APPLIED)
+    return Ended(End.SUCCEEDED, result=result.decode(), effect=effect)
 
 
 def ended_by_error(error: BaseException) -> Ended:

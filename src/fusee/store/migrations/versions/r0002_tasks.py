@@ -144,8 +144,9 @@ ended = Table(
     metadata,
     Column("id", Id, primary_key=True, autoincrement=True),
     Column("kind", String(12), nullable=False),
-    Column("run_id", BigInteger, nullable=False),  # of kind `after`: the task
+    Column("run_id", BigInteger, nullable=False),  # of kind `after`: the task; of kind `batch`: the batch
     Column("fire_time", BigInteger),
+    Column("many", Integer, nullable=False, server_default=text("1")),
     Index("fusee_ended_kind", "kind", "id"),
     **NUMBERED,
 )
@@ -284,4 +285,5 @@ turns = Table(
 
 def upgrade() -> None:
     op.add_column("fusee_runs", Column("kind", String(12)))
+    op.add_column("fusee_runs", Column("owner_id", BigInteger))
     metadata.create_all(op.get_bind(), checkfirst=False)

@@ -1,0 +1,67 @@
+"""Names in paths: they may hold slashes, and what follows a name may be a word of ours.
+
+`/tasks/mail/eu` is the task `mail/eu`, and `/tasks/mail/runs` are the runs of the task `mail`. Who means the
+task `mail/runs` writes `/tasks/mail%2Fruns`: an escaped slash is always part of a name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from urllib.parse import unquote
+
+from starlette.convertors import Convertor, register_url_convertor
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+__all__ = ["OF_QUEUE", "OF_TASK", "OF_WORKFLOW", "QUEUE", "TASK", "WORKFLOW", "EscapedSlashes"]
+
+_ESCAPED = "\u2215"
+"""Stands for an escaped slash until the route is found; no name can hold it."""
+
+
+def _name(words: Sequence[str] = (), alone: Sequence[str] = ()) -> Convertor[str]:
+    """All that is left of the path, unless it ends in one of these words or is one of those."""
+    ends = "|".join([*(f".*/{word}" for word in words), *alone])
+
+    class Name(Convertor[str]):
+        regex = f"(?!(?:{ends})$).*" if ends else ".*"
+
+        def convert(self, value: str) -> str:
+            return value.replace(_ESCAPED, "/")
+
+        def to_string(self, value: str) -> str:
+            return value
+
+    return Name()
+
+
+def _named(noun: str, parameter: str, words: Sequence[str], alone: Sequence[str] = ()) -> tuple[str, str]:
+    """(the path of one, the path of one before a word)."""
+    register_url_convertor(noun, _name(words, alone))
+    return f"/{{{parameter}:{noun}}}", f"/{{{parameter}:name}}"
+
+
+register_url_convertor("name", _name())
+
+TASK, OF_TASK = _named(
+    "task",
+    "task",
+    ["runs", "explain", "next", "simulate", "trigger", "pause", "resume", "enable", "disable", "backfill"],
+    alone=["preview", "apply"],
+)
+WORKFLOW, OF_WORKFLOW = _named("workflow", "workflow", ["runs", "graph", "start"])
+QUEUE, OF_QUEUE = _named("queue", "name", ["pause", "resume"])
+
+
+class EscapedSlashes:
+    """Servers unescape the path before we see it, which makes all slashes equal."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        raw = scope.get("raw_path") if scope["type"] == "http" else None
+        if raw and b"%2f" in raw.lower():
+            marked = re.sub("%2f", _ESCAPED, raw.decode("latin-1"), flags=re.IGNORECASE)
+            scope = {**scope, "path": unquote(marked)}
+        await self.app(scope, receive, send)

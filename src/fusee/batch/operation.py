@@ -1,0 +1,69 @@
+"""The contract of an operation: one small class for each (target type, operation)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
+
+from fusee.model import Effect, RetryPolicy
+
+__all__ = ["DEFAULT_RETRY", "DEFAULT_TIMEOUT", "Captures", "Operation", "Target", "TellsUndone"]
+
+DEFAULT_TIMEOUT = 20.0
+DEFAULT_RETRY = RetryPolicy(max_attempts=3, on=("timed_out", "lost"))
+"""Two more tries after a timeout or a lost worker; an operation that fails is not tried again by itself."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """One target, as its operation sees it."""
+
+    batch_id: int
+    position: int
+    id: str
+    name: str = ""
+    env: str = ""
+    before: Mapping[str, Any] = field(default_factory=dict)
+    """What it was, as the caller said."""
+    after: Mapping[str, Any] = field(default_factory=dict)
+    """What it shall be."""
+    image: Any = None
+    """What it was, as `capture` saw it just before `apply`."""
+    effect: Effect | None = None
+    """Only when it is undone: whether it was applied for sure."""
+    run_id: int = 0
+    attempt: int = 1
+
+    @property
+    def idempotency_key(self) -> str:
+        """The same at every attempt: give it to control planes that take one."""
+        return f"fusee-run-{self.run_id}"
+
+
+class Operation(Protocol):
+    """What can be done to one kind of target. All methods may be called again: make them idempotent."""
+
+    async def finished(self, target: Target) -> bool:
+        """Whether the target is as `after` says: then there is nothing to do."""
+
+    async def apply(self, target: Target) -> Any:
+        """Make it so."""
+
+    async def undo(self, target: Target) -> Any:
+        """Make it what it was (`target.image`, else `target.before`)."""
+
+
+@runtime_checkable
+class Captures(Protocol):
+    """An operation that looks before it touches; what it sees is stored before `apply` is called."""
+
+    async def capture(self, target: Target) -> Any: ...
+
+
+@runtime_checkable
+class TellsUndone(Protocol):
+    """An operation that can say whether a target is as it was before: asked when nobody knows whether it was
+    applied."""
+
+    async def undone(self, target: Target) -> bool: ...

@@ -1,0 +1,251 @@
+"""Everything a person can do with batches."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from fusee.batch import Operations
+from fusee.errors import Invalid
+from fusee.model import RetryPolicy
+from fusee.model.batch import Batch, BatchSpec, BatchStatus, BatchTask, OnError, TargetSpec
+from fusee.model.durations import seconds_from
+from fusee.model.names import check_key
+from fusee.store import BatchFilter, Store, TargetFilter, handler_of
+
+__all__ = ["BatchOperations", "batch_from_fields", "target_from"]
+
+PORTION = 2000
+LONGEST_LIST = 1000
+FIELDS = tuple(BatchSpec.__slots__)
+ALIASES = {"name": "batch_name", "operation": "batch_type", "environment": "env", "zone": "az"}
+TARGET_FIELDS = ("target_id", "target_name", "target_env", "before", "after")
+TARGET_ALIASES = {
+    "id": "target_id",
+    "name": "target_name",
+    "env": "target_env",
+    "before_update": "before",
+    "after_update": "after",
+}
+
+Targets = AsyncIterator[Mapping[str, Any]] | Iterable[Mapping[str, Any]]
+
+
+class BatchOperations:
+    """Create, plan, apply, cancel, retry, roll back."""
+
+    def __init__(
+        self, store: Store, operations: Operations, known_elsewhere: Callable[[], Awaitable[frozenset[str]]]
+    ) -> None:
+        self.store = store
+        self.operations = operations
+        """What this process itself knows."""
+        self.known_elsewhere = known_elsewhere
+
+    async def create(
+        self,
+        fields: Mapping[str, Any] | BatchSpec,
+        targets: Targets,
+        *,
+        idempotency_key: str | None = None,
+        apply: bool = False,
+    ) -> tuple[Batch, bool]:
+        """(the batch, whether it is new). Targets come in as they are read; a failure leaves nothing."""
+        spec = fields if isinstance(fields, BatchSpec) else batch_from_fields(fields)
+        registered = self.operations.get(spec.target_type, spec.batch_type)
+        if registered is None:
+            await self._known(spec)
+        if idempotency_key is not None:
+            try:
+                check_key(idempotency_key, "idempotency_key")
+            except ValueError as error:
+                raise Invalid(str(error), field="idempotency_key") from None
+        batch_id, new = await self.store.open_batch(spec, idempotency_key)
+        if not new:
+            return await self.store.batch(batch_id), False
+        try:
+            total = await self._take_in(batch_id, targets, registered)
+            await self.store.seal_batch(batch_id, total)
+        except BaseException:
+            await self.store.discard_batch(batch_id)
+            raise
+        if apply:
+            return await self.apply(batch_id), True
+        return await self.store.batch(batch_id), True
+
+    async def _take_in(self, batch_id: int, targets: Targets, registered: Any) -> int:
+        total = 0
+        portion: list[TargetSpec] = []
+        async for given in _each(targets):
+            where = f"target {total + len(portion) + 1}"
+            target = target_from(given, where)
+            if registered is not None:
+                registered.check(target.after, target.before, where)
+            portion.append(target)
+            if len(portion) == PORTION:
+                await self.store.add_targets(batch_id, total, portion)
+                total += len(portion)
+                portion = []
+        if portion:
+            await self.store.add_targets(batch_id, total, portion)
+        return total + len(portion)
+
+    async def _known(self, spec: BatchSpec) -> None:
+        elsewhere = await self.known_elsewhere()
+        if handler_of(spec.target_type, spec.batch_type) in elsewhere:
+            return
+        there = sorted(
+            name.removeprefix("batch.").replace(".", "/", 1)
+            for name in elsewhere
+            if name.startswith("batch.")
+        )
+        known = ", ".join(sorted({*there, *(f"{r.target_type}/{r.batch_type}" for r in self.operations)}))
+        raise Invalid(
+            f"no worker knows operation {spec.batch_type!r} of target type {spec.target_type!r};"
+            f" known are: {known or 'none yet'}",
+            field="batch_type",
+        )
+
+    async def get(self, batch_id: int) -> Batch:
+        return await self.store.batch(batch_id)
+
+    async def list(self, wanted: BatchFilter) -> Sequence[Batch]:
+        _within("limit", wanted.limit)
+        return await self.store.batches(wanted)
+
+    async def tasks(self, batch_id: int, wanted: TargetFilter) -> Sequence[BatchTask]:
+        """Its targets, each with where it stands."""
+        _within("limit", wanted.limit)
+        return await self.store.batch_tasks(batch_id, wanted)
+
+    async def plan(
+        self, batch_id: int, wanted: TargetFilter
+    ) -> Sequence[tuple[BatchTask, Mapping[str, tuple[Any, Any]]]]:
+        """Its targets, each with what would change: name → (before, after). Nothing is done."""
+        return [(task, _changes(task)) for task in await self.tasks(batch_id, wanted)]
+
+    async def apply(self, batch_id: int, *, version: int | None = None) -> Batch:
+        return await self.store.apply_batch(batch_id, version)
+
+    async def cancel(
+        self, batch_id: int, *, reason: str = "canceled by request", version: int | None = None
+    ) -> Batch:
+        return await self.store.cancel_batch(batch_id, reason, version)
+
+    async def retry(
+        self, batch_id: int, *, canceled: bool = False, version: int | None = None
+    ) -> tuple[Batch, int]:
+        return await self.store.retry_batch(batch_id, canceled=canceled, version=version)
+
+    async def roll_back(
+        self,
+        batch_id: int,
+        *,
+        targets: Sequence[str] | None = None,
+        force: bool = False,
+        version: int | None = None,
+    ) -> Batch:
+        if targets is not None and not 1 <= len(targets) <= 10_000:
+            raise Invalid("targets must name 1 to 10000 targets; leave it out for all", field="targets")
+        return await self.store.roll_back_batch(batch_id, targets=targets, force=force, version=version)
+
+    async def recount(self, batch_id: int) -> tuple[Mapping[BatchStatus, int], Mapping[BatchStatus, int]]:
+        """(as kept, as counted from the targets): equal, or something is wrong."""
+        return await self.store.recount_batch(batch_id)
+
+    async def wake(self, batch_id: int) -> None:
+        """Have a dispatcher look at it at once."""
+        await self.store.batch(batch_id)
+        await self.store.wake_batch(batch_id)
+
+
+def batch_from_fields(given: Mapping[str, Any]) -> BatchSpec:
+    if not isinstance(given, Mapping):
+        raise Invalid('a batch is an object such as {"batch_name": …, "batch_type": …, "target_type": …}')
+    fields: dict[str, Any] = {}
+    for written, value in given.items():
+        name = ALIASES.get(written, written)
+        if name not in FIELDS:
+            raise Invalid(
+                f"a batch has no {str(written)[:60]!r}; it has {', '.join(FIELDS)}", field=str(written)[:60]
+            )
+        if value is not None:
+            fields[name] = value
+    try:
+        if "on_error" in fields:
+            fields["on_error"] = OnError(fields["on_error"])
+        if "retry" in fields:
+            fields["retry"] = RetryPolicy.from_dict(fields["retry"])
+        if "timeout" in fields:
+            fields["timeout"] = seconds_from(fields["timeout"], "timeout", least=0.001)
+        if "max_errors" in fields and isinstance(fields["max_errors"], str):
+            fields["max_errors"] = _share(fields["max_errors"])
+        if "extra_info" in fields and not isinstance(fields["extra_info"], Mapping):
+            raise ValueError("extra_info must be an object")
+        for name in ("batch_name", "batch_type", "target_type"):
+            if name not in fields:
+                raise ValueError(f"{name} is missing")
+        return BatchSpec(**fields)
+    except (ValueError, TypeError) as error:
+        word = str(error).split(" ", 1)[0]
+        raise Invalid(str(error), field=word if word in FIELDS else None) from None
+
+
+def target_from(given: Mapping[str, Any], where: str) -> TargetSpec:
+    if not isinstance(given, Mapping):
+        raise Invalid(f'{where}: a target is an object such as {{"target_id": "17", "after": {{…}}}}')
+    fields: dict[str, Any] = {}
+    for written, value in given.items():
+        name = TARGET_ALIASES.get(written, written)
+        if name not in TARGET_FIELDS:
+            raise Invalid(
+                f"{where}: a target has no {str(written)[:60]!r}; it has {', '.join(TARGET_FIELDS)}",
+                field=str(written)[:60],
+            )
+        fields[name] = value
+    target_id = fields.get("target_id")
+    if isinstance(target_id, int) and not isinstance(target_id, bool):
+        fields["target_id"] = target_id = str(target_id)
+    if not isinstance(target_id, str) or not 1 <= len(target_id) <= 128 or not target_id.isprintable():
+        raise Invalid(f"{where}: target_id must be 1 to 128 printable characters", field="target_id")
+    for name in ("target_name", "target_env"):
+        value = fields.setdefault(name, "")
+        if not isinstance(value, str) or len(value) > 128 or (value and not value.isprintable()):
+            raise Invalid(f"{where}: {name} must be at most 128 printable characters", field=name)
+    for name in ("before", "after"):
+        value = fields.setdefault(name, {}) or {}
+        if not isinstance(value, Mapping):
+            raise Invalid(f"{where}: {name} must be an object", field=name)
+        fields[name] = value
+    return TargetSpec(**fields)
+
+
+async def _each(targets: Targets) -> AsyncIterator[Mapping[str, Any]]:
+    if isinstance(targets, AsyncIterator):
+        async for target in targets:
+            yield target
+    else:
+        for target in targets:
+            yield target
+
+
+def _changes(task: BatchTask) -> dict[str, tuple[Any, Any]]:
+    before = task.image if isinstance(task.image, Mapping) else task.before
+    return {
+        name: (before.get(name), value)
+        for name, value in task.after.items()
+        if name not in before or before[name] != value
+    }
+
+
+def _share(text: str) -> float:
+    """`2%` or a number."""
+    try:
+        return float(text.rstrip("% ")) / 100 if text.strip().endswith("%") else float(text)
+    except ValueError:
+        raise ValueError(f"max_errors must be a number or a share such as 2%, not {text!r:.40}") from None
+
+
+def _within(what: str, value: int) -> None:
+    if not 1 <= value <= LONGEST_LIST:
+        raise Invalid(f"{what} must be from 1 to {LONGEST_LIST}", field=what)

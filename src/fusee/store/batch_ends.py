@@ -1,0 +1,110 @@
+"""What follows when runs of a batch end: its counts, and the next targets."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, bindparam, select, update
+
+from fusee.model import RunStatus
+from fusee.store.batch_moves import BatchMoves, Moving
+from fusee.store.batch_schema import batch_tasks, batches
+from fusee.store.schema import runs
+
+__all__ = ["BatchEnds"]
+
+LONGEST_INFO = 2000
+
+
+class BatchEnds(BatchMoves):
+    def _batch_successes(self, connection: Connection, counts: Mapping[int, int], now: int) -> None:
+        """batch → how many of its runs ended in plain success; also a mere wake-up, when none did."""
+        for row in self._locked(connection, list(counts)):
+            batch = Moving(row)
+            count = counts[batch.id]
+            # Nothing is undone before everything that was applied has ended: one of the two at a time.
+            if batch.running > 0:
+                batch.shift("running", "success", count)
+                batch.round_left -= count
+            else:
+                batch.shift("rollback_running", "rollback_success", count)
+            self._move_on(connection, batch, now)
+
+    def _batch_runs_ended(self, connection: Connection, run_ids: Sequence[int], now: int) -> None:
+        """Runs that ended in another way: each is looked at, and tells why on its target's row."""
+        ends = self._ends(connection, run_ids)
+        for row in self._locked(connection, sorted({end.owner_id for end in ends})):
+            batch = Moving(row)
+            mine = [end for end in ends if end.owner_id == batch.id]
+            for (undo, stands), count in Counter((e.undo, _stands(e)) for e in mine).items():
+                batch.shift("rollback_running" if undo else "running", stands, count)
+                batch.round_left -= 0 if undo else count
+            infos = [
+                {
+                    "b_batch": batch.id,
+                    "b_at": e.position,
+                    "b_info": (e.error or e.reason or "")[:LONGEST_INFO],
+                }
+                for e in mine
+                if e.status != RunStatus.SUCCEEDED
+            ]
+            if infos:
+                connection.execute(_TELL_WHY, infos)
+            self._move_on(connection, batch, now)
+
+    def _locked(self, connection: Connection, batch_ids: Sequence[int]) -> Sequence[Any]:
+        query = select(batches).where(batches.c.id.in_(batch_ids)).order_by(batches.c.id).with_for_update()
+        return connection.execute(query).all() if batch_ids else []
+
+    def _ends(self, connection: Connection, run_ids: Sequence[int]) -> list[_End]:
+        found: list[_End] = []
+        for start in range(0, len(run_ids), 500):
+            part = run_ids[start : start + 500]
+            for column in (batch_tasks.c.run_id, batch_tasks.c.rollback_run_id):
+                query = (
+                    select(
+                        batch_tasks.c.position,
+                        runs.c.owner_id,
+                        runs.c.status,
+                        runs.c.error,
+                        runs.c.reason,
+                    )
+                    .join(runs, runs.c.id == column)
+                    .where(column.in_(part), runs.c.finished_at.is_not(None))
+                )
+                undo = column is batch_tasks.c.rollback_run_id
+                found += [_End(row, undo) for row in connection.execute(query)]
+        return found
+
+
+class _End:
+    __slots__ = ("error", "owner_id", "position", "reason", "status", "undo")
+
+    def __init__(self, row: Any, undo: bool) -> None:
+        self.position: int = row.position
+        self.owner_id: int = row.owner_id
+        self.status: str = row.status
+        self.error: str | None = row.error
+        self.reason: str | None = row.reason
+        self.undo = undo
+
+
+def _stands(end: _End) -> str:
+    if end.undo:
+        return "rollback_success" if end.status == RunStatus.SUCCEEDED else "rollback_fail"
+    match RunStatus(end.status):
+        case RunStatus.SUCCEEDED:
+            return "success"
+        case RunStatus.FAILED | RunStatus.TIMED_OUT:
+            return "fail"
+        case _:
+            return "cancel"
+
+
+_TELL_WHY = (
+    update(batch_tasks)
+    .where(batch_tasks.c.batch_id == bindparam("b_batch"), batch_tasks.c.position == bindparam("b_at"))
+    .values(info=bindparam("b_info"))
+)

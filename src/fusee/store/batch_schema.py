@@ -1,0 +1,121 @@
+"""The tables of batches. A batch's row holds how many of its targets stand where: progress is one row.
+
+A target's own row never says where it stands: its runs do.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    Index,
+    Integer,
+    String,
+    Table,
+    Text,
+    UniqueConstraint,
+    text,
+)
+
+from fusee.store.schema import NUMBERED, TABLE, Id, Long, metadata
+
+__all__ = ["COUNTED", "batch_tasks", "batches"]
+
+COUNTED = (
+    "pending",
+    "running",
+    "success",
+    "fail",
+    "cancel",
+    "retry_pending",
+    "rollback_pending",
+    "rollback_running",
+    "rollback_success",
+    "rollback_fail",
+)
+"""Where a target can stand; a column each."""
+
+batches = Table(
+    "fusee_batches",
+    metadata,
+    Column("id", Id, primary_key=True, autoincrement=True),
+    Column("namespace", String(128), nullable=False),
+    Column("batch_name", String(200), nullable=False),
+    Column("batch_type", String(128), nullable=False),
+    Column("target_type", String(128), nullable=False),
+    Column("creator", String(128), nullable=False),
+    Column("env", String(128), nullable=False),
+    Column("region", String(128), nullable=False),
+    Column("az", String(128), nullable=False),
+    Column("definition", Long, nullable=False),
+    Column("phase", String(16), nullable=False),
+    Column("status", String(20), nullable=False),
+    Column("reason", String(500)),
+    Column("version", Integer, nullable=False),
+    Column("total", BigInteger, nullable=False),
+    *(
+        Column(name, BigInteger, nullable=False, server_default=text("0"))
+        for name in (
+            "pending",
+            "running",
+            "success",
+            "fail",
+            "cancel",
+            "retry_pending",
+            "rollback_pending",
+            "rollback_running",
+            "rollback_success",
+            "rollback_fail",
+        )
+    ),
+    Column("reached", BigInteger, nullable=False, server_default=text("0")),  # targets below this had a run
+    Column("stopped", Boolean(create_constraint=False), nullable=False),
+    Column("undo_next", Boolean(create_constraint=False), nullable=False),
+    Column("force", Boolean(create_constraint=False), nullable=False),
+    Column("window", Integer, nullable=False, server_default=text("0")),
+    Column("round_left", BigInteger, nullable=False, server_default=text("0")),
+    Column("waiter", BigInteger),
+    Column("idempotency_key", String(200)),
+    Column("created_at", BigInteger, nullable=False),
+    Column("updated_at", BigInteger, nullable=False),
+    Column("started_at", BigInteger),
+    Column("finished_at", BigInteger),
+    CheckConstraint(
+        "phase IN ('uploading', 'planned', 'applying', 'stopping', 'rolling_back', 'done')",
+        name="fusee_batches_phase",
+    ),
+    CheckConstraint(
+        "phase = 'uploading' OR total = pending + running + success + fail + cancel + retry_pending"
+        " + rollback_pending + rollback_running + rollback_success + rollback_fail",
+        name="fusee_batches_counts",
+    ),
+    UniqueConstraint("namespace", "idempotency_key", name="fusee_batches_key"),
+    Index("fusee_batches_phase_id", "phase", "id"),
+    **NUMBERED,
+)
+
+batch_tasks = Table(
+    "fusee_batch_tasks",
+    metadata,
+    Column("batch_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("position", BigInteger, primary_key=True, autoincrement=False),
+    Column("target_id", String(128), nullable=False),
+    Column("target_name", String(200), nullable=False),
+    Column("target_env", String(128), nullable=False),
+    Column("payload", Long, nullable=False),
+    Column("image", Long),
+    Column("run_id", BigInteger),
+    Column("rollback_run_id", BigInteger),
+    Column("retry_time", Integer, nullable=False, server_default=text("0")),
+    Column("todo", String(8)),  # retry or undo, waiting for its turn
+    Column("turn", BigInteger),
+    Column("info", Text),
+    UniqueConstraint("batch_id", "target_id", name="fusee_batch_tasks_target"),
+    Index("fusee_batch_tasks_run", "run_id"),
+    Index("fusee_batch_tasks_undo", "rollback_run_id"),
+    Index("fusee_batch_tasks_todo", "batch_id", "todo", "turn"),
+    sqlite_with_rowid=False,
+    **TABLE,
+)

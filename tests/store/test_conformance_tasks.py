@@ -1,0 +1,223 @@
+"""Tasks in the store, on each engine: made, changed, steered, and what all of that does to their times."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from fusee.errors import Conflict, NotFound
+from fusee.model.policy import Overlap
+from fusee.model.task import TaskStatus
+from fusee.store import TaskFilter
+from tests.store.clockwork import Clockwork, at, minutes, spec
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+
+# --- made, looked at -----------------------------------------------------------------------------------
+
+
+async def test_a_new_task_fires_by_its_schedule_from_now_on(works: Clockwork) -> None:
+    await works.go_to(0.5)
+    cron, every = await works.make("cron"), await works.make("every", every=90)
+    once, manual = await works.make("once", at=at(7)), await works.make("manual", manual=True)
+    assert [task.next_fire_at for task in (cron, every, once, manual)] == [at(1), at(2), at(7), None]
+    assert (cron.status, cron.version, cron.anchor) == (TaskStatus.ENABLED, 1, at(0.5))
+
+
+async def test_a_task_is_found_by_name_and_by_number_in_its_namespace_only(works: Clockwork) -> None:
+    task = await works.make("t", labels={"team": "red"}, shards=3)
+    assert await works.store.task("t") == await works.store.task(task.id) == task
+    other = works.store.for_namespace("other")
+    for ref in ("t", task.id):
+        with pytest.raises(NotFound):
+            await other.task(ref)
+        with pytest.raises(NotFound):
+            await other.steer_task(ref, "pause")
+        with pytest.raises(NotFound):
+            await other.trigger(ref)
+    assert (await other.create_task(spec("t"))).namespace == "other"
+
+
+async def test_two_tasks_of_one_name_are_refused(works: Clockwork) -> None:
+    await works.make("t")
+    with pytest.raises(Conflict, match="there is a task 't' already: change that one"):
+        await works.make("t")
+
+
+async def test_of_two_that_make_the_same_task_at_once_one_does(works: Clockwork) -> None:
+    other = await works.world.another()
+    made = await asyncio.gather(works.make("t"), other.create_task(spec("t")), return_exceptions=True)
+    assert sorted(type(one).__name__ for one in made) == ["Conflict", "Task"]
+
+
+async def test_lists_go_by_name_in_pages(works: Clockwork) -> None:
+    for name in ("b", "a.2", "a.1", "c", "a_1"):
+        await works.make(name)
+    await works.store.steer_task("c", "pause")
+
+    async def names(**wanted: object) -> list[str]:
+        return [task.name for task in await works.store.tasks(TaskFilter(**wanted))]  # type: ignore[arg-type]
+
+    assert sorted(await names()) == ["a.1", "a.2", "a_1", "b", "c"]
+    assert await names(prefix="a.") == ["a.1", "a.2"]
+    assert await names(prefix="a_") == ["a_1"], "an underscore is no wildcard"
+    assert await names(status=[TaskStatus.PAUSED]) == ["c"]
+    assert await names(limit=2, after=(await names())[1]) == (await names())[2:4]
+
+
+# --- changed -------------------------------------------------------------------------------------------
+
+
+async def test_an_edit_of_an_older_version_is_refused(works: Clockwork) -> None:
+    task = await works.make("t")
+    await works.store.update_task("t", spec("t", shards=2), task.version)
+    with pytest.raises(Conflict, match="is at version 2, not 1: look at it again"):
+        await works.store.update_task("t", spec("t", shards=3), task.version)
+    with pytest.raises(Conflict, match="is at version 2, not 1"):
+        await works.store.steer_task("t", "pause", version=1)
+    assert (await works.task()).spec.shards == 2
+
+
+async def test_of_two_edits_of_one_version_at_once_one_wins(works: Clockwork) -> None:
+    task, other = await works.make("t"), await works.world.another()
+    edits = await asyncio.gather(
+        works.store.update_task("t", spec("t", shards=2), task.version),
+        other.update_task("t", spec("t", shards=3), task.version),
+        return_exceptions=True,
+    )
+    assert sorted(type(one).__name__ for one in edits) == ["Conflict", "Task"]
+
+
+async def test_a_task_keeps_its_name(works: Clockwork) -> None:
+    await works.make("t")
+    with pytest.raises(Conflict, match="keeps its name"):
+        await works.store.update_task("t", spec("u"), None)
+
+
+async def test_an_edit_of_the_policy_leaves_the_schedule_where_it_was(works: Clockwork) -> None:
+    await works.make("t", every=60)
+    await works.go_to(0.5)
+    task = await works.change("t", every=60, overlap=Overlap.SKIP)
+    assert (task.next_fire_at, task.version) == (at(1), 2)
+
+
+async def test_a_new_schedule_counts_from_now_on(works: Clockwork) -> None:
+    await works.make("t", every=60)
+    await works.go_to(0.5)
+    assert (await works.change("t", every=120)).next_fire_at == at(2.5)
+    assert (await works.change("t", cron="*/5 * * * *")).next_fire_at == at(5)
+    assert (await works.change("t", manual=True)).next_fire_at is None
+
+
+async def test_what_was_due_before_an_edit_of_the_schedule_is_on_record_as_missed(works: Clockwork) -> None:
+    await works.make("t")
+    await works.go_to(2.5)  # no dispatcher came
+    await works.change("t", cron="*/5 * * * *")
+    assert await works.record() == ["1 miss missed", "2 miss missed"]
+    assert await works.rule("t", 2) == "the task was given another schedule before a dispatcher came to it"
+    await works.fire_at(5)
+    assert await works.record() == ["1 miss missed", "2 miss missed", "5 run pending"]
+
+
+# --- steered -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("stop", "go", "status"),
+    [
+        ("pause", "resume", TaskStatus.PAUSED),
+        ("disable", "enable", TaskStatus.DISABLED),
+        ("pause", "enable", TaskStatus.PAUSED),
+    ],
+)
+async def test_stopped_it_does_not_fire_and_started_again_it_fires_from_then_on(
+    works: Clockwork, stop: str, go: str, status: TaskStatus
+) -> None:
+    await works.make("t")
+    await works.fire_at(1)
+    stopped = await works.store.steer_task("t", stop, "too noisy")
+    assert (stopped.status, stopped.reason, stopped.next_fire_at) == (status, "too noisy", None)
+    assert not await works.fire_at(3)
+    started = await works.store.steer_task("t", go)
+    assert (started.status, started.reason, started.next_fire_at) == (TaskStatus.ENABLED, None, at(4))
+    await works.fire_at(4)
+    assert await works.record() == ["1 run pending", "4 queue blocked (queue)"]
+
+
+async def test_an_interval_beats_anew_from_when_it_was_resumed(works: Clockwork) -> None:
+    await works.make("t", every=60)
+    await works.store.steer_task("t", "pause")
+    await works.go_to(10.25)
+    assert (await works.store.steer_task("t", "resume")).next_fire_at == at(11.25)
+
+
+async def test_asked_twice_nothing_changes(works: Clockwork) -> None:
+    await works.make("t")
+    first = await works.store.steer_task("t", "pause", "for a reason")
+    assert await works.store.steer_task("t", "pause", "for another") == first
+    resumed = await works.store.steer_task("t", "resume")
+    assert await works.store.steer_task("t", "resume") == resumed
+
+
+async def test_a_disabled_task_cannot_be_paused(works: Clockwork) -> None:
+    await works.make("t")
+    await works.store.steer_task("t", "disable")
+    with pytest.raises(Conflict, match="t is disabled: it cannot pause"):
+        await works.store.steer_task("t", "pause")
+
+
+@pytest.mark.parametrize("verb", ["pause", "disable"])
+async def test_what_was_due_before_it_was_stopped_is_on_record_as_missed(works: Clockwork, verb: str) -> None:
+    await works.make("t")
+    await works.go_to(2.5)
+    await works.store.steer_task("t", verb)
+    assert await works.record() == ["1 miss missed", "2 miss missed"]
+    assert await works.rule("t", 1) == f"the task was {verb}d before a dispatcher came to it"
+
+
+async def test_a_stopped_tasks_runs_go_on(works: Clockwork) -> None:
+    await works.make("t")
+    await works.fire_at(1)
+    await works.fire_at(2)
+    await works.claim()
+    await works.store.steer_task("t", "disable")
+    await works.succeed("t", 1)
+    assert await works.claim() == ["t 2"], "what was accepted runs"
+
+
+async def test_a_deleted_task_is_gone_its_name_is_free_and_its_runs_are_kept(works: Clockwork) -> None:
+    old = await works.make("t")
+    await works.fire_at(1)
+    await works.claim()
+    run = await works.run_of("t", 1)
+    await works.store.steer_task("t", "delete")
+    with pytest.raises(NotFound):
+        await works.task()
+    with pytest.raises(NotFound):
+        await works.store.steer_task(old.id, "resume")
+    assert not await works.fire_at(5)
+    await works.world.finish(works.session, works.held.pop(run.id))
+    await works.react()
+    assert (await works.store.run(run.id)).status == "succeeded"
+    new = await works.make("t")
+    assert new.id != old.id
+    await works.fire_at(6)
+    assert await works.record() == ["6 run pending"], "the new one has a record of its own"
+
+
+async def test_a_task_that_others_wait_for_is_not_deleted(works: Clockwork) -> None:
+    await works.make("up")
+    await works.make("down", after=("up",))
+    with pytest.raises(Conflict, match="down wait for up: take it out of their `after` first"):
+        await works.store.steer_task("up", "delete")
+    await works.store.steer_task("down", "delete")
+    await works.store.steer_task("up", "delete")
+
+
+async def test_a_task_that_is_made_disabled_does_not_fire(works: Clockwork) -> None:
+    await works.store.create_task(spec("t"), status=TaskStatus.DISABLED)
+    assert not await works.fire_at(5)
+    await works.store.steer_task("t", "enable")
+    assert minutes([(await works.task()).next_fire_at or 0]) == [6]
