@@ -31,7 +31,7 @@ from fusee.batch.operation import DEFAULT_RETRY, DEFAULT_TIMEOUT
 from fusee.clock import Clock, SystemClock
 from fusee.config import Config, load
 from fusee.dispatch import Dispatcher
-from fusee.errors import FuseeError
+from fusee.errors import ConfigError, FuseeError
 from fusee.events import Bus, LoopFailed
 from fusee.handles import RunHandle, RunHandles
 from fusee.model import RetryPolicy, RunSpec, WorkerInfo
@@ -65,6 +65,8 @@ from fusee.worker.workflow import WorkflowStarter
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
+
+    from fusee.rpc.server import GrpcServer
 
 __all__ = ["Fusee", "RunHandle"]
 
@@ -465,6 +467,21 @@ class Fusee:
                 version=__version__,
             )
         )
+
+    def grpc(self) -> GrpcServer:
+        """The gRPC server over this app's store, which must be open; needs the extra `grpc`."""
+        try:
+            from fusee.rpc.server import GrpcServer
+        except ModuleNotFoundError as error:
+            raise ConfigError(f"gRPC needs {error.name}: pip install 'fusee[grpc]'") from None
+        store = self.store
+
+        @functools.cache
+        def batches(namespace: str) -> BatchOperations:
+            own = store if namespace == store.namespace else store.for_namespace(namespace)
+            return BatchOperations(own, self.operations, own.known_handlers)
+
+        return GrpcServer(self.config.grpc, self.config.namespace, batches, self.keys)
 
     @asynccontextmanager
     async def running(self, *, worker: bool = True, dispatcher: bool = True) -> AsyncIterator[Self]:

@@ -54,6 +54,7 @@ async def _bring_about(works: Clockwork, situation: str, names: list[str]) -> No
     if "failed" in situation:
         await works.world.settle(works.session, *works.held.values(), end=End.FAILED, policy=ONCE)
         works.held.clear()
+        await works.react()
     if situation == "failed, one skipped":
         await works.redefine(*(spec(name, failure=Failure.SKIP) for name in names))
     if first < 3:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,9 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fusee.errors import Invalid
+from fusee.model.durations import duration_text
 from fusee.model.task import Task, TaskSpec, TaskStatus
 from fusee.model.times import iso
-from fusee.operations import document_of, read_document, task_from
+from fusee.operations import DURATIONS, FIELDS, document_of, fields_from, read_document, task_from
+
+ROOT = Path(__file__).parents[2]
 
 names = st.from_regex(r"[a-z][a-z0-9/_.-]{0,20}", fullmatch=True)
 plain = st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=20)
@@ -98,3 +103,19 @@ def test_whose_it_is_is_no_part_of_it() -> None:
 def test_what_is_no_task_is_named(document: Any, says: str) -> None:
     with pytest.raises(Invalid, match=says):
         read_document(document)
+
+
+def test_the_guide_tells_every_field_and_its_default() -> None:
+    guide = (ROOT / "docs" / "tasks.md").read_text(encoding="utf-8")
+    _, _, section = guide.partition("## Every field\n")
+    rows = re.findall(r"^\| `(\w+)` \| (.*?) \|", section.partition("\n## ")[0], re.MULTILINE)
+    assert sorted(field for field, _ in rows) == sorted(FIELDS)
+    defaults = fields_from(TaskSpec(name="x", handler="x"))
+    for field, told in rows:
+        if told in ("", "the handler's"):  # what must be given, and what a handler says for itself
+            assert field in ("name", "handler", "timeout", "retry")
+            continue
+        default = defaults[field]
+        if field in DURATIONS and default is not None:
+            default = duration_text(default)
+        assert told.strip("`") == ("none" if default in (None, "", []) else str(default)), field

@@ -48,14 +48,14 @@ _ALERTS: dict[str, Any] = {
 }
 
 PROPERTIES: Mapping[str, dict[str, Any]] = {
-    "name": {**_NAME, "description": "Unique in its namespace; it stays."},
+    "name": {**_NAME, "description": "Unique in its namespace; it stays.", "examples": ["nightly"]},
     "description": _text("For people.", maxLength=512),
     "cron": _text("Five fields, six with seconds in front, or `@daily` and its like."),
     "every": _seconds("An interval, in the place of `cron`.", 1),
     "at": _text("Once, in the place of `cron`: RFC 3339; without an offset, in `timezone`."),
     "timezone": _text("A zone of the IANA database.", examples=["Europe/Berlin"]),
     "executor": _text(f"One of {', '.join(EXECUTORS)}."),
-    "handler": _text("The handler that runs; http and shell need none."),
+    "handler": _text("The handler that runs; http and shell need none.", examples=["greet"]),
     "payload": _object("The handler's arguments by name"),
     "workflow": _text("A workflow to start, in the place of `handler`."),
     "queue": _text("The queue of its runs."),
@@ -112,6 +112,8 @@ CALL: Mapping[str, dict[str, Any]] = {
     "callback_timeout_sec": _seconds("With ASYNC: how long the callback may take."),
 }
 
+REQUIRED = ("name", "handler")
+
 SWITCH: Mapping[str, dict[str, Any]] = {
     "enabled": {"type": ["boolean", "null"], "description": "false: it fires when it has been enabled."},
     "status": _text("The older spelling of `enabled`.", examples=["ENABLED", "DISABLED"]),
@@ -125,24 +127,23 @@ VERSION: Mapping[str, dict[str, Any]] = {
 }
 
 
-def _properties() -> dict[str, Any]:
+def _properties(more: Mapping[str, Any]) -> dict[str, Any]:
+    """With their defaults; those of the server's own model, so that they cannot differ."""
     defaults = fields_from(TaskSpec(name="example", handler="example"))
-    named = {
-        name: schema if name in ("name", "handler") else {**schema, "default": defaults[name]}
-        for name, schema in PROPERTIES.items()
+    return {
+        name: schema if name in REQUIRED else {**schema, "default": defaults.get(name)}
+        for name, schema in {**PROPERTIES, **CALL, **more}.items()
     }
-    older = {
-        alias: {**PROPERTIES[name], "deprecated": True, "description": f"The older name of `{name}`."}
-        for alias, name in ALIASES.items()
-    }
-    return {**named, **CALL, **older}
 
 
 def _body(says: str, more: Mapping[str, Any], required: Sequence[str] = ()) -> dict[str, Any]:
+    older = ", ".join(f"`{alias}` for `{name}`" for alias, name in ALIASES.items())
     return {
         "type": "object",
-        "description": says,
-        "properties": {**_properties(), **more},
+        "description": f"{says} Older names are understood too: {older}.",
+        "properties": _properties(more),
+        # Apart from the properties: who writes both names is refused.
+        "patternProperties": {f"^({'|'.join(ALIASES)})$": {}},
         "required": list(required),
         "additionalProperties": False,
     }

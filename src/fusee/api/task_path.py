@@ -63,7 +63,7 @@ def version_from(given: Any, if_match: str | None) -> int | None:
     """What the body and the header say; None: change it whatever its version."""
     if given is not None and (type(given) is not int or given < 1):
         raise Problem(422, f"version must be a whole number from 1 on, not {given!r:.60}", field="version")
-    if if_match is None or if_match == "*":
+    if if_match in (None, "", "*"):
         return given
     tag = _TAG.fullmatch(if_match.strip())
     if tag is None:

@@ -102,6 +102,11 @@ class Node:
             if not await self._something(api.started.wait()):
                 return
             address = api.url
+            if self.app.config.grpc.enabled:
+                grpc = self.app.grpc()
+                self._start("gRPC", grpc)
+                if not await self._something(grpc.started.wait()):
+                    return
         tasks = await self._declare()
         if self.parts.dispatcher:
             self._start("dispatcher", self.app.dispatcher())

@@ -10,6 +10,7 @@ from fusee.config.sections import (
     DatabaseConfig,
     DispatcherConfig,
     ExecutorsConfig,
+    GrpcConfig,
     LoggingConfig,
     MetricsConfig,
     Section,
@@ -47,4 +48,5 @@ class Config(Section):
         default_factory=ExecutorsConfig, description="The ways a run may execute on a worker."
     )
     logging: LoggingConfig = Field(default_factory=LoggingConfig, description="What is logged, and how.")
+    grpc: GrpcConfig = Field(default_factory=GrpcConfig, description="The gRPC server.")
     metrics: MetricsConfig = Field(default_factory=MetricsConfig, description="Prometheus metrics.")

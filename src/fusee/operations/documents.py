@@ -61,4 +61,7 @@ def read_document(document: Mapping[str, Any]) -> tuple[TaskSpec, bool]:
 def _duration(seconds: float) -> float | str:
     """`1h30m` where that says it all; else the number."""
     text = duration_text(seconds)
-    return text if seconds_from(text, "the duration") == seconds else seconds
+    try:
+        return text if seconds_from(text, "the duration") == seconds else seconds
+    except ValueError:  # 1e-05s
+        return seconds

@@ -70,6 +70,18 @@ class Admission(Standings, Upstreams):
         self._raise_gates(connection, gated)
         return again
 
+    def _leave_gates(self, connection: Connection, opened: Iterable[OpenFire]) -> None:
+        """What was canceled before its gate was decided stands before it no more."""
+        gone = [
+            run.run_id
+            for fire in opened
+            for run in fire.runs
+            if run.held == Held.UPSTREAM and run.finished_at is not None
+        ]
+        if gone:
+            self._forget_gates(connection, gone)
+            self._leave_line(connection, gone, None)
+
     def _leave_line(self, connection: Connection, run_ids: Sequence[int], held: Held | None) -> None:
         for start in range(0, len(run_ids), 500):
             part = fires.c.run_id.in_(run_ids[start : start + 500])

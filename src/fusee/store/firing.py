@@ -276,6 +276,9 @@ class Firing(Admission, Cancels, Alarms):
         self, connection: Connection, standings: Mapping[int, Standing], closed: Sequence[Closed], now: int
     ) -> None:
         """What follows from fires that have ended."""
+        self._leave_gates(
+            connection, [*(f for s in standings.values() for f in s.active), *(c.fire for c in closed)]
+        )
         self._admit(connection, standings.values(), closed, now)
         self._tell_downstream(connection, closed, now)
         self._alarm_of_failures(connection, closed, now)

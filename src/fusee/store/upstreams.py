@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, and_, bindparam, delete, insert, or_, select
 
 from fusee.model import RunStatus
-from fusee.model.fire import Held, fire_end
+from fusee.model.fire import fire_end
 from fusee.model.task import TaskStatus, TriggerRule
 from fusee.store.gates import Counted, Gates
 from fusee.store.schema import runs
@@ -95,9 +95,6 @@ class Upstreams(Gates):
         """Fires ended: count them for who waits, and let tasks that follow them fire."""
         if not closed:
             return
-        # What was canceled before its gate was decided stands before it no more.
-        held = [run.run_id for one in closed for run in one.fire.runs if run.held == Held.UPSTREAM]
-        self._forget_gates(connection, held)
         ends = [
             EndedFire(
                 one.standing.row.id, one.standing.row.name, one.fire.at, one.fire.end is RunStatus.SUCCEEDED

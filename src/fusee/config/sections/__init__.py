@@ -4,6 +4,7 @@ from fusee.config.sections.api import ApiConfig
 from fusee.config.sections.database import DatabaseConfig
 from fusee.config.sections.dispatcher import DispatcherConfig
 from fusee.config.sections.executors import ExecutorsConfig, HttpConfig, PythonConfig, ShellConfig
+from fusee.config.sections.grpc import GrpcConfig
 from fusee.config.sections.observe import LoggingConfig, MetricsConfig
 from fusee.config.sections.section import Secret, Section
 from fusee.config.sections.worker import WorkerConfig
@@ -13,6 +14,7 @@ __all__ = [
     "DatabaseConfig",
     "DispatcherConfig",
     "ExecutorsConfig",
+    "GrpcConfig",
     "HttpConfig",
     "LoggingConfig",
     "MetricsConfig",

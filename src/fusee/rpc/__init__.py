@@ -1,0 +1,1 @@
+"""gRPC: a thin skin over the operations, as REST is."""

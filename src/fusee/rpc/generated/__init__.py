@@ -1,0 +1,1 @@
+"""Made by tools/generate_rpc.py; never edited."""
