@@ -59,15 +59,28 @@ class Wait:
 class Retry(Exception):
     """Return or raise it: try again, `after` seconds from now (else by the retry policy)."""
 
-    def __init__(self, message: str = "the handler asked for a retry", *, after: float | None = None) -> None:
+    def __init__(
+        self,
+        message: str = "the handler asked for a retry",
+        *,
+        after: float | None = None,
+        effect: Effect = Effect.UNKNOWN,
+    ) -> None:
         if after is not None and not 0 <= after <= 30 * 86400:
             raise ValueError(f"Retry(after={after!r}): seconds from 0 to 30 days")
         super().__init__(message)
         self.after = after
+        self.effect = effect
+        """`none` when this attempt surely did nothing: whoever undoes things leaves it alone."""
 
 
 class Abandon(Exception):
     """Return or raise it: failed, and trying again is of no use."""
+
+    def __init__(self, *message: object, effect: Effect = Effect.UNKNOWN) -> None:
+        super().__init__(*message)
+        self.effect = effect
+        """`none` when this attempt surely did nothing: whoever undoes things leaves it alone."""
 
 
 class Skip(Exception):
