@@ -17,7 +17,7 @@ import asyncio
 import functools
 import os
 import socket
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -99,6 +99,7 @@ class Fusee:
         self._store: Store | None = None
         self._opened = 0
         self._declared: list[dict[str, Any]] = []
+        self._closers: list[Callable[[], Awaitable[None]]] = []
 
     # -- handlers
 
@@ -145,7 +146,7 @@ class Fusee:
             known = self.operations.register(
                 target_type, batch_type, made, params=params, timeout=timeout, retry=retry
             )
-            serve = handler_for(known, lambda run, n, image: self.store.keep_image(run, n, image))
+            serve = handler_for(known, lambda: self.store)
             self.handlers.register(handler_of(target_type, batch_type), serve, timeout=timeout, retry=retry)
             return operation
 
@@ -214,7 +215,15 @@ class Fusee:
         self._opened -= 1
         if self._opened == 0 and self._store is not None:
             store, self._store = self._store, None
-            await store.close()
+            try:
+                for closer in self._closers:
+                    await closer()
+            finally:
+                await store.close()
+
+    def on_close(self, closer: Callable[[], Awaitable[None]]) -> None:
+        """Have it called when the app closes: for what handlers and operations hold open (a client …)."""
+        self._closers.append(closer)
 
     async def __aenter__(self) -> Self:
         await self.open()

@@ -18,7 +18,8 @@ def test_the_demo_keeps_its_promises(tmp_path: Path) -> None:
     environment = os.environ | {"TMPDIR": str(tmp_path)}
     done = subprocess.run([*FUSEE, "--json"], env=environment, capture_output=True, text=True, timeout=90)
     assert done.returncode == 0, done.stderr
-    runs = json.loads(done.stdout)["runs"]
+    told = json.loads(done.stdout)
+    runs = told["runs"]
     ends = {name: (run["status"], run["attempt"]) for name, run in runs.items()}
     assert ends == {
         "greet": ("succeeded", 1),
@@ -29,6 +30,9 @@ def test_the_demo_keeps_its_promises(tmp_path: Path) -> None:
         "encode": ("succeeded", 2),
     }
     assert runs["encode"]["worker"] == "first-worker"
+    assert {fire["decision"] for fire in told["fires"]} >= {"run", "skip"}
+    times = [fire["fire_time"] for fire in told["fires"]]
+    assert len(set(times)) == len(times)
     assert list(tmp_path.iterdir()) == []
 
 

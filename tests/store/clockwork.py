@@ -16,9 +16,9 @@ from fusee.model.policy import Policy
 from fusee.model.task import Task, TaskSpec
 from fusee.store import Fired, FireFilter, Store
 from fusee.store.rows import encode
-from fusee.store.schema import runs
+from fusee.store.schema import metadata, runs
 from fusee.store.task_schema import ended, fires, tasks
-from tests.store.harness import START, World
+from tests.store.harness import START, ProcessClock, World
 
 __all__ = ["MINUTE", "ONCE", "Clockwork", "at", "spec"]
 
@@ -54,6 +54,13 @@ class Clockwork:
     @classmethod
     async def wind(cls, world: World) -> Clockwork:
         return cls(world, await world.session(ttl=10 * 366 * 86400.0))
+
+    @classmethod
+    async def in_memory(cls) -> Clockwork:
+        """For what is about rules and not about databases; whoever asks for it closes its world."""
+        world = World("sqlite://", ProcessClock())
+        await (await world.another()).database.write(metadata.create_all)
+        return await cls.wind(world)
 
     async def make(self, name: str = "t", **fields: Any) -> Task:
         return await self.store.create_task(spec(name, **fields))
@@ -100,7 +107,8 @@ class Clockwork:
     async def claim(self) -> list[str]:
         """The worker takes whatever may start; answers what that was."""
         await self.store.promote()
-        claimed = await self.world.claim(self.session)
+        mine = await self.world.lane_ids(handler="work")
+        claimed = await self.world.claim(self.session, lanes=mine) if mine else []
         self.held |= {run.id: run for run in claimed}
         runs = [await self.store.run(run.id) for run in claimed]
         return [f"{run.task} {_minute(run.fire_time)}" for run in runs]
@@ -143,6 +151,7 @@ class Clockwork:
                 fires,
                 runs.c.status,
                 runs.c.attempt,
+                runs.c.started_at,
                 runs.c.cancel_requested_at.label("asked"),
             )
             .join(tasks, tasks.c.id == fires.c.task_id)

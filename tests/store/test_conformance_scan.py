@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from fusee.clock import SystemClock
+from fusee.model import catch_up
 from fusee.model.policy import CatchUp
 from fusee.operations.explain import explain
 from fusee.store import FireFilter, Store, firing
@@ -327,8 +328,11 @@ async def test_what_has_no_row_is_explained_too(works: Clockwork) -> None:
     assert (await _explained(works, "t", 3))[0] == "not_enabled"
 
 
-async def test_after_an_age_one_row_stands_for_many(works: Clockwork) -> None:
-    await works.make("t", cron="* * * * * *", catch_up=CatchUp.COMPACT)
+async def test_after_an_age_one_row_stands_for_many(
+    works: Clockwork, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(catch_up, "MOST_ROWS", 50)
+    await works.make("t", cron="* * * * * *", catch_up=CatchUp.COMPACT, catch_up_cap=5)
     await works.fire_at(50)
     rows = await _fires(works, "t")
     many, rest = rows[0], rows[1:]

@@ -48,7 +48,14 @@ def _described(connection: Connection) -> dict[str, list[str]]:
         case _:
             tables = [name for (name,) in connection.execute(text("SHOW TABLES")) if name != VERSION_TABLE]
             made = {n: connection.execute(text(f"SHOW CREATE TABLE {n}")).one()[1] for n in tables}
-            return {n: re.sub(r" AUTO_INCREMENT=\d+", "", sql).splitlines() for n, sql in made.items()}
+            return {n: _in_order(re.sub(r" AUTO_INCREMENT=\d+", "", sql)) for n, sql in made.items()}
+
+
+def _in_order(sql: str) -> list[str]:
+    """Columns as they stand; keys by name, because SQLAlchemy creates the indexes of a table in any order."""
+    lines = [line.rstrip(",") for line in sql.splitlines()]
+    keys = {line for line in lines if line.lstrip().startswith(("KEY", "UNIQUE KEY"))}
+    return [line for line in lines if line not in keys] + sorted(keys)
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from fusee.model.gate import Gate, judge
 from fusee.model.task import TriggerRule
 from fusee.model.workflow_run import workflow_status
 from fusee.store import Finished, Order, Store, open_store
+from fusee.store.schema import metadata
 from fusee.store.task_schema import ended
 from tests.store.flows import ONCE, node, workflow
 from tests.store.harness import broken_invariants, settlement
@@ -131,7 +132,7 @@ async def driven(plan: Plan) -> tuple[Drive, list[RunStatus]]:
     store = open_store("sqlite://", clock=ManualClock())
     await store.open()
     try:
-        await store.upgrade()
+        await store.database.write(metadata.create_all)
         drive = Drive(store, plan)
         await drive.run()
         stands = [one.status for one in (await store.workflow_graph(drive.id)).nodes]

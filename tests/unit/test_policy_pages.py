@@ -1,4 +1,4 @@
-"""The tasks that stand in docs/policies and docs/migrate are tasks, and say the same in YAML and in Python."""
+"""The tasks in docs/policies and docs/migrate are tasks, and say the same in YAML and in Python."""
 
 from __future__ import annotations
 
@@ -51,22 +51,24 @@ def declared(page: Path) -> dict[str, TaskSpec]:
     return found
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+WITH_YAML = [page for page in PAGES if blocks(page, "yaml")]
+WITH_BOTH = [page for page in WITH_YAML if any("@app.task(" in code for code in blocks(page, "python"))]
+
+
+@pytest.mark.parametrize("page", WITH_YAML, ids=lambda page: page.stem)
 def test_the_yaml_holds_tasks(page: Path, tmp_path: Path) -> None:
-    if blocks(page, "yaml"):
-        assert written(page, tmp_path)
+    assert written(page, tmp_path)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", WITH_BOTH, ids=lambda page: page.stem)
 def test_python_says_the_same_as_yaml(page: Path, tmp_path: Path) -> None:
-    """A handler may be missing in the Python (a program, a call), but what stands in both is the same task."""
     yaml, python = written(page, tmp_path), declared(page)
-    for name in python.keys() & yaml.keys():
-        assert python[name] == yaml[name]
+    assert python
+    assert {name: yaml.get(name) for name in python} == python
 
 
 @pytest.mark.parametrize("page", sorted((DOCS / "migrate").glob("*.md")), ids=lambda page: page.stem)
-def test_a_migration_page_has_all_its_parts(page: Path, tmp_path: Path) -> None:
+def test_a_migration_page_has_all_its_parts(page: Path) -> None:
     headings = re.findall(r"^## (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
     assert headings == [
         "What maps to what",
@@ -74,5 +76,4 @@ def test_a_migration_page_has_all_its_parts(page: Path, tmp_path: Path) -> None:
         "What behaves differently",
         "Moving without a double run",
     ]
-    assert declared(page).keys() <= written(page, tmp_path).keys()
-    assert declared(page)
+    assert page in WITH_BOTH

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any
+from dataclasses import replace
+from typing import Any, Protocol
 
 from fusee.batch.operation import Captures, Target, TellsUndone
 from fusee.batch.registry import Registered
-from fusee.model import Abandon, Done, Effect
+from fusee.model import Abandon, Done, Effect, Retry, Skip
 from fusee.worker.context import RunContext
 
-__all__ = ["KeepImage", "handler_for"]
-
-KeepImage = Callable[[int, int, Any], Awaitable[None]]
-"""(run, attempt, image): stores what a target was, unless the attempt is over."""
+__all__ = ["Images", "handler_for"]
 
 
-def handler_for(registered: Registered, keep: KeepImage) -> Callable[..., Awaitable[Any]]:
+class Images(Protocol):
+    """Where it is kept what targets were."""
+
+    async def keep_image(self, run_id: int, attempt: int, image: Any) -> Any:
+        """Store it, unless the attempt is over; answers the first that was stored."""
+
+    async def image_of(self, run_id: int) -> Any:
+        """What an earlier attempt stored."""
+
+
+def handler_for(registered: Registered, images: Callable[[], Images]) -> Callable[..., Awaitable[Any]]:
     """The function that a worker calls for each target."""
     operation = registered.operation
 
@@ -33,7 +41,10 @@ def handler_for(registered: Registered, keep: KeepImage) -> Callable[..., Awaita
         force: bool = False,
         effect: str | None = None,
         image: Any = None,
+        captured: bool = True,
     ) -> Any:
+        if isinstance(operation, Captures) and run.attempt > 1 and not rollback and image is None:
+            image = await images().image_of(run.run_id)
         target = Target(
             batch_id=batch_id,
             position=position,
@@ -47,26 +58,38 @@ def handler_for(registered: Registered, keep: KeepImage) -> Callable[..., Awaita
             run_id=run.run_id,
             attempt=run.attempt,
         )
-        return await (undo(target, force) if rollback else apply(target))
+        return await (undo(target, force, captured) if rollback else apply(target))
 
     async def apply(target: Target) -> Any:
-        if await operation.finished(target):
-            return Done({"already": True}, effect=Effect.NONE)
-        if isinstance(operation, Captures):
-            # Before anything is touched, and only while this attempt still owns its run.
-            await keep(target.run_id, target.attempt, await operation.capture(target))
+        try:
+            if await operation.finished(target):
+                return Done({"already": True}, effect=Effect.NONE)
+            if isinstance(operation, Captures):
+                # Before anything is touched, and only while this attempt still owns its run.
+                seen = await operation.capture(target)
+                image = await images().keep_image(target.run_id, target.attempt, seen)
+                target = replace(target, image=image)
+        except Skip:
+            raise
+        except (Retry, Abandon) as answer:
+            answer.effect = Effect.NONE  # it only looked: a rollback has nothing to do here
+            raise
+        except Exception as error:
+            raise Retry(f"could not look at the target: {error}", effect=Effect.NONE) from error
         return await operation.apply(target)
 
-    async def undo(target: Target, force: bool) -> Any:
-        if (
-            target.effect is Effect.UNKNOWN
-            and isinstance(operation, TellsUndone)
-            and await operation.undone(target)
-        ):
+    async def undo(target: Target, force: bool, captured: bool) -> Any:
+        if target.effect is Effect.UNKNOWN and isinstance(operation, Captures) and not (captured or force):
+            # No attempt came as far as to keep an image, so none went on to touch the target.
+            return Done({"untouched": True}, effect=Effect.NONE)
+        tells = isinstance(operation, TellsUndone)
+        # Also when it was applied for sure: an earlier rollback may have got there and not come back.
+        if isinstance(operation, TellsUndone) and await operation.undone(target):
             return Done({"already": True})
         if (
             target.effect is Effect.APPLIED
-            and target.attempt == 1
+            # What an earlier attempt left half undone looks like drift to an operation that cannot tell.
+            and (target.attempt == 1 or tells)
             and not force
             and not await operation.finished(target)
         ):

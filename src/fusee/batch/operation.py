@@ -29,7 +29,8 @@ class Target:
     after: Mapping[str, Any] = field(default_factory=dict)
     """What it shall be."""
     image: Any = None
-    """What it was, as `capture` saw it just before `apply`."""
+    """What it was, as `capture` saw it before it was touched first; `finished` and `capture` have it when
+    an earlier attempt may have touched it, `apply` and `undo` always."""
     effect: Effect | None = None
     """Only when it is undone: whether it was applied for sure."""
     run_id: int = 0

@@ -12,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 from fusee.batch.operation import DEFAULT_RETRY, DEFAULT_TIMEOUT, Operation
 from fusee.errors import FuseeError, Invalid
 from fusee.model import RetryPolicy
-from fusee.model.names import check_name
+from fusee.model.batch import check_operation
 
 __all__ = ["Operations", "Registered"]
 
@@ -61,8 +61,7 @@ class Operations:
         timeout: float = DEFAULT_TIMEOUT,
         retry: RetryPolicy = DEFAULT_RETRY,
     ) -> Registered:
-        check_name(target_type, "target_type")
-        check_name(batch_type, "batch_type")
+        check_operation(target_type, batch_type)
         key = (target_type, batch_type)
         if key in self._known:
             raise FuseeError(f"operation {batch_type!r} of target type {target_type!r} is registered already")

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from math import floor
 from typing import Any, assert_never
 
-from fusee.model.names import check_name
+from fusee.model.names import LONGEST_TIMEOUT, check_name
 from fusee.model.outcome import Effect
 from fusee.model.retry import RetryPolicy
 from fusee.model.states import RunStatus
@@ -26,6 +27,7 @@ __all__ = [
     "OnError",
     "TargetSpec",
     "batch_status",
+    "check_operation",
     "target_status",
 ]
 
@@ -72,6 +74,7 @@ BATCH_TASK: Mapping[tuple[BatchStatus, str], BatchStatus] = {
     (B.RUNNING, "cancel"): B.CANCEL,
     (B.FAIL, "retry"): B.RETRY_PENDING,
     (B.CANCEL, "retry"): B.RETRY_PENDING,
+    (B.CANCEL, "resume"): B.PENDING,
     (B.SUCCESS, "roll_back"): B.ROLLBACK_PENDING,
     (B.FAIL, "roll_back"): B.ROLLBACK_PENDING,
     (B.CANCEL, "roll_back"): B.ROLLBACK_PENDING,
@@ -82,7 +85,9 @@ BATCH_TASK: Mapping[tuple[BatchStatus, str], BatchStatus] = {
     (B.ROLLBACK_RUNNING, "succeed"): B.ROLLBACK_SUCCESS,
     (B.ROLLBACK_RUNNING, "fail"): B.ROLLBACK_FAIL,
 }
-"""A target's life: (state, verb) → state. Roll back only what was applied, or may have been."""
+"""A target's life: (state, verb) → state. Roll back only what was applied, or may have been.
+
+A canceled target that had started is retried; one that never had is resumed."""
 
 
 class BatchPhase(StrEnum):
@@ -98,6 +103,8 @@ class BatchPhase(StrEnum):
     ROLLING_BACK = "rolling_back"
     DONE = "done"
     """Nothing is left to do, until someone retries or rolls back."""
+    DISCARDED = "discarded"
+    """An upload that was given up, or an old batch: nobody sees it, and it is deleted bit by bit."""
 
 
 class OnError(StrEnum):
@@ -138,8 +145,7 @@ class BatchSpec:
     def __post_init__(self) -> None:
         if not self.batch_name or len(self.batch_name) > 200 or not self.batch_name.isprintable():
             raise ValueError("batch_name must be 1 to 200 printable characters")
-        check_name(self.batch_type, "batch_type")
-        check_name(self.target_type, "target_type")
+        check_operation(self.target_type, self.batch_type)
         check_name(self.queue, "queue")
         for what in ("creator", "env", "region", "az", "cmdb_service"):
             value = getattr(self, what)
@@ -150,21 +156,30 @@ class BatchSpec:
         _whole("concurrency", self.concurrency, 0, 100_000)
         _whole("canary", self.canary, 0, 10_000_000)
         _whole("priority", self.priority, -1000, 1000)
-        if not (isinstance(self.ramp, int | float) and 1 <= self.ramp <= 100):
+        if not (_is_number(self.ramp) and 1 <= self.ramp <= 100):
             raise ValueError(f"ramp must be from 1 to 100, not {self.ramp!r:.40}")
         if self.max_errors is not None and not (
-            isinstance(self.max_errors, int | float)
-            and not isinstance(self.max_errors, bool)
+            _is_number(self.max_errors)
             and 0 <= self.max_errors <= 10**9
             and (self.max_errors < 1 or self.max_errors == int(self.max_errors))
         ):
             raise ValueError("max_errors must be a whole number, or a share of the targets from 0 to below 1")
+        if self.on_error not in tuple(OnError):
+            raise ValueError(f"on_error must be one of {', '.join(OnError)}, not {self.on_error!r:.40}")
+        if self.timeout is not None and not (
+            _is_number(self.timeout) and 0 < self.timeout <= LONGEST_TIMEOUT
+        ):
+            raise ValueError(f"timeout must be more than 0 and at most {LONGEST_TIMEOUT:.0f} seconds")
+        if not isinstance(self.extra_info, Mapping):
+            raise ValueError("extra_info must be an object")
 
     def errors_allowed(self, total: int) -> int | None:
         """Failures that do not stop it."""
         if self.max_errors is None:
             return None
-        return int(self.max_errors * total) if 0 < self.max_errors < 1 else int(self.max_errors)
+        if 0 < self.max_errors < 1:
+            return floor(self.max_errors * total + 1e-6)  # 0.29 of 100 are 29, whatever a float says
+        return int(self.max_errors)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -287,6 +302,20 @@ def batch_status(counts: Mapping[BatchStatus, int]) -> BatchStatus:
     if B.UNKNOWN in here:
         return B.UNKNOWN
     return B.CANCEL if B.CANCEL in here else B.SUCCESS
+
+
+def check_operation(target_type: str, batch_type: str) -> None:
+    """Both names together name a handler: which is which must be clear, and it must not be too long."""
+    check_name(target_type, "target_type")
+    check_name(batch_type, "batch_type")
+    if "." in target_type:
+        raise ValueError(f"target_type must be without a dot, not {target_type!r:.60}")
+    if len(target_type) + len(batch_type) > 120:
+        raise ValueError("target_type and batch_type must be at most 120 characters together")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _whole(what: str, value: object, least: int, most: int) -> None:

@@ -160,7 +160,7 @@ class Window:
         self.next = max(self.next, self.watermark)
 
     def _skip(self, index: int, limit: int, value: int) -> int:
-        """The first item from `index` on whose place holds `value`; `limit` when there is none before that."""
+        """The first item from `index` on whose place holds `value`; `limit` when none does."""
         while index < limit:
             place = index % self._places
             stretch = min(self._places - place, limit - index)

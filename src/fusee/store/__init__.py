@@ -13,10 +13,11 @@ from fusee.store.store import Store, open_store
 from fusee.store.tasks import TaskFilter
 from fusee.store.triggers import Backfilled, Triggered
 from fusee.store.upkeep import Promoted, Pruned, Recovered
+from fusee.store.waiter import Waiter
 from fusee.store.workflow_cancels import WorkflowCanceled
 from fusee.store.workflow_definitions import WorkflowFilter
 from fusee.store.workflow_looks import GraphPage, WorkflowRunFilter
-from fusee.store.workflow_starts import StartedWorkflow, Waiter
+from fusee.store.workflow_starts import StartedWorkflow
 
 __all__ = [
     "Aggregated",

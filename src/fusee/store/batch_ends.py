@@ -40,7 +40,7 @@ class BatchEnds(BatchMoves):
             mine = [end for end in ends if end.owner_id == batch.id]
             for (undo, stands), count in Counter((e.undo, _stands(e)) for e in mine).items():
                 batch.shift("rollback_running" if undo else "running", stands, count)
-                batch.round_left -= 0 if undo else count
+                batch.round_left -= count if stands == "success" else 0
             infos = [
                 {
                     "b_batch": batch.id,

@@ -13,35 +13,38 @@ from fusee.errors import Conflict, Invalid, NotFound
 from fusee.model import RetryPolicy
 from fusee.model.batch import BatchPhase, BatchSpec, BatchStatus, OnError, TargetSpec
 from fusee.store.batch_schema import batch_tasks, batches
-from fusee.store.parts import StorePart
 from fusee.store.rows import decode, encode
+from fusee.store.told import Told
+from fusee.store.waiter import Waiter, must_own
 
-__all__ = ["BatchIntake", "spec_of_batch"]
+__all__ = ["DISCARDED", "BatchIntake", "spec_of_batch"]
 
 ROWS_A_STATEMENT = 500
-ABANDONED_AFTER = 3_600_000_000
-"""Microseconds without a new portion after which an upload counts as given up."""
+ROWS_A_SWEEP = 5000
+"""Targets that are deleted in one transaction."""
+UNDER_WAY_FOR = 60_000_000
+"""Microseconds since its last portion for which nobody else may upload under the same key."""
 
 
-class BatchIntake(StorePart):
-    async def open_batch(self, spec: BatchSpec, idempotency_key: str | None = None) -> tuple[int, bool]:
-        """(number, whether it is new); a key that was used names the batch it was used for."""
+class BatchIntake(Told):
+    async def open_batch(
+        self, spec: BatchSpec, idempotency_key: str | None = None, waiter: Waiter | None = None
+    ) -> tuple[int, bool]:
+        """(number, whether it is new); a key that was used names the batch it was used for, and so does the
+        run that waits for it."""
 
         def work(connection: Connection) -> tuple[int, bool]:
             now = self._now(connection)
-            if idempotency_key is not None:
-                mine = (batches.c.namespace == self.namespace, batches.c.idempotency_key == idempotency_key)
-                known = connection.execute(select(batches).where(*mine)).one_or_none()
-                if known is not None and known.phase != BatchPhase.UPLOADING:
-                    if decode(known.definition) != decode(_definition(spec)):
-                        raise Conflict(
-                            f"the idempotency key was used for another batch ({known.id}): use a new one"
-                        )
-                    return known.id, False
-                if known is not None:
-                    if now - known.updated_at < 60_000_000:
-                        raise Conflict("an upload under this idempotency key is under way: wait for it")
-                    self._discard(connection, known.id)  # its caller went away
+            known = None
+            if waiter is not None:
+                must_own(connection, waiter)
+                # Looked at until its attempt is over, whatever becomes of that.
+                self._tell(connection, [("waiter", waiter.run_id)])
+                known = self._begun_by(connection, waiter)
+            elif idempotency_key is not None:
+                known = self._keyed(connection, idempotency_key, spec, now)
+            if known is not None:
+                return known, False
             added = connection.execute(
                 insert(batches).values(
                     namespace=self.namespace,
@@ -60,6 +63,7 @@ class BatchIntake(StorePart):
                     stopped=False,
                     undo_next=False,
                     force=False,
+                    waiter=None if waiter is None else waiter.run_id,
                     idempotency_key=idempotency_key,
                     created_at=now,
                     updated_at=now,
@@ -73,6 +77,31 @@ class BatchIntake(StorePart):
             return await self.database.write(work)
         except IntegrityError:
             raise Conflict("an upload under this idempotency key is under way: wait for it") from None
+
+    def _keyed(self, connection: Connection, key: str, spec: BatchSpec, now: int) -> int | None:
+        """The batch that was accepted under that key."""
+        mine = (batches.c.namespace == self.namespace, batches.c.idempotency_key == key)
+        known = connection.execute(select(batches).where(*mine)).one_or_none()
+        if known is None:
+            return None
+        if known.phase != BatchPhase.UPLOADING:
+            if decode(known.definition) != decode(_definition(spec)):
+                raise Conflict(f"the idempotency key was used for another batch ({known.id}): use a new one")
+            return int(known.id)
+        if now - known.updated_at < UNDER_WAY_FOR:
+            raise Conflict("an upload under this idempotency key is under way: wait for it")
+        self._discard(connection, known.id)  # its caller went away
+        return None
+
+    def _begun_by(self, connection: Connection, waiter: Waiter) -> int | None:
+        """The batch that an earlier attempt of this run made; what it did not finish is given up."""
+        known = connection.execute(select(batches).where(batches.c.waiter == waiter.run_id)).one_or_none()
+        if known is None:
+            return None
+        if known.phase != BatchPhase.UPLOADING:
+            return int(known.id)
+        self._discard(connection, known.id)
+        return None
 
     async def add_targets(self, batch_id: int, first: int, targets: Sequence[TargetSpec]) -> None:
         """One portion, counted from `first`; refused whole when a target comes twice."""
@@ -133,23 +162,23 @@ class BatchIntake(StorePart):
 
     def _discard(self, connection: Connection, batch_id: int) -> None:
         mine = (batches.c.id == batch_id, batches.c.phase == BatchPhase.UPLOADING)
-        if connection.execute(delete(batches).where(*mine)).rowcount:
-            connection.execute(delete(batch_tasks).where(batch_tasks.c.batch_id == batch_id))
+        if connection.execute(update(batches).where(*mine).values(DISCARDED)).rowcount:
+            self._delete_some(connection, batch_id)
 
-    async def discard_abandoned_uploads(self) -> int:
-        """Uploads whose caller went away without a word."""
+    def _delete_some(self, connection: Connection, batch_id: int) -> int:
+        """Some targets of a discarded batch, and its row with the last of them; answers how many."""
+        mine = batch_tasks.c.batch_id == batch_id
+        first: int | None = connection.execute(select(func.min(batch_tasks.c.position)).where(mine)).scalar()
+        count = 0
+        if first is not None:
+            some = delete(batch_tasks).where(mine, batch_tasks.c.position < first + ROWS_A_SWEEP)
+            count = connection.execute(some).rowcount
+        if count < ROWS_A_SWEEP:
+            connection.execute(delete(batches).where(batches.c.id == batch_id))
+        return count
 
-        def work(connection: Connection) -> int:
-            old = self._now(connection) - ABANDONED_AFTER
-            query = select(batches.c.id).where(
-                batches.c.phase == BatchPhase.UPLOADING, batches.c.updated_at < old
-            )
-            found = list(connection.execute(query.limit(10)).scalars())
-            for batch_id in found:
-                self._discard(connection, batch_id)
-            return len(found)
 
-        return await self.database.write(work)
+DISCARDED = {"phase": BatchPhase.DISCARDED, "idempotency_key": None, "waiter": None}
 
 
 def _row(batch_id: int, position: int, target: TargetSpec) -> dict[str, Any]:

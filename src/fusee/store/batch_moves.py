@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from math import ceil
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, exists, func, insert, or_, select, update
+from sqlalchemy import Connection, bindparam, exists, func, or_, select, update
 
 from fusee.model import Lane, RunStatus
 from fusee.model.batch import BatchPhase, BatchSpec, BatchStatus, batch_status
@@ -18,9 +18,7 @@ from fusee.store.batch_schema import COUNTED, batch_tasks, batches
 from fusee.store.births import Birth, Births
 from fusee.store.cancels import Cancels
 from fusee.store.rows import decode, encode
-from fusee.store.schema import runs
-from fusee.store.task_schema import ended
-from fusee.store.wakes import ENDED
+from fusee.store.schema import lanes, later, line, runs
 
 __all__ = ["BatchMoves", "Moving", "handler_of"]
 
@@ -47,18 +45,14 @@ class BatchMoves(Cancels, Births):
 
     def _move_on(self, connection: Connection, batch: Moving, now: int) -> None:
         """Do what is to be done next, and write the batch's row."""
-        match BatchPhase(batch.phase):
-            case BatchPhase.APPLYING:
-                self._apply_more(connection, batch, now)
-            case BatchPhase.STOPPING if batch.running == 0:
-                if batch.undo_next:
-                    self._begin_rollback(connection, batch, None, now)
-                else:
-                    batch.phase = BatchPhase.DONE
-            case BatchPhase.ROLLING_BACK:
-                self._undo_more(connection, batch, now)
-            case _:
-                pass
+        if batch.phase == BatchPhase.APPLYING:
+            self._apply_more(connection, batch, now)
+        if batch.phase == BatchPhase.STOPPING and batch.under_way == 0:
+            batch.phase = BatchPhase.DONE
+            if batch.undo_next:
+                self._begin_rollback(connection, batch, None)
+        if batch.phase == BatchPhase.ROLLING_BACK:
+            self._undo_more(connection, batch, now)
         self._save_batch(connection, batch, now)
 
     # -- applying
@@ -67,9 +61,8 @@ class BatchMoves(Cancels, Births):
         allowed = batch.spec.errors_allowed(batch.total)
         if allowed is not None and batch.fail > allowed:
             reason = f"max_errors {batch.spec.max_errors:g}: {batch.fail} of {batch.total} failed"
-            self._stop(connection, batch, reason)
+            self._stop(connection, batch, reason, now)
             batch.undo_next = batch.spec.on_error == "rollback"
-            self._move_on_if_idle(connection, batch, now)
             return
         batch.grow_window()
         room = min(batch.room(), PORTION)
@@ -78,12 +71,6 @@ class BatchMoves(Cancels, Births):
         if room > 0 and batch.pending > 0:
             self._start_new(connection, batch, min(room, batch.pending), now)
         if batch.pending + batch.retry_pending + batch.running == 0:
-            batch.phase = BatchPhase.DONE
-
-    def _move_on_if_idle(self, connection: Connection, batch: Moving, now: int) -> None:
-        if batch.running == 0 and batch.undo_next:
-            self._begin_rollback(connection, batch, None, now)
-        elif batch.running == 0:
             batch.phase = BatchPhase.DONE
 
     def _start_new(self, connection: Connection, batch: Moving, count: int, now: int) -> None:
@@ -104,7 +91,16 @@ class BatchMoves(Cancels, Births):
         if batch.retry_pending == 0:
             return 0
         rows = self._next_turns(connection, batch, "retry", count)
-        ids = self._births_of(connection, batch, [row.payload for row in rows], now, [r.run_id for r in rows])
+        # What the earlier run did stays known: a retry that finds the target as wanted has not undone it.
+        effects = self._effects_of(connection, [row.run_id for row in rows])
+        ids = self._births_of(
+            connection,
+            batch,
+            [_with_image(row) for row in rows],
+            now,
+            [row.run_id for row in rows],
+            [effects.get(row.run_id) for row in rows],
+        )
         connection.execute(
             _HAS_RUN_AGAIN,
             [{"b_batch": batch.id, "b_at": r.position, "b_run": i} for r, i in zip(rows, ids, strict=True)],
@@ -116,7 +112,7 @@ class BatchMoves(Cancels, Births):
         query = (
             select(batch_tasks)
             .where(batch_tasks.c.batch_id == batch.id, batch_tasks.c.todo == todo)
-            .order_by(batch_tasks.c.turn)
+            .order_by(batch_tasks.c.turn, batch_tasks.c.position.desc())
             .limit(count)
         )
         return connection.execute(query).all()
@@ -128,6 +124,7 @@ class BatchMoves(Cancels, Births):
         payloads: Sequence[str],
         now: int,
         origins: Sequence[int | None] = (),
+        effects: Sequence[str | None] = (),
     ) -> list[int]:
         spec = batch.spec
         lane = Lane(
@@ -149,6 +146,7 @@ class BatchMoves(Cancels, Births):
                 kind="batch",
                 owner_id=batch.id,
                 origin_id=origins[nr] if origins else None,
+                effect=effects[nr] if effects and effects[nr] in TOUCHED else None,
             )
             for nr, payload in enumerate(payloads)
         ]
@@ -156,19 +154,54 @@ class BatchMoves(Cancels, Births):
 
     # -- stopping
 
-    def _stop(self, connection: Connection, batch: Moving, reason: str) -> None:
-        """No further target starts; what has started goes on to its end."""
+    def _stop(self, connection: Connection, batch: Moving, reason: str, now: int) -> None:
+        """No further target starts; what has started goes on to the end of its attempt (`heed_stops`)."""
         batch.phase, batch.stopped, batch.reason = BatchPhase.STOPPING, True, reason[:500]
         batch.shift("pending", "cancel", batch.pending)
-        batch.shift("retry_pending", "cancel", batch.retry_pending)
-        mine = (batch_tasks.c.batch_id == batch.id, batch_tasks.c.todo == "retry")
-        connection.execute(update(batch_tasks).where(*mine).values(todo=None, turn=None))
+        mine = batch_tasks.c.batch_id == batch.id
+        if batch.retry_pending:  # they are what they were
+            again = (mine, batch_tasks.c.todo == "retry")
+            for status, count in self._by_status(connection, *again):
+                batch.shift("retry_pending", _STANDS[RunStatus(status)], count)
+            connection.execute(update(batch_tasks).where(*again).values(todo=None, turn=None))
+        if batch.rollback_pending:
+            batch.shift("rollback_pending", "rollback_fail", batch.rollback_pending)
+            left = {"todo": "left", "turn": None, "info": f"its rollback was stopped: {batch.reason}"}
+            connection.execute(update(batch_tasks).where(mine, batch_tasks.c.todo == "undo").values(left))
+        self._cancel_many(connection, self._not_started(connection, batch), batch.reason, now)
+
+    def _by_status(self, connection: Connection, *conditions: Any) -> Sequence[Any]:
+        """How many targets have a run of which status."""
+        query = (
+            select(runs.c.status, func.count())
+            .select_from(batch_tasks.join(runs, runs.c.id == batch_tasks.c.run_id))
+            .where(*conditions)
+            .group_by(runs.c.status)
+        )
+        return connection.execute(query).all()
+
+    def _not_started(self, connection: Connection, batch: Moving) -> list[int]:
+        """Runs of this batch that wait for a worker: found through its lane, not among its targets."""
+        spec = batch.spec
+        lane = select(lanes.c.id).where(
+            lanes.c.namespace == batch.namespace,
+            lanes.c.queue == spec.queue,
+            lanes.c.handler == handler_of(spec.target_type, spec.batch_type),
+            lanes.c.region == spec.region,
+        )
+        found: list[int] = []
+        for place in (later, line):  # in the order in which they are promoted: none is passed over
+            query = (
+                select(place.c.run_id)
+                .join(runs, runs.c.id == place.c.run_id)
+                .where(place.c.lane_id.in_(lane), runs.c.owner_id == batch.id)
+            )
+            found += connection.execute(query).scalars()
+        return found
 
     # -- rolling back
 
-    def _begin_rollback(
-        self, connection: Connection, batch: Moving, chosen: Sequence[str] | None, now: int
-    ) -> int:
+    def _begin_rollback(self, connection: Connection, batch: Moving, chosen: Sequence[str] | None) -> int:
         """Line up what was applied or may have been, newest first; answers how many."""
         applied, undoing = runs.alias(), runs.alias()
         touched = (
@@ -183,13 +216,13 @@ class BatchMoves(Cancels, Births):
         )
         conditions = [
             batch_tasks.c.batch_id == batch.id,
-            batch_tasks.c.todo.is_(None),
+            or_(batch_tasks.c.todo.is_(None), batch_tasks.c.todo == "left"),
             exists(touched),
             or_(batch_tasks.c.rollback_run_id.is_(None), exists(failed_before)),
         ]
         if chosen is not None:
             conditions.append(batch_tasks.c.target_id.in_(chosen))
-        again = batch_tasks.c.rollback_run_id.is_not(None)
+        again = or_(batch_tasks.c.rollback_run_id.is_not(None), batch_tasks.c.todo.is_not(None))
         query = (
             select(runs.c.status, again, func.count())
             .select_from(batch_tasks.join(runs, runs.c.id == batch_tasks.c.run_id))
@@ -202,14 +235,11 @@ class BatchMoves(Cancels, Births):
             batch.shift(stands, "rollback_pending", count)
             lined_up += count
         # Newest first: the later it started, the earlier its turn. In the database: it may be a million rows.
-        started = select(-runs.c.started_at).where(runs.c.id == batch_tasks.c.run_id).scalar_subquery()
-        connection.execute(
-            update(batch_tasks).where(*conditions).values(todo="undo", turn=started, info=None)
-        )
+        since = func.coalesce(runs.c.started_at, runs.c.created_at)
+        started = select(-since).where(runs.c.id == batch_tasks.c.run_id).scalar_subquery()
+        connection.execute(update(batch_tasks).where(*conditions).values(todo="undo", turn=started))
         batch.undo_next = False
         batch.phase = BatchPhase.ROLLING_BACK if lined_up else BatchPhase.DONE
-        if lined_up:
-            self._undo_more(connection, batch, now)
         return lined_up
 
     def _undo_more(self, connection: Connection, batch: Moving, now: int) -> None:
@@ -225,6 +255,7 @@ class BatchMoves(Cancels, Births):
                     "force": bool(batch.force),
                     "effect": effects.get(row.run_id, "unknown"),
                     "image": decode(row.image),
+                    "captured": row.image is not None,
                 }
                 payloads.append(encode(payload, "payload"))
             ids = self._births_of(connection, batch, payloads, now, [row.run_id for row in rows])
@@ -255,8 +286,7 @@ class BatchMoves(Cancels, Births):
         if batch.phase == BatchPhase.DONE:
             values["finished_at"] = now if batch.row.phase != BatchPhase.DONE else batch.row.finished_at
             if batch.waiter is not None and batch.row.phase != BatchPhase.DONE:
-                connection.execute(insert(ended).values(kind="batch_waiter", run_id=batch.id))
-                self._notify(connection, ENDED)
+                self._tell(connection, [("waiter", batch.waiter)])
         else:
             values["finished_at"] = None
         connection.execute(update(batches).where(batches.c.id == batch.id).values(**values))
@@ -275,6 +305,7 @@ class Moving:
         "window",
         "round_left",
         "started_at",
+        "waiter",
     )
 
     def __init__(self, row: Any) -> None:
@@ -311,6 +342,11 @@ class Moving:
         return {BatchStatus(name): count for name, count in self._counts.items()}
 
     @property
+    def under_way(self) -> int:
+        """Targets whose run has not ended, or is not counted yet."""
+        return self.running + self.rollback_running
+
+    @property
     def cap(self) -> int:
         return self.spec.concurrency or WITHOUT_CAP
 
@@ -331,15 +367,22 @@ class Moving:
     def room(self) -> int:
         """How many more may start now."""
         if self.window == 0:  # the canary
-            return min(self.spec.canary, self.total) - self.reached
+            return min(min(self.spec.canary, self.total) - self.reached, self.cap - self.running)
         room = self.window - self.running
-        # Without a cap: in whole portions, so that a few ends do not cost a transaction.
+        # Without a cap: in large portions, so that a few ends do not cost a transaction.
         left = self.pending + self.retry_pending
-        return room if self.spec.concurrency or room >= min(PORTION, left) else 0
+        return room if self.spec.concurrency or room >= min(left, max(1, self.window // 2)) else 0
 
     def changes(self) -> dict[str, Any]:
         values = {name: getattr(self, name) for name in self.KEPT} | dict(self._counts)
         return values | {"version": self.row.version + self.version_step}
+
+
+def _with_image(row: Any) -> str:
+    """What the handler gets when a target is tried again: also what it was before the first try."""
+    if row.image is None:
+        return str(row.payload)
+    return encode(decode(row.payload) | {"image": decode(row.image)}, "payload")
 
 
 _STANDS = {
@@ -356,6 +399,16 @@ _HAS_RUN = update(batch_tasks).where(*_AT).values(run_id=bindparam("b_run"))
 _HAS_RUN_AGAIN = (
     update(batch_tasks)
     .where(*_AT)
-    .values(run_id=bindparam("b_run"), todo=None, turn=None, retry_time=batch_tasks.c.retry_time + 1)
+    .values(
+        run_id=bindparam("b_run"),
+        todo=None,
+        turn=None,
+        info=None,
+        retry_time=batch_tasks.c.retry_time + 1,
+    )
 )
-_HAS_UNDO = update(batch_tasks).where(*_AT).values(rollback_run_id=bindparam("b_run"), todo=None, turn=None)
+_HAS_UNDO = (
+    update(batch_tasks)
+    .where(*_AT)
+    .values(rollback_run_id=bindparam("b_run"), todo=None, turn=None, info=None)
+)

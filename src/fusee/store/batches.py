@@ -13,10 +13,10 @@ from fusee.model import Effect, RunStatus
 from fusee.model.batch import Batch, BatchPhase, BatchStatus, BatchTask, batch_status, target_status
 from fusee.store.batch_ends import BatchEnds
 from fusee.store.batch_intake import BatchIntake, spec_of_batch
-from fusee.store.batch_moves import Moving, handler_of
+from fusee.store.batch_moves import Moving
 from fusee.store.batch_schema import COUNTED, batch_tasks, batches
 from fusee.store.rows import decode, encode
-from fusee.store.schema import lanes, later, line, runs
+from fusee.store.schema import runs
 from fusee.store.task_schema import ended
 from fusee.store.wakes import ENDED
 
@@ -56,7 +56,8 @@ class Batches(BatchIntake, BatchEnds):
         """Start it; asked twice, nothing changes."""
 
         def change(connection: Connection, batch: Moving, now: int) -> None:
-            if batch.phase in (BatchPhase.APPLYING,):
+            if batch.phase == BatchPhase.APPLYING:
+                batch.version_step = 0
                 return
             if batch.phase != BatchPhase.PLANNED:
                 raise Conflict(
@@ -69,18 +70,14 @@ class Batches(BatchIntake, BatchEnds):
         return await self._command(batch_id, version, change)
 
     async def cancel_batch(self, batch_id: int, reason: str, version: int | None = None) -> Batch:
-        """No further target starts; what runs keeps its real outcome."""
+        """No further target starts, or is undone; what runs keeps its real outcome."""
 
         def change(connection: Connection, batch: Moving, now: int) -> None:
-            if batch.phase == BatchPhase.PLANNED:
-                self._stop(connection, batch, reason)
-                return
-            if batch.phase not in (BatchPhase.APPLYING, BatchPhase.STOPPING):
-                raise Conflict(f"batch {batch.id} is {batch.phase}: there is nothing to cancel")
-            if batch.phase == BatchPhase.APPLYING:
-                self._stop(connection, batch, reason)
+            if batch.phase == BatchPhase.DONE:
+                raise Conflict(f"batch {batch.id} is done: there is nothing to cancel")
+            if batch.phase != BatchPhase.STOPPING:
+                self._stop(connection, batch, reason, now)
             batch.undo_next = False
-            self._cancel_many(connection, self._not_started(connection, batch), reason, now)
 
         return await self._command(batch_id, version, change)
 
@@ -96,7 +93,7 @@ class Batches(BatchIntake, BatchEnds):
             tried[:] = [self._line_up_retries(connection, batch, canceled)]
             if tried[0] or batch.pending:
                 batch.phase, batch.reason = BatchPhase.APPLYING, None
-                # What failed before was counted before: whoever retries starts with a clean slate.
+                batch.started_at = batch.started_at or now
                 batch.stopped = batch.stopped and not canceled
 
         return await self._command(batch_id, version, change), tried[0]
@@ -115,23 +112,26 @@ class Batches(BatchIntake, BatchEnds):
         def change(connection: Connection, batch: Moving, now: int) -> None:
             if batch.phase == BatchPhase.ROLLING_BACK:
                 raise Conflict(f"batch {batch.id} is being rolled back: wait for it")
-            batch.force = force
-            if batch.phase in (BatchPhase.APPLYING, BatchPhase.STOPPING) and batch.running:
-                if targets is not None:
-                    raise Conflict(
-                        f"batch {batch.id} is {batch.phase}: cancel it before undoing chosen targets"
-                    )
-                if batch.phase == BatchPhase.APPLYING:
-                    self._stop(connection, batch, reason)
-                batch.undo_next = True
-                self._cancel_many(connection, self._not_started(connection, batch), reason, now)
-                return
             if batch.phase == BatchPhase.PLANNED:
                 raise Conflict(f"batch {batch.id} has not started: there is nothing to undo")
+            batch.force = force
+            if batch.phase in (BatchPhase.APPLYING, BatchPhase.STOPPING):
+                if targets is not None:
+                    raise Conflict(
+                        f"batch {batch.id} is {batch.phase}: cancel it, and wait until it is done, before"
+                        " undoing chosen targets"
+                    )
+                if batch.phase == BatchPhase.APPLYING:
+                    self._stop(connection, batch, reason, now)
+                batch.undo_next = True
+                return
             if targets is not None:
                 self._known_targets(connection, batch.id, targets)
-            if self._begin_rollback(connection, batch, targets, now) == 0:
-                raise Conflict(f"no target of batch {batch.id} was touched: there is nothing to undo")
+            batch.reason = reason[:500]
+            if self._begin_rollback(connection, batch, targets) == 0:
+                raise Conflict(
+                    f"no target of batch {batch.id} is left that was touched: there is nothing to undo"
+                )
 
         return await self._command(batch_id, version, change)
 
@@ -156,8 +156,8 @@ class Batches(BatchIntake, BatchEnds):
                 )
             now = self._now(connection)
             batch = Moving(row)
-            change(connection, batch, now)
             batch.version_step = 1
+            change(connection, batch, now)
             self._move_on(connection, batch, now)
             return batch_from(connection.execute(select(batches).where(batches.c.id == batch_id)).one())
 
@@ -165,25 +165,6 @@ class Batches(BatchIntake, BatchEnds):
         for kind in ("pending", "ended", "cancel"):
             self.wakes.fire(kind)
         return batch
-
-    def _not_started(self, connection: Connection, batch: Moving) -> list[int]:
-        """Runs of this batch that wait for a worker: found through its lane, not among its targets."""
-        spec = batch.spec
-        lane = select(lanes.c.id).where(
-            lanes.c.namespace == batch.namespace,
-            lanes.c.queue == spec.queue,
-            lanes.c.handler == handler_of(spec.target_type, spec.batch_type),
-            lanes.c.region == spec.region,
-        )
-        found: list[int] = []
-        for place in (line, later):
-            query = (
-                select(place.c.run_id)
-                .join(runs, runs.c.id == place.c.run_id)
-                .where(place.c.lane_id.in_(lane), runs.c.owner_id == batch.id)
-            )
-            found += connection.execute(query).scalars()
-        return found
 
     def _line_up_retries(self, connection: Connection, batch: Moving, canceled: bool) -> int:
         statuses = ["failed", "timed_out", *(["canceled", "skipped"] if canceled else [])]
@@ -195,21 +176,17 @@ class Batches(BatchIntake, BatchEnds):
             batch_tasks.c.batch_id == batch.id,
             batch_tasks.c.todo.is_(None),
             batch_tasks.c.rollback_run_id.is_(None),
+            # Said when the end is counted: one that is not yet would be counted for its old run, or for none.
+            batch_tasks.c.info.is_not(None),
             exists(ended_badly),
         )
-        query = (
-            select(runs.c.status, func.count())
-            .select_from(batch_tasks.join(runs, runs.c.id == batch_tasks.c.run_id))
-            .where(*conditions)
-            .group_by(runs.c.status)
-        )
         count = 0
-        for status, many in connection.execute(query).all():
+        for status, many in self._by_status(connection, *conditions):
             stands = "cancel" if status in ("canceled", "skipped") else "fail"
             batch.shift(stands, "retry_pending", many)
             count += many
         change = update(batch_tasks).where(*conditions)
-        connection.execute(change.values(todo="retry", turn=batch_tasks.c.position, info=None))
+        connection.execute(change.values(todo="retry", turn=batch_tasks.c.position))
         if canceled and batch.stopped:  # those that never started
             never = batch.total - batch.reached
             batch.shift("cancel", "pending", never)
@@ -227,21 +204,33 @@ class Batches(BatchIntake, BatchEnds):
 
     # -- what a handler keeps
 
-    async def keep_image(self, run_id: int, attempt: int, image: Any) -> None:
-        """What the target was before it is touched; fenced: an attempt that lost its run keeps nothing."""
+    async def keep_image(self, run_id: int, attempt: int, image: Any) -> Any:
+        """What the target was before it is touched; fenced: an attempt that lost its run keeps nothing.
+
+        Answers the image that stands: the first, since a later attempt may look at what an earlier one left
+        half done.
+        """
         text = encode(image, "the image")
 
-        def work(connection: Connection) -> None:
+        def work(connection: Connection) -> Any:
             mine = select(runs.c.id).where(
                 runs.c.id == run_id, runs.c.attempt == attempt, runs.c.status == RunStatus.RUNNING
             )
             if connection.execute(mine.with_for_update()).one_or_none() is None:
                 raise LeaseLost(f"attempt {attempt} of run {run_id} is over: it must touch nothing")
-            # The first one stands: a later attempt may look at what an earlier one left half done.
             change = update(batch_tasks).where(batch_tasks.c.run_id == run_id, batch_tasks.c.image.is_(None))
-            connection.execute(change.values(image=text))
+            if connection.execute(change.values(image=text)).rowcount:
+                return image
+            return decode(connection.execute(_image_of(run_id)).scalar_one())
 
-        await self.database.write(work)
+        return await self.database.write(work)
+
+    async def image_of(self, run_id: int) -> Any:
+        """What an earlier attempt kept."""
+        query = _image_of(run_id)
+        return decode(
+            await self.database.read(lambda connection: connection.execute(query).scalar_one_or_none())
+        )
 
     # -- looking
 
@@ -277,6 +266,7 @@ class Batches(BatchIntake, BatchEnds):
             select(
                 batch_tasks,
                 applied.c.status.label("run_status"),
+                applied.c.attempt,
                 applied.c.effect,
                 undone.c.status.label("rollback_status"),
             )
@@ -292,9 +282,8 @@ class Batches(BatchIntake, BatchEnds):
             rows = await self.database.read(lambda connection, page=page: connection.execute(page).all())  # type: ignore[misc]
             if not rows:
                 break
-            tasks = [
-                _task(row, stopped=batch.status == BatchStatus.CANCEL or _stopped(batch)) for row in rows
-            ]
+            # Targets that had no run wait for theirs all together, or were canceled all together.
+            tasks = [_task(row, stopped=batch.counts[BatchStatus.PENDING] == 0) for row in rows]
             found += [task for task in tasks if not wanted.status or task.status in wanted.status]
             after = rows[-1].position
         return found[: wanted.limit]
@@ -325,7 +314,8 @@ class Batches(BatchIntake, BatchEnds):
             )
             counted = dict.fromkeys(kept, 0)
             for todo, run, rollback, started, count in connection.execute(query):
-                counted[_counted_as(todo, run, rollback, bool(started), bool(row.stopped))] += int(count)
+                status = _counted_as(todo, run, rollback, bool(started), bool(row.stopped))
+                counted[status] = counted.get(status, 0) + int(count)
             return kept, counted
 
         return await self.database.write(work)
@@ -335,10 +325,8 @@ def _counted_as(
     todo: str | None, run: str | None, rollback: str | None, started: bool, stopped: bool
 ) -> BatchStatus:
     """A batch counts a target as running from when it has a run until that has ended."""
-    if todo == "undo":
-        return BatchStatus.ROLLBACK_PENDING
-    if todo == "retry":
-        return BatchStatus.RETRY_PENDING
+    if todo is not None:
+        return _TO_DO[todo]
     status = target_status(
         RunStatus(run) if run else None,
         RunStatus(rollback) if rollback else None,
@@ -351,8 +339,16 @@ def _counted_as(
     return BatchStatus.RUNNING if status is BatchStatus.PENDING and started else status
 
 
-def _stopped(batch: Batch) -> bool:
-    return batch.counts[BatchStatus.CANCEL] > 0 and batch.counts[BatchStatus.PENDING] == 0
+def _image_of(run_id: int) -> Select[Any]:
+    return select(batch_tasks.c.image).where(batch_tasks.c.run_id == run_id)
+
+
+_TO_DO = {
+    "retry": BatchStatus.RETRY_PENDING,
+    "undo": BatchStatus.ROLLBACK_PENDING,
+    "left": BatchStatus.ROLLBACK_FAIL,
+}
+"""Where a target stands whose turn is still to come."""
 
 
 def batch_from(row: Any) -> Batch:
@@ -377,17 +373,15 @@ def batch_from(row: Any) -> Batch:
 
 def _task(row: Any, *, stopped: bool) -> BatchTask:
     payload = decode(row.payload)
-    if row.todo == "undo":
-        status = BatchStatus.ROLLBACK_PENDING
-    elif row.todo == "retry":
-        status = BatchStatus.RETRY_PENDING
+    if row.todo is not None:
+        status = _TO_DO[row.todo]
     else:
         status = target_status(
             RunStatus(row.run_status) if row.run_status else None,
             RunStatus(row.rollback_status) if row.rollback_status else None,
             started=row.run_id is not None,
             stopped=stopped,
-            retried=row.retry_time > 0,
+            retried=row.retry_time > 0 or bool(row.attempt),
         )
     return BatchTask(
         batch_id=row.batch_id,

@@ -35,6 +35,8 @@ class Birth(NamedTuple):
     origin_id: int | None = None
     idempotency_key: str | None = None
     owner_id: int | None = None
+    effect: str | None = None
+    """What an earlier run did that this one takes the place of; it stays until this one does something."""
 
     def row(self, namespace: str, now: int) -> dict[str, Any]:
         due = now if self.due_at is None else self.due_at
@@ -52,7 +54,7 @@ class Birth(NamedTuple):
             "created_at": now,
             "due_at": due,
             "finished_at": now if over else None,
-            "effect": Effect.NONE if over else None,
+            "effect": Effect.NONE if over else self.effect,
             "reason": self.reason[:LONGEST_REASON] if self.reason else None,
             "origin_id": self.origin_id,
             "idempotency_key": self.idempotency_key,

@@ -349,12 +349,21 @@ def _births(one: Planned, lane_id: int) -> list[Birth]:
                 payload=text,
                 options=encode(options, "options"),
                 kind="task",
-                reason=None if status is RunStatus.PENDING else ruling.rule,
+                reason=_reason(one, status),
                 attempt=ruling.attempt,
                 idempotency_key=one.idempotency_key if shard == 0 else None,
             )
         )
     return births
+
+
+def _reason(one: Planned, status: RunStatus) -> str | None:
+    """Why a run does not simply stand in line."""
+    if status is RunStatus.PENDING:
+        return None
+    if one.held is Held.UPSTREAM:
+        return f"waits for {', '.join(one.standing.spec.after)}"
+    return one.ruling.rule
 
 
 def _fire_rows(one: Planned, now: int) -> list[dict[str, Any]]:

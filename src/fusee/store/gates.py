@@ -14,6 +14,7 @@ from sqlalchemy import Connection, delete, insert, select, update
 
 from fusee.model import Effect, RunStatus
 from fusee.model.gate import Gate, judge
+from fusee.model.policy import Decision
 from fusee.model.task import TriggerRule
 from fusee.store.births import Births
 from fusee.store.schema import later, line, runs
@@ -129,6 +130,9 @@ class Gates(Told, Births):
                 skipped = {"status": RunStatus.SKIPPED, "rare": RunStatus.SKIPPED, "effect": Effect.NONE}
                 change = update(runs).where(runs.c.id.in_(same))
                 connection.execute(change.values(finished_at=now, reason=reason, **skipped))
+                # A fire's record tells what became of it: it was to run, and this is why it did not.
+                record = update(fires).where(fires.c.run_id.in_(same))
+                connection.execute(record.values(decision=Decision.SKIP, code="upstream", rule=reason))
             if tell:
                 self._tell(connection, [(row.kind, row.id) for row in rows if row.kind is not None])
             shut_out += [row.id for row in rows]

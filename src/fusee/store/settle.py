@@ -9,6 +9,7 @@ from sqlalchemy import Connection, bindparam, delete, insert, select, update
 
 from fusee.model import Effect, End, RunStatus
 from fusee.model.states import TERMINAL
+from fusee.store.batch_stops import heed_stops
 from fusee.store.contract import Settlement
 from fusee.store.schema import attempts, later, line, runs, tickets
 from fusee.store.waiting import Waiting, leave_waiting
@@ -31,6 +32,7 @@ RULED_BY = (
     runs.c.effect,
     runs.c.reason,
     runs.c.kind,
+    runs.c.owner_id,
 )
 """What a row must tell before a verdict about it can be written."""
 LONGEST_REASON = 500
@@ -94,7 +96,7 @@ class Settle(Waiting):
         """Write verdicts about rows that are locked in this transaction; answers the status of each."""
         if not owned:
             return []
-        owned = self._heed_answers(connection, owned)
+        owned = heed_stops(connection, self._heed_answers(connection, owned))
         changes = [_changes(settlement, row, now) for settlement, row in owned]
         connection.execute(_UPDATE, changes)
         wait_again(connection, [(change, row) for change, (_, row) in zip(changes, owned, strict=True)])

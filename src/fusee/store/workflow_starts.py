@@ -8,20 +8,19 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, select
 from sqlalchemy.exc import IntegrityError
 
-from fusee.errors import Conflict, Invalid, LeaseLost, NotFound
-from fusee.model import RunStatus
+from fusee.errors import Conflict, Invalid, NotFound
 from fusee.model.action import Action, action_of, payload_of
 from fusee.model.params import bind
 from fusee.model.task import TaskSpec
 from fusee.model.workflow import NodeSpec
 from fusee.store.rows import decode, encode
-from fusee.store.schema import runs
 from fusee.store.task_schema import workflow_nodes, workflow_runs, workflows
+from fusee.store.waiter import Waiter, must_own
 from fusee.store.wakes import ENDED, PENDING
 from fusee.store.workflow_births import Draft, DraftNode, WorkflowBirths
 from fusee.store.workflow_definitions import WorkflowDefinitions, spec_of
 
-__all__ = ["MOST_NESTED", "StartedWorkflow", "Waiter", "WorkflowStarts"]
+__all__ = ["MOST_NESTED", "StartedWorkflow", "WorkflowStarts"]
 
 MOST_NESTED = 16
 
@@ -31,13 +30,6 @@ class StartedWorkflow(NamedTuple):
 
     id: int
     created: bool = True
-
-
-class Waiter(NamedTuple):
-    """The attempt of a run that starts a workflow and waits for its end."""
-
-    run_id: int
-    attempt: int
 
 
 class _Changed(Exception):
@@ -139,17 +131,7 @@ class WorkflowStarts(WorkflowBirths, WorkflowDefinitions):
 
     def _check_waiter(self, connection: Connection, waiter: Waiter) -> None:
         """A worker that lost its lease starts nothing, and workflows do not start each other without end."""
-        mine = (
-            runs.c.id == waiter.run_id,
-            runs.c.attempt == waiter.attempt,
-            runs.c.status == RunStatus.RUNNING,
-            runs.c.cancel_requested_at.is_(None),
-        )
-        if connection.execute(select(runs.c.id).where(*mine).with_for_update()).one_or_none() is None:
-            raise LeaseLost(
-                f"attempt {waiter.attempt} of run {waiter.run_id} is over, or was told to stop:"
-                " it starts nothing"
-            )
+        must_own(connection, waiter)
         run_id: int | None = waiter.run_id
         for _ in range(MOST_NESTED):
             parent = (

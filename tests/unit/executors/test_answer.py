@@ -50,6 +50,8 @@ def test_the_answers_mean_the_same_returned_and_raised() -> None:
         assert (ended.end, ended.error, ended.after, ended.effect) == (End.FAILED, "busy", 30, Effect.UNKNOWN)
     for ended in (ended_by(Abandon("no")), ended_by_error(raised(Abandon("no")))):
         assert (ended.end, ended.error, ended.effect) == (End.ABANDONED, "no", Effect.UNKNOWN)
+    for answer in (Retry("no", effect=Effect.NONE), Abandon("no", effect=Effect.NONE)):
+        assert ended_by(answer).effect is Effect.NONE
     for ended in (ended_by(Skip()), ended_by_error(raised(Skip()))):
         assert (ended.end, ended.error, ended.effect) == (End.SKIPPED, "skipped by its handler", Effect.NONE)
 

@@ -18,7 +18,7 @@ from fusee.cli.exits import Exit, Failure
 from fusee.cli.opening import drive
 from fusee.cli.options import Command
 from fusee.cli.output import Out
-from fusee.cli.shapes import run_object
+from fusee.cli.shapes import fire_object, run_object
 
 if TYPE_CHECKING:
     from fusee.cli.demo.story import Story
@@ -30,11 +30,11 @@ __all__ = ["demo"]
 @click.option("--plain", is_flag=True, help="Line by line, without a live picture.")
 @click.pass_context
 def demo(context: click.Context, plain: bool) -> None:
-    """See it work, in under a minute: delayed, retried, canceled, timed out, recovered.
+    """See it work, in under a minute: delayed, retried, canceled, timed out, recovered, scheduled.
 
     Two workers run six pieces of work on a database of their own in a temporary folder; one worker is killed
-    in the middle of a run, and the other one takes the run over. No port is opened, and nothing is left
-    behind, also after Ctrl-C.
+    in the middle of a run, and the other one takes the run over. A task is due every second beside them, and
+    is skipped while it runs. No port is opened, and nothing is left behind, also after Ctrl-C.
 
     \b
     Example:
@@ -68,7 +68,8 @@ async def _demo(out: Out, folder: Path, live: bool) -> None:
             raise Failure("the demo took too long: this machine is very busy", Exit.TIMED_OUT) from None
     if out.json:
         runs = {handler: run_object(run) for handler, run in story.runs.items()}
-        out.data({"seconds": round(time.monotonic() - began, 1), "runs": runs})
+        fires = [fire_object(fire) for fire in story.fires]
+        out.data({"seconds": round(time.monotonic() - began, 1), "runs": runs, "fires": fires})
         return
     out.show("", summary(story), "")
     out.show(

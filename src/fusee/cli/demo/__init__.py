@@ -1,1 +1,1 @@
-"""`fusee demo`: five things that go wrong elsewhere, live, in a temporary folder."""
+"""`fusee demo`: six things that go wrong elsewhere, live, in a temporary folder."""

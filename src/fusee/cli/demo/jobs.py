@@ -1,4 +1,4 @@
-"""The demo's application: six handlers, and settings short enough to watch."""
+"""The demo's application: seven handlers, and settings short enough to watch."""
 
 from __future__ import annotations
 
@@ -66,5 +66,10 @@ def demo_app(folder: Path, name: str, queues: tuple[str, ...] = ("*",)) -> Fusee
             await asyncio.sleep(3600)  # its worker will not live to see the end
         await asyncio.sleep(1.0)
         return f"encoded by attempt {run.attempt}"
+
+    @app.handler("tick")
+    async def tick() -> str:
+        await asyncio.sleep(1.4)  # longer than the second until it is due again
+        return "tock"
 
     return app

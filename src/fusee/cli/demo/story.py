@@ -7,7 +7,7 @@ import contextlib
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,9 @@ from fusee.cli.demo.jobs import FRAGILE, LEASE, demo_app
 from fusee.cli.exits import Exit, Failure
 from fusee.events import RunAttemptEnded, SessionLost
 from fusee.model import Run
+from fusee.model.fire import Fire
+from fusee.model.times import iso
+from fusee.operations import FireFilter
 
 __all__ = ["ACTS", "Act", "Story"]
 
@@ -44,9 +47,11 @@ ACTS = (
     Act("encode", "its worker is killed", "succeeded", 2, "At least once: a dead worker's lease runs out."),
 )
 
+TASK = {"name": "tick", "cron": "* * * * * *", "handler": "tick", "overlap_action": "SKIP"}
+
 
 class Story:
-    """`await story.play()`; `tell` gets each line of what happens, `runs` has the state of the cast."""
+    """`await story.play()`; `tell` gets each line of what happens, `runs` and `fires` show the cast."""
 
     def __init__(self, folder: Path, tell: Callable[[str], None]) -> None:
         self.app: Fusee = demo_app(folder, "first-worker")
@@ -54,6 +59,9 @@ class Story:
         self.tell = tell
         self.runs: dict[str, Run] = {}
         self.handles: dict[str, RunHandle] = {}
+        self.scheduled = False
+        self.fires: Sequence[Fire] = ()
+        """What became of the task: a row for each second."""
         self.began = time.monotonic()
 
     async def play(self) -> None:
@@ -66,6 +74,9 @@ class Story:
                 await self._until(lambda: self._status("encode") == "running")
                 self.tell(f"second-worker (pid {victim.pid}) took run {self.handles['encode'].id}")
                 async with self.app.running():
+                    await self.app.tasks.create(TASK)
+                    self.scheduled = True
+                    self.tell("made a task: due every second, takes longer, and never twice at once")
                     await self._first_scene()
                     victim.kill()
                     self.tell(f"killed second-worker with SIGKILL; its lease of {LEASE:g} s runs out now")
@@ -73,6 +84,7 @@ class Story:
                     await self.handles["export"].cancel("nobody needs it any more")
                     self.tell(f"canceled run {self.handles['export'].id}")
                     await self._until(lambda: all(run.ended for run in self.runs.values()))
+                    await self._until(lambda: {"run", "skip"} <= {fire.decision for fire in self.fires})
         self._check()
 
     async def _first_scene(self) -> None:
@@ -124,7 +136,18 @@ class Story:
             if before is None or now.ended or now.status == "running":
                 attempt = f", attempt {now.attempt}" if now.attempt else ""
                 self.tell(f"run {now.id} {handler}: {now.status}{attempt}")
+        await self._look_at_the_task()
         await asyncio.sleep(LOOK_EVERY)
+
+    async def _look_at_the_task(self) -> None:
+        if not self.scheduled:
+            return
+        fires = await self.app.tasks.fires("tick", FireFilter(limit=100))
+        for fire in reversed(fires):
+            if fire.decision not in {known.decision for known in self.fires}:  # the first of its kind
+                self.tell(f"task tick of {iso(fire.fire_time)}: {fire.decision} ({fire.rule})")
+                self.fires = [*self.fires, fire]
+        self.fires = fires
 
     def _status(self, handler: str) -> str | None:
         run = self.runs.get(handler)

@@ -78,4 +78,8 @@ def summary(story: Story) -> RenderableType:
         drawn.add_row(
             Text("✓", "green"), act.title, status_text(run.status), str(run.attempt), Text(act.promise)
         )
+    ran, skipped = (sum(fire.decision == what for fire in story.fires) for what in ("run", "skip"))
+    ended = Text(f"{ran} ran, {skipped} skipped")
+    promise = Text("Every due fire leaves a row, with the rule that decided.")
+    drawn.add_row(Text("✓", "green"), "a task, every second", ended, "", promise)
     return drawn

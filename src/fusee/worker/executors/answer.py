@@ -89,9 +89,10 @@ def ended_by_error(error: BaseException) -> Ended:
     """A handler raised `error` (or returned it, where it is one of our answers)."""
     match error:
         case Retry():
-            return Ended(End.FAILED, error=_reason(error, "the handler asked for a retry"), after=error.after)
+            why = _reason(error, "the handler asked for a retry")
+            return Ended(End.FAILED, error=why, after=error.after, effect=error.effect)
         case Abandon():
-            return Ended(End.ABANDONED, error=_reason(error, "abandoned by its handler"))
+            return Ended(End.ABANDONED, error=_reason(error, "abandoned by its handler"), effect=error.effect)
         case Skip():
             return Ended(End.SKIPPED, error=_reason(error, "skipped by its handler"), effect=Effect.NONE)
         case Stopped():

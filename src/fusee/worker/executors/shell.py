@@ -191,6 +191,9 @@ def _identity(job: Job) -> dict[str, str]:
     return {
         "FUSEE_RUN_ID": str(job.run_id),
         "FUSEE_ATTEMPT": str(job.attempt),
+        "FUSEE_FIRE_TIME": job.fire_time or "",
+        "FUSEE_SHARD_INDEX": str(job.shard_index),
+        "FUSEE_SHARD_TOTAL": str(job.shard_total),
         "FUSEE_IDEMPOTENCY_KEY": f"fusee-run-{job.run_id}",
     }
 

@@ -78,14 +78,14 @@ batches = Table(
     Column("force", Boolean(create_constraint=False), nullable=False),
     Column("window", Integer, nullable=False, server_default=text("0")),
     Column("round_left", BigInteger, nullable=False, server_default=text("0")),
-    Column("waiter", BigInteger),
+    Column("waiter", BigInteger),  # the run that started this batch and waits for its end
     Column("idempotency_key", String(200)),
     Column("created_at", BigInteger, nullable=False),
     Column("updated_at", BigInteger, nullable=False),
     Column("started_at", BigInteger),
     Column("finished_at", BigInteger),
     CheckConstraint(
-        "phase IN ('uploading', 'planned', 'applying', 'stopping', 'rolling_back', 'done')",
+        "phase IN ('uploading', 'planned', 'applying', 'stopping', 'rolling_back', 'done', 'discarded')",
         name="fusee_batches_phase",
     ),
     CheckConstraint(
@@ -93,8 +93,16 @@ batches = Table(
         " + rollback_pending + rollback_running + rollback_success + rollback_fail",
         name="fusee_batches_counts",
     ),
+    CheckConstraint(
+        "pending >= 0 AND running >= 0 AND success >= 0 AND fail >= 0 AND cancel >= 0 AND retry_pending >= 0"
+        " AND rollback_pending >= 0 AND rollback_running >= 0 AND rollback_success >= 0"
+        " AND rollback_fail >= 0",
+        name="fusee_batches_no_less_than_none",
+    ),
     UniqueConstraint("namespace", "idempotency_key", name="fusee_batches_key"),
+    UniqueConstraint("waiter", name="fusee_batches_waiter"),
     Index("fusee_batches_phase_id", "phase", "id"),
+    Index("fusee_batches_finished", "finished_at"),
     **NUMBERED,
 )
 
@@ -111,13 +119,14 @@ batch_tasks = Table(
     Column("run_id", BigInteger),
     Column("rollback_run_id", BigInteger),
     Column("retry_time", Integer, nullable=False, server_default=text("0")),
-    Column("todo", String(8)),  # retry or undo, waiting for its turn
+    Column("todo", String(8)),  # retry or undo, waiting for its turn; left: its rollback was canceled
     Column("turn", BigInteger),
     Column("info", Text),
     UniqueConstraint("batch_id", "target_id", name="fusee_batch_tasks_target"),
     Index("fusee_batch_tasks_run", "run_id"),
     Index("fusee_batch_tasks_undo", "rollback_run_id"),
-    Index("fusee_batch_tasks_todo", "batch_id", "todo", "turn"),
+    # Those that started together have one turn: the last of them goes first.
+    Index("fusee_batch_tasks_todo", "batch_id", "todo", "turn", text("position DESC")),
     sqlite_with_rowid=False,
     **TABLE,
 )

@@ -1,0 +1,47 @@
+"""Forgetting batches: old ones, and uploads whose caller went away. A million targets go bit by bit."""
+
+from __future__ import annotations
+
+from sqlalchemy import Connection, select, update
+
+from fusee.model.batch import BatchPhase
+from fusee.store.batch_intake import DISCARDED, BatchIntake
+from fusee.store.batch_schema import batches
+
+__all__ = ["BatchRetention"]
+
+ABANDONED_AFTER = 3_600_000_000
+"""Microseconds without a new portion after which an upload counts as given up."""
+MOST_AT_ONCE = 100
+
+
+class BatchRetention(BatchIntake):
+    async def sweep_batches(self) -> int:
+        """Give up uploads that nobody goes on with, and delete some of what was discarded; answers how many
+        batches and targets were touched: none is left to do when that is 0."""
+
+        def work(connection: Connection) -> int:
+            given_up = (
+                batches.c.phase == BatchPhase.UPLOADING,
+                batches.c.updated_at < self._now(connection) - ABANDONED_AFTER,
+            )
+            touched = self._hide(connection, *given_up)
+            query = select(batches.c.id).where(batches.c.phase == BatchPhase.DISCARDED)
+            locked = query.limit(1).with_for_update(skip_locked=self.database.capabilities.skip_locked)
+            for batch_id in connection.execute(locked).scalars().all():
+                touched += 1 + self._delete_some(connection, batch_id)
+            return touched
+
+        return await self.database.write(work)
+
+    def _forget_batches(self, connection: Connection, cutoff: int) -> int:
+        """Those that were done before `cutoff`; their runs, which are kept until then, may go after them."""
+        return self._hide(connection, batches.c.phase == BatchPhase.DONE, batches.c.finished_at < cutoff)
+
+    def _hide(self, connection: Connection, *conditions: object) -> int:
+        skip_locked = self.database.capabilities.skip_locked
+        query = select(batches.c.id).where(*conditions).limit(MOST_AT_ONCE)  # type: ignore[arg-type]
+        found = connection.execute(query.with_for_update(skip_locked=skip_locked)).scalars().all()
+        if found:
+            connection.execute(update(batches).where(batches.c.id.in_(found)).values(DISCARDED))
+        return len(found)
