@@ -1,4 +1,4 @@
-"""The databases that are measured: private servers, with their default settings but for PostgreSQL's memory."""
+"""The databases that are measured: private servers with default settings, but for PostgreSQL's memory."""
 
 from __future__ import annotations
 

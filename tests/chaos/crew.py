@@ -17,6 +17,7 @@ from typing import Any
 from fusee import Fusee, RetryPolicy, current_run
 from fusee.clock import SystemClock
 from fusee.config import load
+from fusee.contrib import cdc
 
 __all__ = ["SHELL", "make"]
 
@@ -63,6 +64,8 @@ def make(url: str, journal: str, overrides: dict[str, Any] | None = None) -> Fus
             },
         ),
     )
+    if plane := given.get("cdc"):  # the control plane's URL
+        cdc.register(app, cdc.ControlPlaneDriver(plane))
     line = os.open(journal, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
 
     def write(what: str) -> None:

@@ -182,7 +182,7 @@ async def fleet(
     seed = seed if seed is not None else int(os.environ.get("FUSEE_CHAOS_SEED", time.time_ns() % 10**6))
     print(f"chaos seed {seed} (FUSEE_CHAOS_SEED={seed} repeats it)")
     journal = Journal(folder / "journal")
-    app = make(url, str(journal.path), {"database": {"migrate": True}})
+    app = make(url, str(journal.path), {"database": {"migrate": True}, "cdc": overrides.get("cdc")})
     async with app:
         crew = Fleet(app, url, journal, folder, seed, random.Random(seed), overrides)
         try:

@@ -15,6 +15,7 @@ from click.testing import CliRunner, Result
 from fusee import Fusee as App
 from fusee.cli import cli
 from fusee.cli.exits import Exit
+from fusee.events import SessionStarted
 
 Run = Callable[..., Result]
 
@@ -58,8 +59,8 @@ def platform(tmp_path: Path) -> Iterator[None]:
                 raise RuntimeError("no luck")
             return what
 
+        app.bus.subscribe(SessionStarted, lambda _: up.set())
         async with app.running():
-            up.set()
             await asyncio.to_thread(stop.wait)
 
     thread = threading.Thread(target=lambda: asyncio.run(serve()))

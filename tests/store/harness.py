@@ -28,6 +28,7 @@ from fusee.store.schema import attempts, lanes, later, line, metadata, receipts,
 from fusee.store.settle import RARE
 from fusee.store.task_schema import callbacks
 from tests.store.records import broken_records
+from tests.store.tallies import broken_batches
 
 START = 1_800_000_000 * MICROSECONDS
 DATABASE_NOW = "(SELECT us FROM test_clock)"
@@ -316,7 +317,7 @@ def broken_invariants(connection: Connection) -> list[str]:
     for row in connection.execute(select(attempts)):
         run = rows.get(row.run_id)
         must(run is not None and 1 <= row.attempt <= run.attempt, f"attempt {row.attempt} of {row.run_id}?")
-    return wrong + broken_records(connection, rows)
+    return wrong + broken_records(connection, rows) + broken_batches(connection, rows)
 
 
 def sweep_clean(connection: Connection) -> None:

@@ -95,7 +95,8 @@ def handler_for(registered: Registered, images: Callable[[], Images]) -> Callabl
         ):
             raise Abandon(
                 "drift: the target is no longer as this batch left it, and was left alone;"
-                " roll it back with force to overwrite it"
+                " roll it back with force to overwrite it",
+                effect=Effect.NONE,
             )
         return await operation.undo(target)
 

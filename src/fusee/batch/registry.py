@@ -64,7 +64,10 @@ class Operations:
         check_operation(target_type, batch_type)
         key = (target_type, batch_type)
         if key in self._known:
-            raise FuseeError(f"operation {batch_type!r} of target type {target_type!r} is registered already")
+            raise FuseeError(
+                f"operation {batch_type!r} of target type {target_type!r} is registered already; registered"
+                f" are: {self.listed()}"
+            )
         for method in METHODS:
             function = getattr(operation, method, None)
             if function is None or not inspect.iscoroutinefunction(function):

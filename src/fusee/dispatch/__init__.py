@@ -1,4 +1,4 @@
-"""Scan, aggregate, recover, promote, expire, prune."""
+"""Scan, aggregate, recover, promote, expire, prune, sweep."""
 
 from fusee.dispatch.aggregate import Aggregate
 from fusee.dispatch.dispatcher import Dispatcher
@@ -7,5 +7,6 @@ from fusee.dispatch.promote import Promote
 from fusee.dispatch.prune import Prune
 from fusee.dispatch.recover import Recover
 from fusee.dispatch.scan import Scan
+from fusee.dispatch.sweep import Sweep
 
-__all__ = ["Aggregate", "Dispatcher", "Expire", "Promote", "Prune", "Recover", "Scan"]
+__all__ = ["Aggregate", "Dispatcher", "Expire", "Promote", "Prune", "Recover", "Scan", "Sweep"]

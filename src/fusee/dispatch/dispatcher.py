@@ -12,6 +12,7 @@ from fusee.dispatch.promote import Promote
 from fusee.dispatch.prune import Prune
 from fusee.dispatch.recover import Recover
 from fusee.dispatch.scan import Scan
+from fusee.dispatch.sweep import Sweep
 from fusee.events import Bus
 from fusee.service import Service
 from fusee.store import Store
@@ -44,6 +45,7 @@ class Dispatcher:
             self.scan,
             self.aggregate,
             Expire(store, bus, interval),
+            Sweep(store, bus),
         ]
         if starvation_after > 0:
             loops.append(Lift(store, bus, after=starvation_after))

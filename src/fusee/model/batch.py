@@ -68,6 +68,7 @@ BATCH_TASK: Mapping[tuple[BatchStatus, str], BatchStatus] = {
     (B.PENDING, "cancel"): B.CANCEL,
     (B.RETRY_PENDING, "acquire"): B.RUNNING,
     (B.RETRY_PENDING, "cancel"): B.CANCEL,
+    (B.RETRY_PENDING, "give_up"): B.FAIL,
     (B.RUNNING, "succeed"): B.SUCCESS,
     (B.RUNNING, "fail"): B.FAIL,
     (B.RUNNING, "release"): B.RETRY_PENDING,
@@ -87,7 +88,8 @@ BATCH_TASK: Mapping[tuple[BatchStatus, str], BatchStatus] = {
 }
 """A target's life: (state, verb) → state. Roll back only what was applied, or may have been.
 
-A canceled target that had started is retried; one that never had is resumed."""
+A canceled target that had started is retried; one that never had is resumed. Stopped before their turn, those
+that were to be retried are what they were."""
 
 
 class BatchPhase(StrEnum):
@@ -143,7 +145,8 @@ class BatchSpec:
     retry: RetryPolicy | None = None
 
     def __post_init__(self) -> None:
-        if not self.batch_name or len(self.batch_name) > 200 or not self.batch_name.isprintable():
+        name = self.batch_name
+        if not isinstance(name, str) or not 1 <= len(name) <= 200 or not name.isprintable():
             raise ValueError("batch_name must be 1 to 200 printable characters")
         check_operation(self.target_type, self.batch_type)
         check_name(self.queue, "queue")
@@ -166,6 +169,7 @@ class BatchSpec:
             raise ValueError("max_errors must be a whole number, or a share of the targets from 0 to below 1")
         if self.on_error not in tuple(OnError):
             raise ValueError(f"on_error must be one of {', '.join(OnError)}, not {self.on_error!r:.40}")
+        object.__setattr__(self, "on_error", OnError(self.on_error))
         if self.timeout is not None and not (
             _is_number(self.timeout) and 0 < self.timeout <= LONGEST_TIMEOUT
         ):

@@ -85,7 +85,11 @@ class Window:
     def issue(self, most: int) -> range:
         """Up to `most` items in a row that nobody works on; an empty range when the window is full."""
         limit = min(self.stop, self.watermark + self.size)
-        first = self._skip(self.next, limit, 0)
+        first = self.next
+        if not self.beyond and first < limit:  # nothing to pass over: the common case
+            self.next = end = min(limit, first + most)
+            return range(first, end)
+        first = self._skip(first, limit, 0)
         if first >= limit:
             self.next = max(self.next, min(first, limit))
             return range(first, first)
@@ -110,6 +114,9 @@ class Window:
             return
         if not self.watermark <= first < end <= self.next:
             self._refuse(first if not self.watermark <= first < self.next else end - 1)
+        if not self.beyond and first == self.watermark:  # in order: there is nothing to remember
+            self.watermark = end
+            return
         place = first % self._places
         head = min(count, self._places - place)
         if self._done.find(1, place, place + head) >= 0 or self._done.find(1, 0, count - head) >= 0:
@@ -153,10 +160,11 @@ class Window:
             run = self._done.find(0, place)
             length = (self._places if run < 0 else run) - place
             if length == 0:
-                return
+                break
             self._done[place : place + length] = bytes(length)
             self.watermark += length
             self.beyond -= length
+        # Items that a checkpoint told to be done were never issued here: they need not be.
         self.next = max(self.next, self.watermark)
 
     def _skip(self, index: int, limit: int, value: int) -> int:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from fusee.batch import Operations
-from fusee.errors import Invalid
+from fusee.errors import Invalid, StoreUnavailable
 from fusee.model import RetryPolicy
-from fusee.model.batch import Batch, BatchSpec, BatchStatus, BatchTask, OnError, TargetSpec
+from fusee.model.batch import Batch, BatchPhase, BatchSpec, BatchStatus, BatchTask, TargetSpec
 from fusee.model.durations import seconds_from
 from fusee.model.names import check_key
-from fusee.store import BatchFilter, Store, TargetFilter, handler_of
+from fusee.store import BatchFilter, Store, TargetFilter, Waiter, handler_of
 
 __all__ = ["BatchOperations", "batch_from_fields", "target_from"]
 
@@ -28,7 +29,7 @@ TARGET_ALIASES = {
     "after_update": "after",
 }
 
-Targets = AsyncIterator[Mapping[str, Any]] | Iterable[Mapping[str, Any]]
+Targets = AsyncIterable[Mapping[str, Any]] | Iterable[Mapping[str, Any]]
 
 
 class BatchOperations:
@@ -49,8 +50,12 @@ class BatchOperations:
         *,
         idempotency_key: str | None = None,
         apply: bool = False,
+        waiter: Waiter | None = None,
     ) -> tuple[Batch, bool]:
-        """(the batch, whether it is new). Targets come in as they are read; a failure leaves nothing."""
+        """(the batch, whether it is new). Targets come in as they are read; a failure leaves nothing.
+
+        A key that was used before answers the batch of then; one that was to be applied, and was not yet, is.
+        """
         spec = fields if isinstance(fields, BatchSpec) else batch_from_fields(fields)
         registered = self.operations.get(spec.target_type, spec.batch_type)
         if registered is None:
@@ -60,18 +65,19 @@ class BatchOperations:
                 check_key(idempotency_key, "idempotency_key")
             except ValueError as error:
                 raise Invalid(str(error), field="idempotency_key") from None
-        batch_id, new = await self.store.open_batch(spec, idempotency_key)
-        if not new:
-            return await self.store.batch(batch_id), False
-        try:
-            total = await self._take_in(batch_id, targets, registered)
-            await self.store.seal_batch(batch_id, total)
-        except BaseException:
-            await self.store.discard_batch(batch_id)
-            raise
-        if apply:
-            return await self.apply(batch_id), True
-        return await self.store.batch(batch_id), True
+        batch_id, new = await self.store.open_batch(spec, idempotency_key, waiter)
+        if new:
+            try:
+                total = await self._take_in(batch_id, targets, registered)
+                await self.store.seal_batch(batch_id, total)
+            except BaseException:
+                with suppress(StoreUnavailable):  # then it is swept away later
+                    await self.store.discard_batch(batch_id)
+                raise
+        batch = await self.store.batch(batch_id)
+        if apply and batch.phase is BatchPhase.PLANNED:
+            batch = await self.store.apply_batch(batch_id, waiter=waiter)
+        return batch, new
 
     async def _take_in(self, batch_id: int, targets: Targets, registered: Any) -> int:
         total = 0
@@ -169,25 +175,23 @@ def batch_from_fields(given: Mapping[str, Any]) -> BatchSpec:
             raise Invalid(
                 f"a batch has no {str(written)[:60]!r}; it has {', '.join(FIELDS)}", field=str(written)[:60]
             )
+        if name in fields:
+            raise Invalid(f"{name} is given twice, under two names", field=name)
         if value is not None:
             fields[name] = value
     try:
-        if "on_error" in fields:
-            fields["on_error"] = OnError(fields["on_error"])
         if "retry" in fields:
-            fields["retry"] = RetryPolicy.from_dict(fields["retry"])
+            fields["retry"] = _retry(fields["retry"])
         if "timeout" in fields:
             fields["timeout"] = seconds_from(fields["timeout"], "timeout", least=0.001)
         if "max_errors" in fields and isinstance(fields["max_errors"], str):
             fields["max_errors"] = _share(fields["max_errors"])
-        if "extra_info" in fields and not isinstance(fields["extra_info"], Mapping):
-            raise ValueError("extra_info must be an object")
         for name in ("batch_name", "batch_type", "target_type"):
             if name not in fields:
                 raise ValueError(f"{name} is missing")
         return BatchSpec(**fields)
     except (ValueError, TypeError) as error:
-        word = str(error).split(" ", 1)[0]
+        word = str(error).split(" ", 1)[0].split(".")[0]
         raise Invalid(str(error), field=word if word in FIELDS else None) from None
 
 
@@ -202,18 +206,29 @@ def target_from(given: Mapping[str, Any], where: str) -> TargetSpec:
                 f"{where}: a target has no {str(written)[:60]!r}; it has {', '.join(TARGET_FIELDS)}",
                 field=str(written)[:60],
             )
+        if name in fields:
+            raise Invalid(f"{where}: {name} is given twice, under two names", field=name)
         fields[name] = value
     target_id = fields.get("target_id")
     if isinstance(target_id, int) and not isinstance(target_id, bool):
         fields["target_id"] = target_id = str(target_id)
-    if not isinstance(target_id, str) or not 1 <= len(target_id) <= 128 or not target_id.isprintable():
-        raise Invalid(f"{where}: target_id must be 1 to 128 printable characters", field="target_id")
+    if (
+        not isinstance(target_id, str)
+        or not 1 <= len(target_id) <= 128
+        or not target_id.isprintable()
+        or target_id != target_id.strip()  # MySQL would take it for the same without the space
+    ):
+        raise Invalid(
+            f"{where}: target_id must be 1 to 128 printable characters without a space at either end",
+            field="target_id",
+        )
     for name in ("target_name", "target_env"):
-        value = fields.setdefault(name, "")
+        value = fields[name] = fields.get(name) or ""
         if not isinstance(value, str) or len(value) > 128 or (value and not value.isprintable()):
             raise Invalid(f"{where}: {name} must be at most 128 printable characters", field=name)
     for name in ("before", "after"):
-        value = fields.setdefault(name, {}) or {}
+        value = fields.get(name)
+        value = {} if value is None else value
         if not isinstance(value, Mapping):
             raise Invalid(f"{where}: {name} must be an object", field=name)
         fields[name] = value
@@ -221,7 +236,7 @@ def target_from(given: Mapping[str, Any], where: str) -> TargetSpec:
 
 
 async def _each(targets: Targets) -> AsyncIterator[Mapping[str, Any]]:
-    if isinstance(targets, AsyncIterator):
+    if isinstance(targets, AsyncIterable):
         async for target in targets:
             yield target
     else:
@@ -238,12 +253,24 @@ def _changes(task: BatchTask) -> dict[str, tuple[Any, Any]]:
     }
 
 
-def _share(text: str) -> float:
-    """`2%` or a number."""
+def _share(text: str) -> float | None:
+    """`2%`, or a number; all of them may fail: no limit."""
+    number, percent, rest = text.strip().partition("%")
     try:
-        return float(text.rstrip("% ")) / 100 if text.strip().endswith("%") else float(text)
+        value = float(number) / 100 if percent else float(number)
     except ValueError:
-        raise ValueError(f"max_errors must be a number or a share such as 2%, not {text!r:.40}") from None
+        value = -1
+    if rest or value < 0 or (percent and value > 1):
+        raise ValueError(f"max_errors must be a number or a share such as 2%, not {text!r:.40}")
+    return None if percent and value == 1 else value
+
+
+def _retry(value: Any) -> RetryPolicy:
+    if isinstance(value, RetryPolicy):
+        return value
+    if not isinstance(value, Mapping):
+        raise ValueError("retry must be an object such as {\"max_attempts\": 3}")
+    return RetryPolicy.from_dict(value)
 
 
 def _within(what: str, value: int) -> None:

@@ -19,7 +19,7 @@ from fusee.store.workflows import Workflows
 
 __all__ = ["Aggregate", "Aggregated"]
 
-KINDS = ("task", "gate", "after", "workflow", "waiter", "batch", "batch_run", "batch_waiter")
+KINDS = ("task", "gate", "after", "workflow", "waiter", "batch", "batch_run")
 """Each in a transaction of its own, so that task rows are always locked in one order."""
 
 
@@ -69,6 +69,7 @@ class Aggregate(Triggers, Workflows, BatchWaiters):
                 self._workflow_runs_ended(connection, run_ids, now)
             case "waiter":
                 again.update(self._waiters_due(connection, run_ids, now))
+                again.update(self._batch_waiters_due(connection, run_ids, now))
             case "batch":
                 counts: Counter[int] = Counter()
                 for notice in notices:
@@ -76,8 +77,6 @@ class Aggregate(Triggers, Workflows, BatchWaiters):
                 self._batch_successes(connection, counts, now)
             case "batch_run":
                 self._batch_runs_ended(connection, run_ids, now)
-            case "batch_waiter":
-                again.update(self._batch_waiters_due(connection, run_ids, now))
             case _:
                 raise AssertionError(kind)
         # What is to be looked at again stays, and does not count as done: the next pass may come later.

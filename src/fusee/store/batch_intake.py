@@ -17,8 +17,10 @@ from fusee.store.rows import decode, encode
 from fusee.store.told import Told
 from fusee.store.waiter import Waiter, must_own
 
-__all__ = ["DISCARDED", "BatchIntake", "spec_of_batch"]
+__all__ = ["DISCARDED", "HIDDEN", "BatchIntake", "spec_of_batch"]
 
+HIDDEN = (BatchPhase.UPLOADING, BatchPhase.DISCARDED)
+"""Nobody sees a batch that is not there yet, or not any more."""
 ROWS_A_STATEMENT = 500
 ROWS_A_SWEEP = 5000
 """Targets that are deleted in one transaction."""
@@ -140,6 +142,12 @@ class BatchIntake(Told):
         """All targets are there: from now on the batch exists."""
 
         def work(connection: Connection) -> None:
+            mine = (batches.c.id == batch_id, batches.c.phase == BatchPhase.UPLOADING)
+            change = update(batches).where(*mine)
+            now = self._now(connection)
+            values = {"phase": BatchPhase.PLANNED, "total": total, "pending": total, "updated_at": now}
+            if connection.execute(change.values(values)).rowcount != 1:
+                raise NotFound(f"no upload {batch_id}: it was given up, or is complete")
             found = connection.execute(
                 select(func.count()).select_from(batch_tasks).where(batch_tasks.c.batch_id == batch_id)
             ).scalar_one()
@@ -147,12 +155,6 @@ class BatchIntake(Told):
                 raise Invalid(
                     "a batch has at least one target" if total == 0 else "targets were lost: upload again"
                 )
-            mine = (batches.c.id == batch_id, batches.c.phase == BatchPhase.UPLOADING)
-            change = update(batches).where(*mine)
-            now = self._now(connection)
-            values = {"phase": BatchPhase.PLANNED, "total": total, "pending": total, "updated_at": now}
-            if connection.execute(change.values(values)).rowcount != 1:
-                raise NotFound(f"no upload {batch_id}: it was given up, or is complete")
 
         await self.database.write(work)
 
@@ -173,7 +175,7 @@ class BatchIntake(Told):
         if first is not None:
             some = delete(batch_tasks).where(mine, batch_tasks.c.position < first + ROWS_A_SWEEP)
             count = connection.execute(some).rowcount
-        if count < ROWS_A_SWEEP:
+        if connection.execute(select(batch_tasks.c.position).where(mine).limit(1)).one_or_none() is None:
             connection.execute(delete(batches).where(batches.c.id == batch_id))
         return count
 

@@ -13,11 +13,11 @@ from sqlalchemy import Connection, bindparam, exists, func, or_, select, update
 
 from fusee.model import Lane, RunStatus
 from fusee.model.batch import BatchPhase, BatchSpec, BatchStatus, batch_status
-from fusee.store.batch_intake import spec_of_batch
+from fusee.store.batch_intake import HIDDEN, spec_of_batch
 from fusee.store.batch_schema import COUNTED, batch_tasks, batches
 from fusee.store.births import Birth, Births
 from fusee.store.cancels import Cancels
-from fusee.store.rows import decode, encode
+from fusee.store.rows import decode, encode, encode_rows
 from fusee.store.schema import lanes, later, line, runs
 
 __all__ = ["BatchMoves", "Moving", "handler_of"]
@@ -38,7 +38,7 @@ def handler_of(target_type: str, batch_type: str) -> str:
 class BatchMoves(Cancels, Births):
     def _batch_row(self, connection: Connection, batch_id: int, *, any_namespace: bool = False) -> Any:
         """Locked."""
-        query = select(batches).where(batches.c.id == batch_id, batches.c.phase != BatchPhase.UPLOADING)
+        query = select(batches).where(batches.c.id == batch_id, batches.c.phase.not_in(HIDDEN))
         if not any_namespace:
             query = query.where(batches.c.namespace == self.namespace)
         return connection.execute(query.with_for_update()).one_or_none()
@@ -246,18 +246,22 @@ class BatchMoves(Cancels, Births):
         room = min(batch.cap - batch.rollback_running, PORTION)
         if room > 0 and batch.rollback_pending > 0:
             rows = self._next_turns(connection, batch, "undo", room)
-            effects = self._effects_of(connection, [row.run_id for row in rows])
+            known = [run_id for row in rows for run_id in (row.run_id, row.rollback_run_id) if run_id]
+            effects = self._effects_of(connection, known)
             payloads = []
             for row in rows:
                 payload = decode(row.payload)
                 payload |= {
                     "rollback": True,
                     "force": bool(batch.force),
-                    "effect": effects.get(row.run_id, "unknown"),
+                    # What an earlier rollback began is no longer as the batch left it: that is not drift.
+                    "effect": "unknown"
+                    if effects.get(row.rollback_run_id) in TOUCHED
+                    else effects.get(row.run_id, "unknown"),
                     "image": decode(row.image),
                     "captured": row.image is not None,
                 }
-                payloads.append(encode(payload, "payload"))
+                payloads.append(encode_rows(payload))
             ids = self._births_of(connection, batch, payloads, now, [row.run_id for row in rows])
             connection.execute(
                 _HAS_UNDO,
@@ -305,7 +309,6 @@ class Moving:
         "window",
         "round_left",
         "started_at",
-        "waiter",
     )
 
     def __init__(self, row: Any) -> None:
@@ -382,7 +385,7 @@ def _with_image(row: Any) -> str:
     """What the handler gets when a target is tried again: also what it was before the first try."""
     if row.image is None:
         return str(row.payload)
-    return encode(decode(row.payload) | {"image": decode(row.image)}, "payload")
+    return encode_rows(decode(row.payload) | {"image": decode(row.image)})
 
 
 _STANDS = {

@@ -12,12 +12,13 @@ from fusee.errors import Conflict, LeaseLost, NotFound
 from fusee.model import Effect, RunStatus
 from fusee.model.batch import Batch, BatchPhase, BatchStatus, BatchTask, batch_status, target_status
 from fusee.store.batch_ends import BatchEnds
-from fusee.store.batch_intake import BatchIntake, spec_of_batch
+from fusee.store.batch_intake import HIDDEN, BatchIntake, spec_of_batch
 from fusee.store.batch_moves import Moving
 from fusee.store.batch_schema import COUNTED, batch_tasks, batches
 from fusee.store.rows import decode, encode
 from fusee.store.schema import runs
 from fusee.store.task_schema import ended
+from fusee.store.waiter import Waiter, must_own
 from fusee.store.wakes import ENDED
 
 __all__ = ["BatchFilter", "Batches", "TargetFilter"]
@@ -51,11 +52,13 @@ class Batches(BatchIntake, BatchEnds):
     # -- commands
 
     async def apply_batch(
-        self, batch_id: int, version: int | None = None, waiter: int | None = None
+        self, batch_id: int, version: int | None = None, waiter: Waiter | None = None
     ) -> Batch:
-        """Start it; asked twice, nothing changes."""
+        """Start it; asked twice, nothing changes. An attempt that lost its run starts nothing."""
 
         def change(connection: Connection, batch: Moving, now: int) -> None:
+            if waiter is not None:
+                must_own(connection, waiter)
             if batch.phase == BatchPhase.APPLYING:
                 batch.version_step = 0
                 return
@@ -64,8 +67,6 @@ class Batches(BatchIntake, BatchEnds):
                     f"batch {batch.id} is {batch.phase}: retry its failed targets, or roll it back"
                 )
             batch.phase, batch.started_at = BatchPhase.APPLYING, now
-            if waiter is not None:
-                batch.waiter = waiter
 
         return await self._command(batch_id, version, change)
 
@@ -254,9 +255,7 @@ class Batches(BatchIntake, BatchEnds):
         return [batch_from(row) for row in rows]
 
     def _visible(self) -> Select[Any]:
-        return select(batches).where(
-            batches.c.namespace == self.namespace, batches.c.phase != BatchPhase.UPLOADING
-        )
+        return select(batches).where(batches.c.namespace == self.namespace, batches.c.phase.not_in(HIDDEN))
 
     async def batch_tasks(self, batch_id: int, wanted: TargetFilter) -> list[BatchTask]:
         """A page of targets; with a status, the page is filled from as many rows as that takes."""

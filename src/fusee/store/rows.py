@@ -159,7 +159,7 @@ def _one_by_one(payloads: Sequence[Mapping[str, Any] | None]) -> list[str | None
 
 
 def encode_rows(rows: Any) -> str:
-    """Rows on their way into one statement, as JSON."""
+    """Rows on their way into one statement, as JSON; also what was weighed before, part by part."""
     return _encoder.encode(rows).decode()
 
 

@@ -11,9 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
+from sqlalchemy import Connection, and_, bindparam, delete, func, insert, select, update
 
 from fusee.model import Effect, End, Ended, RunStatus, SessionState, decide
+from fusee.store.batch_retention import BatchRetention
+from fusee.store.batch_schema import batches
 from fusee.store.contract import Settlement
 from fusee.store.schema import attempts, later, line, receipts, runs, sessions
 from fusee.store.sessions import LIVE
@@ -63,7 +65,7 @@ class Pruned:
         return self.count > 0 or self.cursor > 0 or self.workflow_runs > 0
 
 
-class Upkeep(Settle, WorkflowRetention):
+class Upkeep(BatchRetention, Settle, WorkflowRetention):
     async def recover(self, limit: int = 20) -> Recovered:
         """Take sessions whose lease has expired, then return the runs on up to `limit` orphaned receipts."""
         taken = await self.database.write(self._take_expired)
@@ -211,14 +213,18 @@ class Upkeep(Settle, WorkflowRetention):
 
         def work(connection: Connection) -> Pruned:
             cutoff = self._now(connection) - round(older_than * 1_000_000)
+            # What a target's runs did is needed for as long as its batch can be rolled back.
+            owner = and_(runs.c.kind == "batch", batches.c.id == runs.c.owner_id)
             query = (
-                select(runs.c.id, runs.c.created_at, runs.c.finished_at)
+                select(runs.c.id, runs.c.created_at, runs.c.finished_at, batches.c.id.label("batch_id"))
+                .outerjoin(batches, owner)
                 .where(runs.c.id > cursor)
                 .order_by(runs.c.id)
                 .limit(batch)
             )
             rows = connection.execute(query).all()
-            old = [r.id for r in rows if r.finished_at is not None and r.finished_at < cutoff]
+            ended = [r for r in rows if r.finished_at is not None and r.finished_at < cutoff]
+            old = [r.id for r in ended if r.batch_id is None]
             if old:
                 connection.execute(delete(attempts).where(attempts.c.run_id.in_(old)))
                 connection.execute(delete(runs).where(runs.c.id.in_(old), runs.c.finished_at < cutoff))
@@ -232,6 +238,7 @@ class Upkeep(Settle, WorkflowRetention):
                 connection.execute(delete(tasks).where(tasks.c.deleted_at < cutoff))
                 connection.execute(delete(backfills).where(backfills.c.created_at < cutoff))
                 forgotten = self._prune_workflow_runs(connection, cutoff, batch)
+                self._forget_batches(connection, cutoff)
             return Pruned(len(old), 0 if over else rows[-1].id, forgotten)
 
         return await self.database.write(work)

@@ -27,7 +27,7 @@ Settings = Mapping[str, str]
 
 
 class KafkaConnectDriver:
-    """`zones` and `run_systems` say what a connector's settings are in each of them: switching writes them."""
+    """`zones` and `run_systems` say which settings a connector has in each of them: switching writes them."""
 
     def __init__(
         self,

@@ -1,0 +1,274 @@
+"""A bulk job: one handler over very many items, addressed by index; its states, and how far it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from math import floor
+from typing import Any
+
+from fusee.model.names import check_name
+from fusee.model.states import IllegalTransition
+from fusee.model.window import LARGEST_WINDOW, window_for
+
+__all__ = [
+    "BULK",
+    "BulkJob",
+    "BulkLog",
+    "BulkSpec",
+    "BulkStatus",
+    "Quarantined",
+    "Segment",
+    "SegmentState",
+    "handler_of_business",
+    "next_bulk_status",
+]
+
+MOST_ITEMS = 2**62
+LARGEST_CHUNK = 100_000
+
+
+class BulkStatus(StrEnum):
+    CREATED = "created"
+    """Checked and written; not started."""
+    WAITING_BUSINESS = "waiting_business"
+    """The business said that it will start the job itself."""
+    RUNNING = "running"
+    """Being prepared by its business, or its items are being worked on."""
+    STOPPING = "stopping"
+    """No further item starts; what is under way ends."""
+    STOPPED = "stopped"
+    """Someone stopped it, or its business did; it goes on where it was when it is resumed."""
+    FINISHED = "finished"
+    """Every item is done or quarantined."""
+    FAILED = "failed"
+    """Too many items failed, or a segment could not go on; it can be resumed when the cause is gone."""
+
+
+S = BulkStatus
+
+BULK: Mapping[tuple[BulkStatus, str], BulkStatus] = {
+    (S.CREATED, "start"): S.RUNNING,
+    (S.RUNNING, "wait_business"): S.WAITING_BUSINESS,
+    (S.WAITING_BUSINESS, "business_start"): S.RUNNING,
+    (S.WAITING_BUSINESS, "stop"): S.STOPPED,
+    (S.RUNNING, "stop"): S.STOPPING,
+    (S.RUNNING, "finish"): S.FINISHED,
+    (S.STOPPING, "halt"): S.STOPPED,
+    (S.STOPPING, "fail"): S.FAILED,
+    (S.STOPPING, "finish"): S.FINISHED,
+    (S.STOPPED, "resume"): S.RUNNING,
+    (S.FAILED, "resume"): S.RUNNING,
+}
+"""A job's life: (state, verb) → state. Too many errors are a stop that ends as a failure."""
+
+
+def next_bulk_status(status: BulkStatus, verb: str) -> BulkStatus:
+    try:
+        return BULK[status, verb]
+    except KeyError:
+        raise IllegalTransition(f"a bulk job that is {status} cannot {verb}") from None
+
+
+class SegmentState(StrEnum):
+    IDLE = "idle"
+    """Items are left, and nobody works on it."""
+    OPEN = "open"
+    """It has a run."""
+    DONE = "done"
+
+
+def handler_of_business(business: str) -> str:
+    """The name under which workers serve a business."""
+    return f"bulk.{business}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BulkSpec:
+    """What a caller asks for; checked when it is made."""
+
+    name: str
+    business: str
+    source: Mapping[str, Any]
+    """Where the items come from: `{"kind": "range", "stop": 1000}`; see `docs/bulk.md`."""
+    concurrency: int = 32
+    """Items (or chunks) under way at once, over all workers."""
+    rate: float = 0
+    """Items started a second, over all workers; 0 is no cap."""
+    window: int = 0
+    """Items between the lowest one not done and the highest one started, in a segment; 0: twice its share of
+    the concurrency."""
+    segments: int = 0
+    """In how many parts it starts; 0: as many as workers serve it. Idle workers split them further."""
+    item_attempts: int = 3
+    item_backoff: float = 0.5
+    """Seconds before an item is tried again; doubled each time."""
+    error_budget: float | None = None
+    """More quarantined items than this fail the job: a number from 1 (or 0), or a share of all below 1."""
+    adaptive: bool = False
+    """Find the concurrency by itself, up to `concurrency`."""
+    queue: str = "default"
+    region: str = ""
+    priority: int = 0
+    creator: str = ""
+    env: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not 1 <= len(self.name) <= 200 or not self.name.isprintable():
+            raise ValueError("name must be 1 to 200 printable characters")
+        check_name(self.business, "business")
+        if len(self.business) > 120:
+            raise ValueError("business must be at most 120 characters")
+        check_name(self.queue, "queue")
+        if self.region:
+            check_name(self.region, "region")
+        for what in ("creator", "env"):
+            value = getattr(self, what)
+            if not isinstance(value, str) or len(value) > 128 or not (value.isprintable() or not value):
+                raise ValueError(f"{what} must be at most 128 printable characters")
+        if not isinstance(self.source, Mapping) or not isinstance(self.source.get("kind"), str):
+            raise ValueError('source must be an object such as {"kind": "range", "stop": 1000}')
+        _whole("concurrency", self.concurrency, 1, 100_000)
+        _whole("window", self.window, 0, LARGEST_WINDOW)
+        _whole("segments", self.segments, 0, 10_000)
+        _whole("item_attempts", self.item_attempts, 1, 1000)
+        _whole("priority", self.priority, -1000, 1000)
+        check_rate(self.rate)
+        if not (_is_number(self.item_backoff) and 0 <= self.item_backoff <= 3600):
+            raise ValueError("item_backoff must be seconds from 0 to 3600")
+        budget = self.error_budget
+        if budget is not None and not (
+            _is_number(budget) and 0 <= budget <= MOST_ITEMS and (budget < 1 or budget == int(budget))
+        ):
+            raise ValueError("error_budget must be a whole number, or a share of the items from 0 to below 1")
+        if not isinstance(self.adaptive, bool):
+            raise ValueError("adaptive must be true or false")
+        if not isinstance(self.labels, Mapping) or not all(
+            isinstance(part, str) for pair in self.labels.items() for part in pair
+        ):
+            raise ValueError("labels must be an object of texts")
+
+    def errors_allowed(self, total: int) -> int | None:
+        """Quarantined items that do not fail it."""
+        if self.error_budget is None:
+            return None
+        if 0 < self.error_budget < 1:
+            return floor(self.error_budget * total + 1e-6)
+        return int(self.error_budget)
+
+    def window_of(self, share: int, chunk: int) -> int:
+        """Places of a segment that may have `share` units under way."""
+        if self.window:
+            return max(self.window, 1)
+        return min(LARGEST_WINDOW, window_for(max(1, share)) * chunk)
+
+
+def check_rate(rate: object) -> None:
+    if not _is_number(rate) or not 0 <= rate <= 10**9 or (0 < rate < 0.001):  # type: ignore[operator]
+        raise ValueError(f"rate must be items a second from 0.001 to 1000000000, or 0, not {rate!r:.40}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """A contiguous part of a job's items."""
+
+    job_id: int
+    number: int
+    first: int
+    stop: int
+    watermark: int
+    """Every item of it below this is done."""
+    reached: int
+    """No item at or above this had been started at the last checkpoint."""
+    ended: int
+    quarantined: int
+    retried: int
+    replayed: int
+    share: int
+    """Units that it may have under way at once."""
+    state: SegmentState
+    run_id: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quarantined:
+    """An item that failed as often as it may be tried."""
+
+    index: int
+    error: str
+    attempts: int
+    item: str | None = None
+    """The item as JSON, cut short when it is long."""
+    at: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BulkLog:
+    """Something that was said about a job: by its business (data), or what someone did to it (operator)."""
+
+    id: int
+    at: int
+    kind: str
+    who: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BulkJob:
+    """A job as people see it; its counts are kept, never counted."""
+
+    id: int
+    namespace: str
+    spec: BulkSpec
+    status: BulkStatus
+    reason: str | None
+    version: int
+    undo_of: int | None
+    data: Any
+    first: int | None
+    """The first item; null until the source was looked at."""
+    total: int | None
+    ended: int
+    """Items that are done or quarantined."""
+    quarantined: int
+    retried: int
+    """Tries beyond the first of each item."""
+    replayed: int
+    """Items that were under way when a worker was lost, and were started again."""
+    rate: float
+    concurrency: int
+    speed: float
+    """Items a second, over about the last five seconds."""
+    created_at: int
+    updated_at: int
+    started_at: int | None
+    finished_at: int | None
+
+    @property
+    def done(self) -> int:
+        return self.ended - self.quarantined
+
+    @property
+    def progress(self) -> float | None:
+        """From 0 to 1; None while nobody knows how many items there are."""
+        if self.total is None:
+            return None
+        return self.ended / self.total if self.total else 1.0
+
+    @property
+    def eta(self) -> float | None:
+        """Seconds until the end at this speed."""
+        if self.total is None or self.speed <= 0 or self.status is not BulkStatus.RUNNING:
+            return None
+        return (self.total - self.ended) / self.speed
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _whole(what: str, value: object, least: int, most: int) -> None:
+    if type(value) is not int or not least <= value <= most:
+        raise ValueError(f"{what} must be a whole number from {least} to {most}, not {value!r:.40}")

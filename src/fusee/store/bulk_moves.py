@@ -1,0 +1,284 @@
+"""Moving a bulk job on: its launcher, the runs of its segments, and what follows when they end.
+
+All of it happens under the lock of the job's row: commands, checkpoints and ends come one after the other.
+Locks are taken in one order: job, place in line, run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import Connection, func, insert, select, update
+
+from fusee.model import TERMINAL, Lane, RetryPolicy, RunStatus
+from fusee.model.bulk import BulkStatus, SegmentState, handler_of_business, next_bulk_status
+from fusee.model.pacing import even_share
+from fusee.store.births import Birth, Births
+from fusee.store.bulk_rows import spec_of_bulk
+from fusee.store.bulk_schema import bulk_jobs, bulk_logs, bulk_segments
+from fusee.store.cancels import Cancels
+from fusee.store.rows import encode
+from fusee.store.schema import runs, sessions
+from fusee.store.task_schema import ended
+from fusee.store.wakes import ENDED
+
+__all__ = ["LAUNCH_TIMEOUT", "BulkMoves"]
+
+SEGMENT_RETRY = RetryPolicy(max_attempts=1000, base=1.0, max=60.0)
+"""A segment goes on where it was, so losing its worker costs little, however often."""
+LAUNCH_RETRY = RetryPolicy(max_attempts=1000, on=("lost",))
+LAUNCH_TIMEOUT = 1800.0
+"""Seconds: a business may have to download what it needs."""
+CALLBACK_RETRY = RetryPolicy(max_attempts=5, base=2.0)
+NOT_STARTED = (RunStatus.PENDING, RunStatus.DELAYED, RunStatus.BLOCKED)
+LONGEST_REASON = 500
+LONGEST_LOG = 8000
+
+
+class BulkMoves(Cancels, Births):
+    def _bulk_row(self, connection: Connection, job_id: int, *, any_namespace: bool = False) -> Any:
+        """Locked."""
+        query = select(bulk_jobs).where(bulk_jobs.c.id == job_id)
+        if not any_namespace:
+            query = query.where(bulk_jobs.c.namespace == self.namespace)
+        return connection.execute(query.with_for_update()).one_or_none()
+
+    def _set_bulk(self, connection: Connection, job_id: int, now: int, **values: Any) -> None:
+        connection.execute(
+            update(bulk_jobs).where(bulk_jobs.c.id == job_id).values(updated_at=now, **values)
+        )
+
+    def _bulk_note(
+        self, connection: Connection, job_id: int, kind: str, who: str, text: str, now: int
+    ) -> int:
+        """A line in the job's log; under its lock, so that numbers come in order."""
+        last = select(func.coalesce(func.max(bulk_logs.c.id), 0)).where(bulk_logs.c.job_id == job_id)
+        number = int(connection.execute(last).scalar_one()) + 1
+        connection.execute(
+            insert(bulk_logs).values(
+                job_id=job_id, id=number, at=now, kind=kind, who=who[:128], text=text[:LONGEST_LOG]
+            )
+        )
+        return number
+
+    # -- runs of a job
+
+    def _bulk_run(
+        self,
+        connection: Connection,
+        job: Any,
+        payloads: Sequence[dict[str, Any]],
+        retry: RetryPolicy,
+        now: int,
+        *,
+        timeout: float | None = None,
+        kind: str | None = "bulk",
+    ) -> list[int]:
+        spec = spec_of_bulk(job)
+        lane = Lane(job.namespace, spec.queue, "python", handler_of_business(spec.business), spec.region)
+        options: dict[str, Any] = {"retry": retry.to_dict()}
+        if timeout is not None:
+            options["timeout"] = timeout
+        lane_id, text = self._lane_id(connection, lane), encode(options, "options")
+        births = [
+            Birth(
+                lane_id=lane_id,
+                priority=spec.priority,
+                payload=encode(payload, "payload"),
+                options=text,
+                kind=kind,
+                owner_id=job.id if kind else None,
+            )
+            for payload in payloads
+        ]
+        return self._bear(connection, births, now, job.namespace)
+
+    def _bear_launcher(self, connection: Connection, job: Any, now: int, *, by_business: bool) -> int:
+        payload = {"job": job.id, "launch": "business" if by_business else "ask"}
+        (run_id,) = self._bulk_run(
+            connection, job, [payload], LAUNCH_RETRY, now, timeout=LAUNCH_TIMEOUT + 60
+        )
+        return run_id
+
+    def _open_segments(self, connection: Connection, job: Any, numbers: Sequence[int], now: int) -> None:
+        """Give each of these a run."""
+        payloads = [{"job": job.id, "segment": number} for number in numbers]
+        ids = self._bulk_run(connection, job, payloads, SEGMENT_RETRY, now)
+        for number, run_id in zip(numbers, ids, strict=True):
+            mine = (bulk_segments.c.job_id == job.id, bulk_segments.c.number == number)
+            connection.execute(
+                update(bulk_segments)
+                .where(*mine)
+                .values(state=SegmentState.OPEN, run_id=run_id, share=0)
+            )
+
+    def _cut(self, connection: Connection, job: Any, first: int, stop: int, now: int) -> list[int]:
+        """Cut a job's items into its first segments; their numbers."""
+        spec = spec_of_bulk(job)
+        total = stop - first
+        many = spec.segments or self._workers_of(connection, job.namespace, spec.business)
+        many = max(1, min(many, job.concurrency, total))
+        rows, begin = [], first
+        for number in range(many if total else 0):
+            end = begin + even_share(total, many, number)
+            rows.append(_segment(job.id, number, begin, end))
+            begin = end
+        if rows:
+            connection.execute(insert(bulk_segments), rows)
+        return [row["number"] for row in rows]
+
+    def _workers_of(self, connection: Connection, namespace: str, business: str) -> int:
+        """Live workers that serve it."""
+        name = encode(handler_of_business(business), "business").replace("_", r"\_")
+        query = (
+            select(func.count())
+            .select_from(sessions)
+            .where(
+                sessions.c.namespace == namespace,
+                sessions.c.state == "alive",
+                sessions.c.abilities.like(f"%{name}%", escape="\\"),
+            )
+        )
+        return int(connection.execute(query).scalar_one())
+
+    # -- stopping
+
+    def _doom(
+        self, connection: Connection, job: Any, doom: str, reason: str, now: int
+    ) -> None:
+        """No further item starts: what waits is taken out of line, what runs sees it at its next checkpoint."""
+        status = next_bulk_status(BulkStatus(job.status), "stop")
+        self._set_bulk(
+            connection, job.id, now, status=status, doom=doom, reason=reason[:LONGEST_REASON]
+        )
+        waiting = (
+            select(runs.c.id)
+            .join(bulk_segments, bulk_segments.c.run_id == runs.c.id)
+            .where(bulk_segments.c.job_id == job.id, bulk_segments.c.state == SegmentState.OPEN)
+            .where(runs.c.status.in_(NOT_STARTED))
+        )
+        ids = list(connection.execute(waiting).scalars())
+        if job.launcher is not None:
+            ids.append(job.launcher)
+        if ids:
+            self._cancel_many(connection, ids, reason, now)
+        # Look at it even if nothing was running at all.
+        connection.execute(insert(ended).values(kind="bulk", run_id=job.id, many=0))
+        self._notify(connection, ENDED)
+
+    # -- what follows when runs end
+
+    def _bulk_jobs_ended(self, connection: Connection, job_ids: Sequence[int], now: int) -> None:
+        for job_id in sorted(set(job_ids)):
+            job = self._bulk_row(connection, job_id, any_namespace=True)
+            if job is not None:
+                self._look_at(connection, job, now)
+
+    def _bulk_runs_ended(self, connection: Connection, run_ids: Sequence[int], now: int) -> None:
+        query = select(runs.c.owner_id).where(runs.c.id.in_(run_ids), runs.c.owner_id.is_not(None))
+        self._bulk_jobs_ended(connection, list(connection.execute(query).scalars()), now)
+
+    def _look_at(self, connection: Connection, job: Any, now: int) -> None:
+        """What the runs of a job really are, and what that makes of the job."""
+        if job.status not in (BulkStatus.RUNNING, BulkStatus.STOPPING):
+            return
+        if job.launcher is not None:
+            launcher = self._run_of(connection, job.launcher)
+            if launcher is not None and launcher.status not in TERMINAL:
+                return
+            self._set_bulk(connection, job.id, now, launcher=None)
+            job = self._bulk_row(connection, job.id, any_namespace=True)
+            if job.status == BulkStatus.RUNNING:
+                # It ended and launched nothing: its business refused, or took too long.
+                self._doom(connection, job, "stop", _why("its launch", launcher), now)
+                job = self._bulk_row(connection, job.id, any_namespace=True)
+        under_way = 0
+        again: list[int] = []
+        for row in connection.execute(_open_with_runs(job.id)).all():
+            if row.status is not None and row.status not in TERMINAL:
+                under_way += 1
+                continue
+            mine = (bulk_segments.c.job_id == job.id, bulk_segments.c.number == row.number)
+            connection.execute(
+                update(bulk_segments).where(*mine).values(state=SegmentState.IDLE, run_id=None, share=0)
+            )
+            if job.status == BulkStatus.RUNNING:
+                if row.status == RunStatus.SUCCEEDED:
+                    again.append(row.number)  # it was told to stop by a stop that is over
+                    continue
+                doom = "stop" if row.status == RunStatus.CANCELED else "fail"
+                self._doom(connection, job, doom, _why(f"segment {row.number}", row), now)
+                job = self._bulk_row(connection, job.id, any_namespace=True)
+        if job.status == BulkStatus.RUNNING and again:
+            self._open_segments(connection, job, again, now)
+            under_way += len(again)
+        if under_way == 0:
+            self._come_to_rest(connection, job, now)
+
+    def _come_to_rest(self, connection: Connection, job: Any, now: int) -> None:
+        """Nothing of it is under way any more."""
+        left = select(func.count()).where(
+            bulk_segments.c.job_id == job.id, bulk_segments.c.state != SegmentState.DONE
+        )
+        all_done = job.total is not None and connection.execute(left).scalar_one() == 0
+        if all_done and job.doom != "fail":
+            verb = "finish"
+        elif job.status == BulkStatus.STOPPING:
+            verb = "fail" if job.doom == "fail" else "halt"
+        else:
+            return
+        status = next_bulk_status(BulkStatus(job.status), verb)
+        over = status in (BulkStatus.FINISHED, BulkStatus.FAILED)
+        self._set_bulk(
+            connection,
+            job.id,
+            now,
+            status=status,
+            doom=None,
+            reason=None if status is BulkStatus.FINISHED else job.reason,
+            finished_at=now if over else None,
+            speed=0.0,
+        )
+        callback = "finish" if status is BulkStatus.FINISHED else "stop"
+        if callback in job.callbacks.split(","):
+            payload = {"job": job.id, "callback": callback}
+            self._bulk_run(
+                connection, job, [payload], CALLBACK_RETRY, now, timeout=LAUNCH_TIMEOUT, kind=None
+            )
+        if job.waiter is not None:
+            connection.execute(insert(ended).values(kind="bulk_waiter", run_id=job.id))
+            self._notify(connection, ENDED)
+
+    def _run_of(self, connection: Connection, run_id: int) -> Any:
+        query = select(runs.c.id, runs.c.status, runs.c.error, runs.c.reason).where(runs.c.id == run_id)
+        return connection.execute(query).one_or_none()
+
+
+def _open_with_runs(job_id: int) -> Any:
+    return (
+        select(bulk_segments.c.number, runs.c.status, runs.c.error, runs.c.reason)
+        .outerjoin(runs, runs.c.id == bulk_segments.c.run_id)
+        .where(bulk_segments.c.job_id == job_id, bulk_segments.c.state == SegmentState.OPEN)
+        .order_by(bulk_segments.c.number)
+    )
+
+
+def _segment(job_id: int, number: int, first: int, stop: int) -> dict[str, Any]:
+    return {
+        "job_id": job_id,
+        "number": number,
+        "first": first,
+        "stop": stop,
+        "watermark": first,
+        "reached": first,
+        "done": "",
+        "state": SegmentState.IDLE,
+    }
+
+
+def _why(what: str, run: Any) -> str:
+    if run is None:
+        return f"{what}: its run is not on record any more"
+    lines = (run.error or run.reason or "").strip().splitlines()
+    return f"{what} ended {run.status}: {lines[-1] if lines else 'no reason kept'}"

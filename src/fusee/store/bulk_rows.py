@@ -1,0 +1,98 @@
+"""Rows of bulk jobs as facts of the model, and back."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from fusee.model.bulk import BulkJob, BulkLog, BulkSpec, BulkStatus, Quarantined, Segment, SegmentState
+from fusee.model.window import Checkpoint
+from fusee.store.rows import decode, encode
+
+__all__ = [
+    "checkpoint_of",
+    "definition_of",
+    "done_text",
+    "job_from",
+    "log_from",
+    "quarantined_from",
+    "segment_from",
+    "spec_of_bulk",
+]
+
+
+def definition_of(spec: BulkSpec) -> tuple[str, str]:
+    """(the job without its source, the source)."""
+    plain = asdict(spec)
+    source = plain.pop("source")
+    return encode(plain, "the bulk job"), encode(source, "source")
+
+
+def spec_of_bulk(row: Any) -> BulkSpec:
+    given: Mapping[str, Any] = decode(row.definition)
+    known = {key: value for key, value in given.items() if key in BulkSpec.__slots__}
+    return BulkSpec(**known, source=decode(row.source))
+
+
+def job_from(row: Any) -> BulkJob:
+    return BulkJob(
+        id=row.id,
+        namespace=row.namespace,
+        spec=spec_of_bulk(row),
+        status=BulkStatus(row.status),
+        reason=row.reason,
+        version=row.version,
+        undo_of=row.undo_of,
+        data=decode(row.data),
+        first=row.first,
+        total=row.total,
+        ended=row.ended,
+        quarantined=row.quarantined,
+        retried=row.retried,
+        replayed=row.replayed,
+        rate=row.rate,
+        concurrency=row.concurrency,
+        speed=row.speed if row.status in (BulkStatus.RUNNING, BulkStatus.STOPPING) else 0.0,
+        created_at=row.created_at,
+        updated_at=row.updated_at,
+        started_at=row.started_at,
+        finished_at=row.finished_at,
+    )
+
+
+def segment_from(row: Any) -> Segment:
+    return Segment(
+        job_id=row.job_id,
+        number=row.number,
+        first=row.first,
+        stop=row.stop,
+        watermark=row.watermark,
+        reached=row.reached,
+        ended=row.ended,
+        quarantined=row.quarantined,
+        retried=row.retried,
+        replayed=row.replayed,
+        share=row.share,
+        state=SegmentState(row.state),
+        run_id=row.run_id,
+    )
+
+
+def checkpoint_of(row: Any) -> Checkpoint:
+    return Checkpoint(row.watermark, base64.b64decode(row.done))
+
+
+def done_text(done: bytes) -> str:
+    return base64.b64encode(done).decode()
+
+
+def quarantined_from(row: Any) -> Quarantined:
+    return Quarantined(
+        index=row.item_index, error=row.error, attempts=row.attempts, item=row.item, at=row.at
+    )
+
+
+def log_from(row: Any) -> BulkLog:
+    return BulkLog(id=row.id, at=row.at, kind=row.kind, who=row.who, text=row.text)
