@@ -45,9 +45,8 @@ SAME_BODY = (
     ("put", "/api/v1/tasks/{task}"),
     ("put", "/api/v1/workflows/{workflow}"),
 )
-"""Bodies that are, but for a field, those of …/preview, PATCH and POST /api/v1/workflows: every border of every
-field is tried there."""
-THERE = {"run_id": 1, "task": "there", "workflow": "there", "workflow_run_id": 1, "name": "default"}
+"""Bodies like those of …/preview, PATCH and POST /api/v1/workflows, where each field's borders are tried."""
+THERE = {"run_id": 1, "task": "nightly", "workflow": "there", "workflow_run_id": 1, "name": "default"}
 """For each parameter of a path, something that exists."""
 NUMBER = count()
 
@@ -87,8 +86,8 @@ async def greet(**_: Any) -> str:
 async def seed(app: Fusee) -> None:
     async with app.running():
         await (await app.enqueue("greet", {"name": "Ada"})).result(timeout=20)
-        await app.tasks.create({"name": "there", "cron": "0 3 * * *", "handler": "greet"})
-        triggered = await app.tasks.trigger("there")
+        await app.tasks.create({"name": "nightly", "cron": "0 3 * * *", "handler": "greet"})
+        triggered = await app.tasks.trigger("nightly")
         await app.runs.wait(triggered.run_ids[0], timeout=20)
         await app.workflows.create({"name": "there", "nodes": [{"name": "a", "handler": "greet"}]})
         await app.workflows.wait((await app.workflows.start("there")).id, timeout=20)

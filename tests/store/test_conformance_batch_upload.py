@@ -11,6 +11,8 @@ from fusee.store.batch_schema import batch_tasks, batches
 from tests.store.batchwork import Batchwork, batch_spec, targets
 from tests.store.harness import World
 
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
 HOUR = 3600.0
 
 

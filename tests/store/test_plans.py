@@ -7,18 +7,17 @@ from __future__ import annotations
 
 import itertools
 import json
-import re
-import sqlite3
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, event, text
+from sqlalchemy import Connection, text
 
 from fusee.model import End, Ended, RunSpec
 from fusee.store import Order, Store, open_store
 from fusee.store.schema import lanes
 from tests.store.harness import World, finished_of
+from tests.store.plans import NUMBERS, engine_of, plans_of, postgres_complaints
 
 WATCHED = ("fusee_runs", "fusee_line", "fusee_later", "fusee_callbacks")
 """Tables that grow with work; those of lanes, sessions and receipts stay small."""
@@ -33,11 +32,6 @@ INSERT INTO fusee_callbacks (run_id, attempt, namespace, digest, signed, timeout
 SELECT id, 1, 'default', '0', false, 1, 1 FROM fusee_runs WHERE status = 'succeeded'"""
 """Each run of that history waited for a callback, which came."""
 
-NUMBERS = {
-    "sqlite": "(WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT 1 FROM n LIMIT {many}) SELECT * FROM n)",
-    "postgres": "generate_series(1, {many})",
-    "mysql": "seq_1_to_{many}",
-}
 ANALYZE = {
     "sqlite": "ANALYZE",
     "postgres": "ANALYZE",
@@ -45,13 +39,8 @@ ANALYZE = {
 }
 
 
-def _engine_of(store: Store) -> str:
-    name = store.database.__class__.__name__.lower()
-    return next(engine for engine in NUMBERS if engine in name)
-
-
 async def _add_history(store: Store, many: int) -> None:
-    engine = _engine_of(store)
+    engine = engine_of(store)
     statement = HISTORY.format(numbers=NUMBERS[engine].format(many=many))
     await store.database.write(lambda connection: connection.execute(text(statement)).close())
     await store.database.write(lambda connection: connection.execute(text(ANALYZE[engine])).close())
@@ -105,174 +94,16 @@ async def _load(store: Store) -> None:
     await store.database.read(number_lanes)
     await _add_history(store, 20_000)
     await store.database.write(lambda connection: connection.execute(text(ANSWERED)).close())
-    await store.database.write(
-        lambda connection: connection.execute(text(ANALYZE[_engine_of(store)])).close()
-    )
+    await store.database.write(lambda connection: connection.execute(text(ANALYZE[engine_of(store)])).close())
 
 
 async def test_no_statement_of_a_runs_life_scans_or_sorts_a_table_that_grows(store: Store) -> None:
     await _load(store)
-    match _engine_of(store):
-        case "sqlite":
-            plans = await _sqlite_plans(store)
-        case "postgres":
-            plans = await _postgres_plans(store)
-        case _:
-            plans = await _mysql_plans(store)
+    plans = await plans_of(store, _live, WATCHED)
     spoken_of = {table for table in WATCHED for statement, _ in plans if table in statement}
     assert spoken_of == set(WATCHED)
     wrong = [f"{complaint}: {statement[:300]}" for statement, complaints in plans for complaint in complaints]
     assert not wrong, "\n".join(wrong)
-
-
-Plans = list[tuple[str, list[str]]]
-"""Each statement, and what is wrong with its plan."""
-
-
-def _kinds(statements: list[str]) -> list[str]:
-    """One of each: those that differ in numbers only have one plan."""
-    seen: dict[str, str] = {}
-    for statement in statements:
-        plain = statement.strip()
-        words = plain.split(None, 1)[0].upper() if plain else ""
-        if words in ("SELECT", "UPDATE", "DELETE", "WITH") and any(table in plain for table in WATCHED):
-            seen.setdefault(re.sub(r"'[^']*'|\d+|[\s,]+", " ", plain), plain)
-    return list(seen.values())
-
-
-async def _sqlite_plans(store: Store) -> Plans:
-    heard: list[str] = []
-
-    def raw(connection: Connection) -> sqlite3.Connection:
-        driver: Any = connection.connection.driver_connection
-        return driver  # type: ignore[no-any-return]
-
-    database: Any = store.database
-    for engine in (database._write_engine, database._read_engine):
-        with engine.connect() as connection:
-            raw(connection).set_trace_callback(heard.append)
-    await _live(store)
-
-    def explain(connection: Connection) -> Plans:
-        driver = raw(connection)
-        driver.set_trace_callback(None)
-        plans: Plans = []
-        for statement in _kinds(heard):
-            steps = [row[3] for row in driver.execute("EXPLAIN QUERY PLAN " + statement)]
-            bad = [
-                step
-                for step in steps
-                if any(step.startswith(f"SCAN {table}") for table in WATCHED)
-                or "TEMP B-TREE FOR ORDER" in step
-            ]
-            plans.append((statement, bad))
-        return plans
-
-    return await database.write(explain)  # type: ignore[no-any-return]
-
-
-async def _mysql_plans(store: Store) -> Plans:
-    async def sql(statement: str) -> None:
-        await store.database.write(lambda connection: connection.execute(text(statement)).close())
-
-    await sql("SET GLOBAL log_output = 'TABLE'")
-    await sql("SET GLOBAL general_log = ON")
-    try:
-        await _live(store)
-    finally:
-        await sql("SET GLOBAL general_log = OFF")
-
-    def explain(connection: Connection) -> Plans:
-        log = text(
-            "SELECT convert(argument USING utf8mb4) FROM mysql.general_log WHERE command_type = 'Query'"
-        )
-        heard = list(connection.execute(log).scalars())
-        plans: Plans = []
-        for statement in _kinds(heard):
-            rows = connection.exec_driver_sql("EXPLAIN " + statement.replace("%", "%%")).mappings().all()
-            bad = [
-                f"{row['table']} {row['type']} {row['Extra']}"
-                for row in rows
-                if _mysql_table(row["table"], statement) in WATCHED
-                and (row["type"] == "ALL" or "filesort" in (row["Extra"] or ""))
-            ]
-            plans.append((statement, bad))
-        connection.execute(text("TRUNCATE TABLE mysql.general_log"))
-        return plans
-
-    return await store.database.write(explain)
-
-
-def _mysql_table(name: str | None, statement: str) -> str | None:
-    return "fusee_line" if name == "l" and "fusee_line l" in statement else name
-
-
-async def _postgres_plans(store: Store) -> Plans:
-    database: Any = store.database
-    heard: list[tuple[str, Any]] = []
-
-    def hear(_c: Any, _cursor: Any, statement: str, parameters: Any, _context: Any, many: bool) -> None:
-        heard.append((statement, parameters[0] if many else parameters))
-
-    event.listen(database.engine.sync_engine, "before_cursor_execute", hear)
-    await _live(store)
-    event.remove(database.engine.sync_engine, "before_cursor_execute", hear)
-
-    plans: Plans = []
-    kinds = dict(reversed(heard))
-
-    def explain(connection: Connection) -> None:
-        for statement in _kinds(list(kinds)):
-            plan = connection.exec_driver_sql(
-                "EXPLAIN (FORMAT JSON) " + statement, kinds[statement]
-            ).scalar_one()
-            plans.append((statement, _postgres_complaints(plan)))
-
-    await database.write(explain)
-    hot = await database.pool.fetch(
-        "SELECT name, statement, parameter_types::text[] FROM pg_prepared_statements"
-    )
-    hot = [row for row in hot if any(f"{verb} fusee_" in row[1] for verb in ("UPDATE", "FROM"))]
-    assert len(hot) >= 4
-    async with database.pool.acquire() as connection:
-        for name, statement, types in hot:
-            values = f"({', '.join(_POSTGRES_VALUES[kind] for kind in types)})" if types else ""
-            query = f'EXPLAIN (FORMAT JSON) EXECUTE "{name}" {values}'
-            plans.append((statement, _postgres_complaints(await connection.fetchval(query))))
-    return plans
-
-
-_POSTGRES_VALUES = {
-    "bigint": "1",
-    "integer": "1",
-    "text": "'{1,2,3}'",
-    "character varying": "'default'",
-    "bigint[]": "'{1,2,3}'",
-    "integer[]": "'{1,2,3}'",
-    "text[]": "'{a,b,c}'",
-}
-
-
-def _nodes(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    yield node
-    for child in node.get("Plans", ()):
-        yield from _nodes(child)
-
-
-def _postgres_complaints(plan: Any) -> list[str]:
-    top = (json.loads(plan) if isinstance(plan, str) else plan)[0]["Plan"]
-    bad: list[str] = []
-    for node in _nodes(top):
-        kind = node["Node Type"]
-        if kind == "Seq Scan" and node.get("Relation Name") in WATCHED:
-            bad.append(f"{kind} on {node['Relation Name']}")
-        if kind == "Sort":
-            below = [child for child in _nodes(node) if child.get("Relation Name") in WATCHED]
-            limited = any(child["Node Type"] == "Limit" for child in _nodes(node))
-            by_key = all(child["Node Type"].startswith(("Index", "Bitmap", "Tid")) for child in below)
-            if below and not limited and not by_key:
-                bad.append(f"Sort over {below[0]['Relation Name']}")
-    return bad
 
 
 # --- PostgreSQL: history costs nothing -----------------------------------------------------------------
@@ -309,7 +140,7 @@ async def _pages_of_a_claim(world: World, session: int, many: int, *, lanes: lis
             )
         )[0]["Plan"]
     await world.sql("DELETE FROM fusee_receipts WHERE number = 1000000")
-    assert not _postgres_complaints([{"Plan": plan}])
+    assert not postgres_complaints([{"Plan": plan}], WATCHED)
     assert plan["Actual Rows"] == many + 1, "and one row that counts what was finished"
     pages: int = plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
     return pages

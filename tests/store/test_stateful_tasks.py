@@ -240,15 +240,14 @@ class TasksInAnyOrder(RuleBasedStateMachine):
         for name in SHAPES:
             self.do(self.works.store.steer_task(name, "resume" if name in UPSTREAM else "pause"))
         for _ in range(3):
-            self.do(self.works.world.clock.tick(120))
-            self.do(self.works.store.fire_due())
+            self.tick_in_peace(120)
+            self.scan()
             self.drain()
         for name in UPSTREAM:
             self.do(self.works.store.steer_task(name, "pause"))
         self.drain()
         left = self.look(select(runs.c.id, runs.c.status, runs.c.reason).where(runs.c.finished_at.is_(None)))
         assert not left, f"not ended: {left}"
-        self.nothing_is_wrong()
 
     def drain(self) -> None:
         works = self.works
@@ -263,8 +262,12 @@ class TasksInAnyOrder(RuleBasedStateMachine):
             if not any(row.status in ("pending", "running", "delayed") for row in waiting):
                 return
             if any(row.status == "delayed" for row in waiting):
-                self.do(works.world.clock.tick(60))
+                self.tick_in_peace(60)
         raise AssertionError("it goes on and on")
+
+    def tick_in_peace(self, seconds: float) -> None:
+        self.nothing_is_wrong()
+        self.do(self.works.world.clock.tick(seconds))
 
 
 def _capped(policy: Policy) -> bool:

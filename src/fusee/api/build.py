@@ -19,6 +19,7 @@ from fusee.api.limits import BodyLimit, Deadline, HeadLimit
 from fusee.api.paths import EscapedSlashes
 from fusee.api.problems import Problem, problem_of
 from fusee.api.routes import (
+    batches,
     callbacks,
     keys,
     live,
@@ -58,11 +59,13 @@ def create_api(services: Services) -> FastAPI:
         tasks,
         workflow_runs,
         workflows,
+        batches,
         queues,
         keys,
         platform,
     ):
         api.include_router(part.router)
+    api.include_router(batches.alias)
     api.add_exception_handler(HTTPException, _answer_http)
     api.add_exception_handler(RequestValidationError, _answer_invalid)
     # The last added is the outermost: a request passes them from the bottom up.

@@ -9,6 +9,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from fusee.api.incoming import SCHEMAS
+from fusee.api.incoming_batches import BATCH_SCHEMAS
 from fusee.api.incoming_tasks import TASK_SCHEMAS
 from fusee.api.incoming_workflows import WORKFLOW_SCHEMAS
 from fusee.api.problems import KINDS, MEDIA_TYPE
@@ -26,7 +27,7 @@ def describe(api: FastAPI) -> dict[str, Any]:
     document = get_openapi(title=api.title, version=api.version, summary=api.summary, routes=api.routes)
     components = document.setdefault("components", {})
     schemas = components.setdefault("schemas", {})
-    for model in (*SCHEMAS, *TASK_SCHEMAS, *WORKFLOW_SCHEMAS):
+    for model in (*SCHEMAS, *TASK_SCHEMAS, *WORKFLOW_SCHEMAS, *BATCH_SCHEMAS):
         schema = model.model_json_schema(ref_template=_REFS)
         schemas |= schema.pop("$defs", {})
         schemas[model.__name__] = schema

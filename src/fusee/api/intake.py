@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ from starlette.requests import Request
 from fusee.api.context import context_of, operations_of, services_of
 from fusee.api.explain import explain
 from fusee.api.incoming import RunIn
+from fusee.api.lines import lines_of
 from fusee.api.problems import Problem, problem_of
 from fusee.api.reading import parse_json
 from fusee.errors import FuseeError, TooLarge
@@ -20,13 +21,11 @@ from fusee.model import RunSpec
 from fusee.model.names import LONGEST_KEY, MOST_PAYLOAD, check_key
 from fusee.operations import Enqueued, RunOperations
 
-__all__ = ["Intake"]
+__all__ = ["Intake", "placed"]
 
 CHUNK = 1000
 """Runs in one transaction of a stream."""
 CHUNK_BYTES = 8 * 2**20
-LONGEST_LINE = MOST_PAYLOAD + 64 * 2**10
-"""The largest payload, and room for the rest of a run."""
 INDEX_DIGITS = 12
 
 
@@ -75,7 +74,7 @@ class Intake:
             try:
                 specs.append(await self._accept(value, index, weigh=size > MOST_PAYLOAD))
             except (Problem, FuseeError) as error:
-                raise _placed(error, f"run {index} of the array", index=index) from None
+                raise placed(error, f"run {index} of the array", index=index) from None
         return await self.runs.submit(specs, allow_unknown=self.allow_unknown)
 
     async def stream(self) -> Progress:
@@ -93,14 +92,14 @@ class Intake:
                 context.notes = asdict(progress)
                 chunk.clear()
 
-        async for lines in _lines(self.request):
+        async for lines in lines_of(self.request):
             context.extend(timeout)
             for number, line in lines:
                 try:
                     chunk.append(await self._accept(parse_json(line), index, weigh=len(line) > MOST_PAYLOAD))
                 except (Problem, FuseeError) as error:
                     await flush()  # the lines before it were good: an error is always about the next line
-                    raise _placed(error, f"line {number}", line=number) from None
+                    raise placed(error, f"line {number}", line=number) from None
                 index += 1
                 weight += len(line)
                 if len(chunk) >= CHUNK or weight >= CHUNK_BYTES:
@@ -144,45 +143,10 @@ def _spec(value: Any, key: str | None) -> RunSpec:
         raise explain(error, RunIn, "a run") from None
 
 
-def _placed(error: Problem | FuseeError, where: str, **place: int) -> Problem | FuseeError:
+def placed(error: Problem | FuseeError, where: str, **place: int) -> Problem | FuseeError:
     problem = problem_of(error)
     if problem is None or problem.status >= 500:
         return error
     return Problem(
         problem.status, f"{where}: {problem.detail}", headers=problem.headers, **{**problem.extra, **place}
     )
-
-
-async def _lines(request: Request) -> AsyncIterator[list[tuple[int, bytes]]]:
-    """Complete lines as they arrive, each with its number from 1; blank ones are left out."""
-    number = 0
-    pieces: list[bytes] = []
-    size = 0
-    async for part in request.stream():
-        *ends, rest = part.split(b"\n")
-        lines = []
-        for end in ends:
-            number += 1
-            _check_length(size + len(end), number)
-            line = b"".join((*pieces, end))
-            pieces, size = [], 0
-            if line.strip():
-                lines.append((number, line))
-        if rest:
-            pieces.append(rest)
-            size += len(rest)
-            _check_length(size, number + 1)
-        if lines:
-            yield lines
-    last = b"".join(pieces)
-    if last.strip():
-        yield [(number + 1, last)]
-
-
-def _check_length(size: int, number: int) -> None:
-    if size > LONGEST_LINE:
-        raise Problem(
-            413,
-            f"line {number} is over {LONGEST_LINE} bytes: put one run on a line, and large data elsewhere",
-            line=number,
-        )

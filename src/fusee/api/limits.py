@@ -13,12 +13,15 @@ from fusee.api.problems import Problem
 __all__ = ["BodyLimit", "Deadline", "HeadLimit", "is_stream"]
 
 NDJSON = ("application/x-ndjson", "application/ndjson", "application/jsonl")
+CSV = ("text/csv",)
+STREAMED = {"/api/v1/runs": NDJSON, "/api/v1/batches": (*NDJSON, *CSV), "/api/batch": (*NDJSON, *CSV)}
 
 
 def is_stream(scope: Scope) -> bool:
     """Whether the body comes as lines, each with its own limit, however many there are."""
     kind = Headers(scope=scope).get("content-type", "").partition(";")[0].strip().lower()
-    return kind in NDJSON and scope["method"] == "POST" and scope["path"] == "/api/v1/runs"
+    kinds = STREAMED.get(scope["path"], ())
+    return scope["method"] == "POST" and kind in kinds
 
 
 class HeadLimit:

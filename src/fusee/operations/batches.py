@@ -269,7 +269,7 @@ def _retry(value: Any) -> RetryPolicy:
     if isinstance(value, RetryPolicy):
         return value
     if not isinstance(value, Mapping):
-        raise ValueError("retry must be an object such as {\"max_attempts\": 3}")
+        raise ValueError('retry must be an object such as {"max_attempts": 3}')
     return RetryPolicy.from_dict(value)
 
 

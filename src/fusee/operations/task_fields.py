@@ -100,6 +100,9 @@ def task_from(given: Mapping[str, Any], base: TaskSpec | None = None) -> TaskSpe
         if isinstance(made.get("at"), str):
             field = "at"
             made["at"] = _instant(made["at"], made.get("timezone", "UTC"))
+        if "name" not in made:
+            field = "name"
+            raise ValueError("name is missing: call the task something")
         field = ""
         return TaskSpec(**made, policy=policy_from({k: v for k, v in fields.items() if k in POLICY_FIELDS}))
     except (ValueError, TypeError) as error:

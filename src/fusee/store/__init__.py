@@ -3,6 +3,8 @@
 from fusee.store.aggregate import Aggregated
 from fusee.store.batch_moves import handler_of
 from fusee.store.batches import BatchFilter, TargetFilter
+from fusee.store.bulk_checkpoints import BulkAnswer, Progress, Taken
+from fusee.store.bulk_jobs import BulkFilter
 from fusee.store.callbacks import Answered, Concluded, Fate, KnownCallback, token_digest
 from fusee.store.contract import Enqueued, Exchanged, Finished, LaneMap, Order, Settlement
 from fusee.store.firing import Fired
@@ -25,6 +27,8 @@ __all__ = [
     "ApiKey",
     "Backfilled",
     "BatchFilter",
+    "BulkAnswer",
+    "BulkFilter",
     "Concluded",
     "Enqueued",
     "Exchanged",
@@ -37,6 +41,7 @@ __all__ = [
     "LaneMap",
     "Order",
     "Past",
+    "Progress",
     "Promoted",
     "Pruned",
     "Recovered",
@@ -44,6 +49,7 @@ __all__ = [
     "Settlement",
     "StartedWorkflow",
     "Store",
+    "Taken",
     "TargetFilter",
     "TaskFilter",
     "Triggered",

@@ -13,13 +13,14 @@ from typing import Any
 from sqlalchemy import Connection, delete, literal, select, union_all
 
 from fusee.store.batch_waiters import BatchWaiters
+from fusee.store.bulk_jobs import BulkJobs
 from fusee.store.task_schema import ended, fires, tasks
 from fusee.store.triggers import Triggers
 from fusee.store.workflows import Workflows
 
 __all__ = ["Aggregate", "Aggregated"]
 
-KINDS = ("task", "gate", "after", "workflow", "waiter", "batch", "batch_run")
+KINDS = ("task", "gate", "after", "workflow", "waiter", "batch", "batch_run", "bulk", "bulk_run")
 """Each in a transaction of its own, so that task rows are always locked in one order."""
 
 
@@ -33,7 +34,7 @@ class Aggregated:
         return any(self.counts.values())
 
 
-class Aggregate(Triggers, Workflows, BatchWaiters):
+class Aggregate(Triggers, Workflows, BatchWaiters, BulkJobs):
     async def aggregate(self, limit: int = 500) -> Aggregated:
         """Take up to `limit` notices of each kind and react."""
         counts: dict[str, int] = {}
@@ -77,6 +78,10 @@ class Aggregate(Triggers, Workflows, BatchWaiters):
                 self._batch_successes(connection, counts, now)
             case "batch_run":
                 self._batch_runs_ended(connection, run_ids, now)
+            case "bulk":  # of this kind: the jobs
+                self._bulk_jobs_ended(connection, run_ids, now)
+            case "bulk_run":
+                self._bulk_runs_ended(connection, run_ids, now)
             case _:
                 raise AssertionError(kind)
         # What is to be looked at again stays, and does not count as done: the next pass may come later.

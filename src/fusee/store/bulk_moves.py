@@ -45,9 +45,7 @@ class BulkMoves(Cancels, Births):
         return connection.execute(query.with_for_update()).one_or_none()
 
     def _set_bulk(self, connection: Connection, job_id: int, now: int, **values: Any) -> None:
-        connection.execute(
-            update(bulk_jobs).where(bulk_jobs.c.id == job_id).values(updated_at=now, **values)
-        )
+        connection.execute(update(bulk_jobs).where(bulk_jobs.c.id == job_id).values(updated_at=now, **values))
 
     def _bulk_note(
         self, connection: Connection, job_id: int, kind: str, who: str, text: str, now: int
@@ -96,9 +94,7 @@ class BulkMoves(Cancels, Births):
 
     def _bear_launcher(self, connection: Connection, job: Any, now: int, *, by_business: bool) -> int:
         payload = {"job": job.id, "launch": "business" if by_business else "ask"}
-        (run_id,) = self._bulk_run(
-            connection, job, [payload], LAUNCH_RETRY, now, timeout=LAUNCH_TIMEOUT + 60
-        )
+        (run_id,) = self._bulk_run(connection, job, [payload], LAUNCH_RETRY, now, timeout=LAUNCH_TIMEOUT + 60)
         return run_id
 
     def _open_segments(self, connection: Connection, job: Any, numbers: Sequence[int], now: int) -> None:
@@ -108,9 +104,7 @@ class BulkMoves(Cancels, Births):
         for number, run_id in zip(numbers, ids, strict=True):
             mine = (bulk_segments.c.job_id == job.id, bulk_segments.c.number == number)
             connection.execute(
-                update(bulk_segments)
-                .where(*mine)
-                .values(state=SegmentState.OPEN, run_id=run_id, share=0)
+                update(bulk_segments).where(*mine).values(state=SegmentState.OPEN, run_id=run_id, share=0)
             )
 
     def _cut(self, connection: Connection, job: Any, first: int, stop: int, now: int) -> list[int]:
@@ -130,28 +124,24 @@ class BulkMoves(Cancels, Births):
 
     def _workers_of(self, connection: Connection, namespace: str, business: str) -> int:
         """Live workers that serve it."""
-        name = encode(handler_of_business(business), "business").replace("_", r"\_")
+        name = encode(handler_of_business(business), "business").replace("_", "!_")
         query = (
             select(func.count())
             .select_from(sessions)
             .where(
                 sessions.c.namespace == namespace,
                 sessions.c.state == "alive",
-                sessions.c.abilities.like(f"%{name}%", escape="\\"),
+                sessions.c.abilities.like(f"%{name}%", escape="!"),
             )
         )
         return int(connection.execute(query).scalar_one())
 
     # -- stopping
 
-    def _doom(
-        self, connection: Connection, job: Any, doom: str, reason: str, now: int
-    ) -> None:
-        """No further item starts: what waits is taken out of line, what runs sees it at its next checkpoint."""
+    def _doom(self, connection: Connection, job: Any, doom: str, reason: str, now: int) -> None:
+        """No further item starts: what waits leaves the line, what runs sees it at its next checkpoint."""
         status = next_bulk_status(BulkStatus(job.status), "stop")
-        self._set_bulk(
-            connection, job.id, now, status=status, doom=doom, reason=reason[:LONGEST_REASON]
-        )
+        self._set_bulk(connection, job.id, now, status=status, doom=doom, reason=reason[:LONGEST_REASON])
         waiting = (
             select(runs.c.id)
             .join(bulk_segments, bulk_segments.c.run_id == runs.c.id)
@@ -218,11 +208,7 @@ class BulkMoves(Cancels, Births):
 
     def _come_to_rest(self, connection: Connection, job: Any, now: int) -> None:
         """Nothing of it is under way any more."""
-        left = select(func.count()).where(
-            bulk_segments.c.job_id == job.id, bulk_segments.c.state != SegmentState.DONE
-        )
-        all_done = job.total is not None and connection.execute(left).scalar_one() == 0
-        if all_done and job.doom != "fail":
+        if job.total is not None and job.ended == job.total and job.doom != "fail":
             verb = "finish"
         elif job.status == BulkStatus.STOPPING:
             verb = "fail" if job.doom == "fail" else "halt"
@@ -243,12 +229,9 @@ class BulkMoves(Cancels, Births):
         callback = "finish" if status is BulkStatus.FINISHED else "stop"
         if callback in job.callbacks.split(","):
             payload = {"job": job.id, "callback": callback}
-            self._bulk_run(
-                connection, job, [payload], CALLBACK_RETRY, now, timeout=LAUNCH_TIMEOUT, kind=None
-            )
+            self._bulk_run(connection, job, [payload], CALLBACK_RETRY, now, timeout=LAUNCH_TIMEOUT, kind=None)
         if job.waiter is not None:
-            connection.execute(insert(ended).values(kind="bulk_waiter", run_id=job.id))
-            self._notify(connection, ENDED)
+            self._tell(connection, [("waiter", job.waiter)])
 
     def _run_of(self, connection: Connection, run_id: int) -> Any:
         query = select(runs.c.id, runs.c.status, runs.c.error, runs.c.reason).where(runs.c.id == run_id)

@@ -89,9 +89,7 @@ def done_text(done: bytes) -> str:
 
 
 def quarantined_from(row: Any) -> Quarantined:
-    return Quarantined(
-        index=row.item_index, error=row.error, attempts=row.attempts, item=row.item, at=row.at
-    )
+    return Quarantined(index=row.item_index, error=row.error, attempts=row.attempts, item=row.item, at=row.at)
 
 
 def log_from(row: Any) -> BulkLog:

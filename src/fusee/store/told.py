@@ -13,8 +13,9 @@ from fusee.store.wakes import ENDED
 __all__ = ["Told"]
 
 
-_AS = {"batch": "batch_run"}
-"""A batch only counts its plain successes; of every other end it looks at the run."""
+_AS = {"batch": "batch_run", "bulk": "bulk_run"}
+"""A batch only counts its plain successes; of every other end it looks at the run. Plain successes are told
+of the owner, other ends of the run."""
 
 
 class Told(StorePart):

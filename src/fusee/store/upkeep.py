@@ -16,6 +16,7 @@ from sqlalchemy import Connection, and_, bindparam, delete, func, insert, select
 from fusee.model import Effect, End, Ended, RunStatus, SessionState, decide
 from fusee.store.batch_retention import BatchRetention
 from fusee.store.batch_schema import batches
+from fusee.store.bulk_retention import BulkRetention
 from fusee.store.contract import Settlement
 from fusee.store.schema import attempts, later, line, receipts, runs, sessions
 from fusee.store.sessions import LIVE
@@ -65,7 +66,7 @@ class Pruned:
         return self.count > 0 or self.cursor > 0 or self.workflow_runs > 0
 
 
-class Upkeep(BatchRetention, Settle, WorkflowRetention):
+class Upkeep(BatchRetention, BulkRetention, Settle, WorkflowRetention):
     async def recover(self, limit: int = 20) -> Recovered:
         """Take sessions whose lease has expired, then return the runs on up to `limit` orphaned receipts."""
         taken = await self.database.write(self._take_expired)
@@ -239,6 +240,7 @@ class Upkeep(BatchRetention, Settle, WorkflowRetention):
                 connection.execute(delete(backfills).where(backfills.c.created_at < cutoff))
                 forgotten = self._prune_workflow_runs(connection, cutoff, batch)
                 self._forget_batches(connection, cutoff)
+                self._forget_bulk_jobs(connection, cutoff)
             return Pruned(len(old), 0 if over else rows[-1].id, forgotten)
 
         return await self.database.write(work)

@@ -8,9 +8,9 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import click
 
@@ -20,36 +20,39 @@ from fusee.cli.options import Command
 from fusee.cli.output import Out
 from fusee.cli.shapes import fire_object, run_object
 
-if TYPE_CHECKING:
-    from fusee.cli.demo.story import Story
-
 __all__ = ["demo"]
 
 
 @click.command(cls=Command)
+@click.argument("what", type=click.Choice(["runs", "cdc"]), default="runs")
 @click.option("--plain", is_flag=True, help="Line by line, without a live picture.")
 @click.pass_context
-def demo(context: click.Context, plain: bool) -> None:
+def demo(context: click.Context, what: str, plain: bool) -> None:
     """See it work, in under a minute: delayed, retried, canceled, timed out, recovered, scheduled.
 
     Two workers run six pieces of work on a database of their own in a temporary folder; one worker is killed
     in the middle of a run, and the other one takes the run over. A task is due every second beside them, and
     is skipped while it runs. No port is opened, and nothing is left behind, also after Ctrl-C.
 
+    `fusee demo cdc` shows a batch: 300 jobs of a control plane are moved to another zone, a few fail, one
+    hangs after it was moved; the failed ones are retried, everything is rolled back, and the control plane's
+    own journal is held against what the batch says. That one listens on a free port of the loopback address.
+
     \b
     Example:
       fusee demo
+      fusee demo cdc
       fusee demo --json
     """
     out = Out.of(context)
     live = not (plain or out.json) and sys.stdout.isatty()
     with tempfile.TemporaryDirectory(prefix="fusee-demo-", ignore_cleanup_errors=True) as folder:
-        drive(_demo(out, Path(folder), live))
+        drive((_demo_cdc if what == "cdc" else _demo)(out, Path(folder), live))
 
 
 async def _demo(out: Out, folder: Path, live: bool) -> None:
     from fusee.cli.demo.story import Story
-    from fusee.cli.demo.view import Log, print_line, summary
+    from fusee.cli.demo.view import Log, picture, print_line, summary
 
     log = Log()
 
@@ -61,11 +64,7 @@ async def _demo(out: Out, folder: Path, live: bool) -> None:
 
     story = Story(folder, tell)
     began = time.monotonic()
-    with _terminated_like_interrupted():
-        try:
-            await (_play_live(out, story, log) if live else story.play())
-        except TimeoutError:
-            raise Failure("the demo took too long: this machine is very busy", Exit.TIMED_OUT) from None
+    await _play(out, story.play(), (lambda: picture(story, log)) if live else None)
     if out.json:
         runs = {handler: run_object(run) for handler, run in story.runs.items()}
         fires = [fire_object(fire) for fire in story.fires]
@@ -78,27 +77,58 @@ async def _demo(out: Out, folder: Path, live: bool) -> None:
     )
 
 
-async def _play_live(out: Out, story: Story, log: object) -> None:
+async def _demo_cdc(out: Out, folder: Path, live: bool) -> None:
+    from fusee.cli.demo.cdc_story import CdcStory
+    from fusee.cli.demo.cdc_view import picture, summary
+    from fusee.cli.demo.view import Log, print_line
+
+    log = Log()
+
+    def tell(text: str) -> None:
+        if live:
+            log.add(text)
+        elif not out.json:
+            print_line(log, text)
+
+    story = CdcStory(folder, tell)
+    began = time.monotonic()
+    await _play(out, story.play(), (lambda: picture(story, log)) if live else None)
+    seconds = time.monotonic() - began
+    if out.json:
+        verdict = {"agrees": bool(story.verdict), "found": dict(story.verdict.found)}
+        out.data({"seconds": round(seconds, 1), "acts": story.counts, "verdict": verdict})
+        return
+    out.show("", summary(story), "")
+    out.show(f"{seconds:.0f} s, and nothing is left behind. Next: docs/cdc.md, and docs/handler-packs.md.")
+
+
+async def _play(out: Out, story: Coroutine[Any, Any, None], picture: Callable[[], Any] | None) -> None:
+    """To its end; with a picture that is drawn anew all the time, or without."""
+    with _terminated_like_interrupted():
+        try:
+            await (story if picture is None else _live(out, story, picture))
+        except TimeoutError:
+            raise Failure("the demo took too long: this machine is very busy", Exit.TIMED_OUT) from None
+
+
+async def _live(out: Out, story: Coroutine[Any, Any, None], picture: Callable[[], Any]) -> None:
     from rich.live import Live
 
-    from fusee.cli.demo.view import Log, picture
-
-    assert isinstance(log, Log)
     with Live(console=out.console(), auto_refresh=False, transient=True) as screen:
 
         async def draw() -> None:
             while True:
-                screen.update(picture(story, log), refresh=True)
+                screen.update(picture(), refresh=True)
                 await asyncio.sleep(0.1)
 
         drawing = asyncio.create_task(draw())
         try:
-            await story.play()
+            await story
         finally:
             drawing.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await drawing
-            screen.update(picture(story, log), refresh=True)
+            screen.update(picture(), refresh=True)
 
 
 @contextlib.contextmanager

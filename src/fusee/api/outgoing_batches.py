@@ -1,0 +1,177 @@
+"""What the API answers about batches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+from pydantic import BaseModel, Field
+
+from fusee.api.times import show_time
+from fusee.model.batch import Batch, BatchPhase, BatchStatus, BatchTask
+
+__all__ = ["BatchOut", "BatchPage", "BatchTaskOut", "BatchTaskPage", "ChangeOut", "PlanPage", "PlannedOut",
+           "RecountOut", "RetriedOut"]  # fmt: skip
+
+
+class BatchOut(BaseModel):
+    """A batch; `counts` has how many of its targets stand where."""
+
+    batch_id: int
+    namespace: str
+    batch_name: str
+    batch_type: str
+    target_type: str
+    creator: str
+    env: str
+    region: str
+    az: str
+    cmdb_service: str
+    extra_info: dict[str, Any]
+    concurrency: int
+    canary: int
+    ramp: float
+    max_errors: float | None
+    on_error: str
+    queue: str
+    priority: int
+    phase: BatchPhase
+    status: BatchStatus
+    reason: str | None
+    version: int
+    total: int
+    counts: dict[str, int]
+    window: int = Field(description="Targets that may be under way at once, at this moment.")
+    create_time: str
+    update_time: str
+    started_at: str | None
+    finished_at: str | None
+
+    @classmethod
+    def of(cls, batch: Batch) -> Self:
+        spec = batch.spec
+        return cls(
+            batch_id=batch.id,
+            namespace=batch.namespace,
+            batch_name=spec.batch_name,
+            batch_type=spec.batch_type,
+            target_type=spec.target_type,
+            creator=spec.creator,
+            env=spec.env,
+            region=spec.region,
+            az=spec.az,
+            cmdb_service=spec.cmdb_service,
+            extra_info=dict(spec.extra_info),
+            concurrency=spec.concurrency,
+            canary=spec.canary,
+            ramp=spec.ramp,
+            max_errors=spec.max_errors,
+            on_error=str(spec.on_error),
+            queue=spec.queue,
+            priority=spec.priority,
+            phase=batch.phase,
+            status=batch.status,
+            reason=batch.reason,
+            version=batch.version,
+            total=batch.total,
+            counts={str(status): count for status, count in batch.counts.items()},
+            window=batch.window,
+            create_time=show_time(batch.created_at) or "",
+            update_time=show_time(batch.updated_at) or "",
+            started_at=show_time(batch.started_at),
+            finished_at=show_time(batch.finished_at),
+        )
+
+
+class BatchPage(BaseModel):
+    items: list[BatchOut]
+    next_cursor: str | None
+
+
+class BatchTaskOut(BaseModel):
+    """One target, and where it stands."""
+
+    batch_id: int
+    position: int
+    target_id: str
+    target_name: str
+    target_env: str
+    before: Any
+    after: Any
+    image: Any = Field(description="What it was just before it was touched, as its operation saw it.")
+    status: BatchStatus
+    effect: str | None
+    info: str | None
+    retry_time: int
+    run_id: int | None
+    rollback_run_id: int | None
+
+    @classmethod
+    def of(cls, task: BatchTask) -> Self:
+        return cls(
+            batch_id=task.batch_id,
+            position=task.position,
+            target_id=task.target_id,
+            target_name=task.target_name,
+            target_env=task.target_env,
+            before=task.before,
+            after=task.after,
+            image=task.image,
+            status=task.status,
+            effect=None if task.effect is None else str(task.effect),
+            info=task.info,
+            retry_time=task.retry_time,
+            run_id=task.run_id,
+            rollback_run_id=task.rollback_run_id,
+        )
+
+
+class BatchTaskPage(BaseModel):
+    items: list[BatchTaskOut]
+    next_cursor: str | None
+
+
+class ChangeOut(BaseModel):
+    """One value that would change."""
+
+    name: str
+    before: Any
+    after: Any
+
+
+class PlannedOut(BaseModel):
+    """One target, and what would change; nothing has been done to it."""
+
+    position: int
+    target_id: str
+    target_name: str
+    status: BatchStatus
+    changes: list[ChangeOut]
+
+    @classmethod
+    def of(cls, task: BatchTask, changes: Mapping[str, tuple[Any, Any]]) -> Self:
+        return cls(
+            position=task.position,
+            target_id=task.target_id,
+            target_name=task.target_name,
+            status=task.status,
+            changes=[ChangeOut(name=n, before=before, after=after) for n, (before, after) in changes.items()],
+        )
+
+
+class PlanPage(BaseModel):
+    items: Sequence[PlannedOut]
+    next_cursor: str | None
+
+
+class RetriedOut(BaseModel):
+    batch: BatchOut
+    retried: int
+
+
+class RecountOut(BaseModel):
+    """The counts as they are kept, and as they are when every target is looked at."""
+
+    equal: bool
+    kept: dict[str, int]
+    counted: dict[str, int]

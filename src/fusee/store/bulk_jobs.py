@@ -1,0 +1,418 @@
+"""What people and businesses ask of a bulk job, and what they see of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, func, insert, select
+from sqlalchemy.exc import IntegrityError
+
+from fusee.errors import Conflict, LeaseLost, NotFound
+from fusee.model import IllegalTransition, RunStatus
+from fusee.model.bulk import (
+    BulkJob,
+    BulkLog,
+    BulkSpec,
+    BulkStatus,
+    Quarantined,
+    Segment,
+    SegmentState,
+    next_bulk_status,
+)
+from fusee.model.done_map import decode_done
+from fusee.store.bulk_checkpoints import BulkCheckpoints
+from fusee.store.bulk_rows import (
+    checkpoint_of,
+    definition_of,
+    job_from,
+    log_from,
+    quarantined_from,
+    segment_from,
+    spec_of_bulk,
+)
+from fusee.store.bulk_schema import bulk_jobs, bulk_logs, bulk_quarantine, bulk_segments
+from fusee.store.rows import decode, encode
+from fusee.store.schema import runs
+from fusee.store.wakes import ENDED, PENDING
+
+__all__ = ["BulkFilter", "BulkJobs"]
+
+Change = Callable[[Connection, Any, int], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BulkFilter:
+    """Which jobs to list; newest first, below `before` when given."""
+
+    status: Sequence[BulkStatus] = ()
+    business: str | None = None
+    before: int | None = None
+    limit: int = 50
+
+
+class BulkJobs(BulkCheckpoints):
+    async def create_bulk_job(
+        self,
+        spec: BulkSpec,
+        data: Any = None,
+        *,
+        bounds: tuple[int, int] | None = None,
+        idempotency_key: str | None = None,
+        undo_of: int | None = None,
+        waiter: int | None = None,
+        who: str = "",
+    ) -> tuple[BulkJob, bool]:
+        """(the job, whether it is new). `bounds` (first item, one past the last) when they are known."""
+        definition, source = definition_of(spec)
+
+        def known(connection: Connection) -> Any:
+            if waiter is not None:
+                mine = bulk_jobs.c.waiter == waiter
+            elif idempotency_key is not None:
+                mine = bulk_jobs.c.idempotency_key == idempotency_key
+            else:
+                return None
+            query = select(bulk_jobs).where(bulk_jobs.c.namespace == self.namespace, mine)
+            return connection.execute(query).one_or_none()
+
+        def work(connection: Connection) -> tuple[BulkJob, bool]:
+            row = known(connection)
+            if row is not None:
+                if waiter is None and (decode(row.definition), decode(row.source)) != (
+                    decode(definition),
+                    decode(source),
+                ):
+                    raise Conflict(
+                        f"the idempotency key was used for another bulk job ({row.id}): use a new one"
+                    )
+                return job_from(row), False
+            now = self._now(connection)
+            added = connection.execute(
+                insert(bulk_jobs).values(
+                    namespace=self.namespace,
+                    name=spec.name,
+                    business=spec.business,
+                    status=BulkStatus.CREATED,
+                    version=1,
+                    definition=definition,
+                    source=source,
+                    data=None if data is None else encode(data, "data"),
+                    undo_of=undo_of,
+                    first=None if bounds is None else bounds[0],
+                    total=None if bounds is None else bounds[1] - bounds[0],
+                    allowed=None if bounds is None else spec.errors_allowed(bounds[1] - bounds[0]),
+                    concurrency=spec.concurrency,
+                    rate=float(spec.rate),
+                    waiter=waiter,
+                    idempotency_key=idempotency_key,
+                    created_at=now,
+                    updated_at=now,
+                )
+            )
+            key = added.inserted_primary_key
+            assert key is not None
+            job_id = int(key[0])
+            self._bulk_note(connection, job_id, "operator", who or spec.creator, "created", now)
+            return job_from(connection.execute(_job(job_id)).one()), True
+
+        try:
+            return await self.database.write(work)
+        except IntegrityError:  # another was first with this key, at the same moment
+            return await self.database.write(work)
+
+    # -- commands
+
+    async def start_bulk_job(
+        self, job_id: int, *, by_business: bool = False, who: str = "", version: int | None = None
+    ) -> BulkJob:
+        """Start, or go on where it was; asked twice, nothing changes."""
+
+        def change(connection: Connection, job: Any, now: int) -> None:
+            status = BulkStatus(job.status)
+            if status is BulkStatus.RUNNING:
+                return
+            if by_business and status is not BulkStatus.WAITING_BUSINESS:
+                raise Conflict(
+                    f"bulk job {job.id} is {status}: its business starts it while it waits for that"
+                )
+            if status is BulkStatus.WAITING_BUSINESS:
+                verb = "business_start"
+            else:
+                verb = "start" if status is BulkStatus.CREATED else "resume"
+            running = _next(job, verb)
+            launcher = self._bear_launcher(
+                connection, job, now, by_business=status is BulkStatus.WAITING_BUSINESS
+            )
+            self._set_bulk(
+                connection,
+                job.id,
+                now,
+                status=running,
+                reason=None,
+                launcher=launcher,
+                started_at=job.started_at or now,
+                finished_at=None,
+                speed=0.0,
+                speed_at=now,
+            )
+            text = {"start": "started", "resume": "resumed", "business_start": "started by its business"}
+            self._bulk_note(connection, job.id, "operator", who, text[verb], now)
+
+        return await self._bulk_command(job_id, version, change)
+
+    async def stop_bulk_job(
+        self, job_id: int, *, reason: str = "stopped by request", who: str = "", version: int | None = None
+    ) -> BulkJob:
+        """A durable intent: seen by every worker at its next checkpoint."""
+
+        def change(connection: Connection, job: Any, now: int) -> None:
+            status = BulkStatus(job.status)
+            if status in (BulkStatus.STOPPING, BulkStatus.STOPPED):
+                return
+            if status is BulkStatus.WAITING_BUSINESS:
+                self._set_bulk(connection, job.id, now, status=_next(job, "stop"), reason=reason[:500])
+            else:
+                _next(job, "stop")
+                self._doom(connection, job, "stop", reason, now)
+            self._bulk_note(connection, job.id, "operator", who, f"stopped: {reason}", now)
+
+        return await self._bulk_command(job_id, version, change)
+
+    async def adjust_bulk_job(
+        self,
+        job_id: int,
+        *,
+        rate: float | None = None,
+        concurrency: int | None = None,
+        who: str = "",
+        version: int | None = None,
+    ) -> BulkJob:
+        """Another rate or concurrency; what runs follows at its next checkpoint."""
+
+        def change(connection: Connection, job: Any, now: int) -> None:
+            if job.status == BulkStatus.FINISHED:
+                raise Conflict(f"bulk job {job.id} is finished: there is nothing to change any more")
+            values: dict[str, Any] = {}
+            if rate is not None and rate != job.rate:
+                # Slots of the old rate may lie far ahead: the new ones begin now.
+                values |= {"rate": float(rate), "rate_at": now}
+            if concurrency is not None:
+                values["concurrency"] = concurrency
+            if values:
+                self._set_bulk(connection, job.id, now, **values)
+                told = ", ".join(f"{n} {v:g}" for n, v in values.items() if n != "rate_at")
+                self._bulk_note(connection, job.id, "operator", who, f"changed: {told}", now)
+
+        return await self._bulk_command(job_id, version, change)
+
+    async def set_bulk_data(
+        self, job_id: int, data: Any, *, who: str = "", version: int | None = None
+    ) -> BulkJob:
+        """The business's own data; only while nothing runs, so that all items see the same."""
+        text = None if data is None else encode(data, "data")
+
+        def change(connection: Connection, job: Any, now: int) -> None:
+            if job.status in (BulkStatus.RUNNING, BulkStatus.STOPPING) and job.launcher is None:
+                raise Conflict(f"bulk job {job.id} is {job.status}: stop it before you change its data")
+            self._set_bulk(connection, job.id, now, data=text)
+            self._bulk_note(connection, job.id, "operator", who, "data changed", now)
+
+        return await self._bulk_command(job_id, version, change)
+
+    async def log_bulk_data(self, job_id: int, text: str, who: str = "") -> int:
+        """A line in the job's data log; answers its number."""
+
+        def work(connection: Connection) -> int:
+            if self._bulk_row(connection, job_id) is None:
+                raise self._no_bulk(job_id)
+            return self._bulk_note(connection, job_id, "data", who, text, self._now(connection))
+
+        return await self.database.write(work)
+
+    async def _bulk_command(self, job_id: int, version: int | None, change: Change) -> BulkJob:
+        def work(connection: Connection) -> BulkJob:
+            row = self._bulk_row(connection, job_id)
+            if row is None:
+                raise self._no_bulk(job_id)
+            if version is not None and row.version != version:
+                raise Conflict(
+                    f"bulk job {job_id} is at version {row.version}, not {version}: look at it again"
+                )
+            now = self._now(connection)
+            change(connection, row, now)
+            self._set_bulk(connection, job_id, now, version=row.version + 1)
+            return job_from(connection.execute(_job(job_id)).one())
+
+        job = await self.database.write(work)
+        for kind in (PENDING, ENDED, "cancel"):
+            self.wakes.fire(kind)
+        return job
+
+    def _no_bulk(self, job_id: int) -> NotFound:
+        return NotFound(f"no bulk job {job_id} in namespace {self.namespace!r}")
+
+    # -- what a launcher does
+
+    async def launch_bulk_job(
+        self, run_id: int, attempt: int, job_id: int, bounds: tuple[int, int], callbacks: Sequence[str]
+    ) -> bool:
+        """Its business is ready: its segments get runs. False when the job was stopped meanwhile."""
+
+        def work(connection: Connection) -> bool:
+            job = self._launching(connection, run_id, attempt, job_id)
+            if job.status != BulkStatus.RUNNING:
+                return False
+            now = self._now(connection)
+            first, stop = bounds
+            if job.total is None or job.made == 0:
+                allowed = spec_of_bulk(job).errors_allowed(stop - first)
+                self._set_bulk(connection, job_id, now, first=first, total=stop - first, allowed=allowed)
+                numbers = self._cut(connection, job, first, stop, now)
+                self._set_bulk(connection, job_id, now, made=len(numbers))
+            else:
+                if (job.first, job.total) != (first, stop - first):
+                    raise Conflict(
+                        f"the source of bulk job {job_id} changed: it has items {first} to {stop}, and had"
+                        f" {job.first} to {job.first + job.total}. Make it what it was, or create a new job"
+                    )
+                idle = select(bulk_segments.c.number).where(
+                    bulk_segments.c.job_id == job_id, bulk_segments.c.state == SegmentState.IDLE
+                )
+                numbers = sorted(connection.execute(idle).scalars())
+            self._open_segments(connection, job, numbers, now)
+            self._set_bulk(connection, job_id, now, launcher=None, callbacks=",".join(callbacks))
+            return True
+
+        launched = await self.database.write(work)
+        self.wakes.fire(PENDING)
+        return launched
+
+    async def await_business(self, run_id: int, attempt: int, job_id: int, callbacks: Sequence[str]) -> None:
+        """Its business said that it will start the job itself."""
+
+        def work(connection: Connection) -> None:
+            job = self._launching(connection, run_id, attempt, job_id)
+            if job.status == BulkStatus.RUNNING:
+                now = self._now(connection)
+                self._set_bulk(
+                    connection,
+                    job_id,
+                    now,
+                    status=next_bulk_status(BulkStatus.RUNNING, "wait_business"),
+                    launcher=None,
+                    callbacks=",".join(callbacks),
+                )
+                self._bulk_note(connection, job_id, "operator", "", "its business will start it", now)
+
+        await self.database.write(work)
+
+    def _launching(self, connection: Connection, run_id: int, attempt: int, job_id: int) -> Any:
+        job = self._bulk_row(connection, job_id, any_namespace=True)
+        mine = select(runs.c.id).where(
+            runs.c.id == run_id, runs.c.attempt == attempt, runs.c.status == RunStatus.RUNNING
+        )
+        owned = connection.execute(mine.with_for_update()).one_or_none()
+        if job is None or owned is None or job.launcher != run_id:
+            raise LeaseLost(f"attempt {attempt} of run {run_id} is over: it launches nothing")
+        return job
+
+    # -- looking
+
+    async def bulk_job(self, job_id: int) -> BulkJob:
+        query = _job(job_id).where(bulk_jobs.c.namespace == self.namespace)
+        row = await self.database.read(lambda connection: connection.execute(query).one_or_none())
+        if row is None:
+            raise self._no_bulk(job_id)
+        return job_from(row)
+
+    async def bulk_jobs(self, wanted: BulkFilter) -> list[BulkJob]:
+        query = select(bulk_jobs).where(bulk_jobs.c.namespace == self.namespace)
+        if wanted.status:
+            query = query.where(bulk_jobs.c.status.in_(wanted.status))
+        if wanted.business is not None:
+            query = query.where(bulk_jobs.c.business == wanted.business)
+        if wanted.before is not None:
+            query = query.where(bulk_jobs.c.id < wanted.before)
+        query = query.order_by(bulk_jobs.c.id.desc()).limit(wanted.limit)
+        rows = await self.database.read(lambda connection: connection.execute(query).all())
+        return [job_from(row) for row in rows]
+
+    async def bulk_segments(self, job_id: int) -> list[Segment]:
+        await self.bulk_job(job_id)
+        query = select(bulk_segments).where(bulk_segments.c.job_id == job_id).order_by(bulk_segments.c.first)
+        rows = await self.database.read(lambda connection: connection.execute(query).all())
+        return [segment_from(row) for row in rows]
+
+    async def bulk_quarantine(self, job_id: int, *, after: int = -1, limit: int = 100) -> list[Quarantined]:
+        """A page of quarantined items, by index."""
+        await self.bulk_job(job_id)
+        query = (
+            select(bulk_quarantine)
+            .where(bulk_quarantine.c.job_id == job_id, bulk_quarantine.c.item_index > after)
+            .order_by(bulk_quarantine.c.item_index)
+            .limit(limit)
+        )
+        rows = await self.database.read(lambda connection: connection.execute(query).all())
+        return [quarantined_from(row) for row in rows]
+
+    async def quarantined_indexes(self, job_id: int, offset: int, limit: int) -> list[int]:
+        """The items at these positions among the quarantined ones, by index."""
+        query = (
+            select(bulk_quarantine.c.item_index)
+            .where(bulk_quarantine.c.job_id == job_id)
+            .order_by(bulk_quarantine.c.item_index)
+            .offset(offset)
+            .limit(limit)
+        )
+        return list(await self.database.read(lambda connection: connection.execute(query).scalars().all()))
+
+    async def quarantined_count(self, job_id: int) -> int:
+        query = select(func.count()).where(bulk_quarantine.c.job_id == job_id)
+        return int(await self.database.read(lambda connection: connection.execute(query).scalar_one()))
+
+    async def bulk_logs(
+        self, job_id: int, *, kind: str | None = None, after: int = 0, limit: int = 100
+    ) -> list[BulkLog]:
+        await self.bulk_job(job_id)
+        query = select(bulk_logs).where(bulk_logs.c.job_id == job_id, bulk_logs.c.id > after)
+        if kind is not None:
+            query = query.where(bulk_logs.c.kind == kind)
+        query = query.order_by(bulk_logs.c.id).limit(limit)
+        rows = await self.database.read(lambda connection: connection.execute(query).all())
+        return [log_from(row) for row in rows]
+
+    async def done_ranges(self, job_id: int) -> list[tuple[int, int]]:
+        """Stretches of items that ended, quarantined ones among them, by index."""
+        query = select(bulk_segments).where(bulk_segments.c.job_id == job_id).order_by(bulk_segments.c.first)
+        found: list[tuple[int, int]] = []
+
+        def add(first: int, end: int) -> None:
+            if first == end:
+                return
+            if found and found[-1][1] == first:
+                found[-1] = (found[-1][0], end)
+            else:
+                found.append((first, end))
+
+        for row in await self.database.read(lambda connection: connection.execute(query).all()):
+            add(row.first, row.watermark)
+            done = decode_done(checkpoint_of(row).done)
+            at = 0
+            while (begin := done.find(1, at)) >= 0:
+                end = done.find(0, begin)
+                at = len(done) if end < 0 else end
+                add(row.watermark + begin, row.watermark + at)
+        return found
+
+
+def _job(job_id: int) -> Any:
+    return select(bulk_jobs).where(bulk_jobs.c.id == job_id)
+
+
+def _next(job: Any, verb: str) -> BulkStatus:
+    try:
+        return next_bulk_status(BulkStatus(job.status), verb)
+    except IllegalTransition:
+        raise Conflict(f"bulk job {job.id} is {job.status}: it cannot {verb.replace('_', ' ')} now") from None

@@ -1,0 +1,229 @@
+"""Batches over REST and the command line: from upload to rollback, and what is refused."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from fusee import Fusee
+from fusee.api.outgoing_batches import BatchOut, BatchTaskOut
+from fusee.batch import Target
+from fusee.cli.batch_shapes import batch_object, target_object
+from fusee.operations import TargetFilter
+from tests.chaos.inside import until
+
+BATCHES = "/api/v1/batches"
+HEADER = {"batch_name": "brighter", "batch_type": "set", "target_type": "lamp"}
+
+
+class Lamps:
+    """The world that the operation changes."""
+
+    def __init__(self) -> None:
+        self.level: dict[str, int] = {}
+
+
+def register(app: Any, lamps: Lamps) -> None:
+    @app.operation("lamp", "set", params=dict[str, int])
+    class Set:
+        async def finished(self, target: Target) -> bool:
+            return lamps.level.get(target.id) == target.after["level"]
+
+        async def capture(self, target: Target) -> dict[str, int]:
+            return {"level": lamps.level.get(target.id, 0)}
+
+        async def apply(self, target: Target) -> None:
+            if target.after["level"] > 100:
+                raise ValueError("too bright")
+            lamps.level[target.id] = target.after["level"]
+
+        async def undo(self, target: Target) -> None:
+            lamps.level[target.id] = target.image["level"]
+
+
+@pytest_asyncio.fixture
+async def lit(serving: Any) -> AsyncIterator[tuple[Any, Lamps]]:
+    lamps = Lamps()
+    async with serving() as served:
+        register(served.app, lamps)
+        async with served.app.running():
+            yield served, lamps
+
+
+def targets(count: int, level: int = 7) -> list[dict[str, Any]]:
+    return [{"target_id": str(n), "before": {"level": 0}, "after": {"level": level}} for n in range(count)]
+
+
+async def created(served: Any, count: int = 5, **fields: Any) -> dict[str, Any]:
+    given = {"targets": targets(count), **fields}
+    status, body, _ = await served.ask("POST", BATCHES, json={**HEADER, **given})
+    assert status == 201, body
+    answer: dict[str, Any] = body
+    return answer
+
+
+async def ended(served: Any, batch_id: int, status: str) -> dict[str, Any]:
+    async def there() -> Any:
+        _, body, _ = await served.ask("GET", f"{BATCHES}/{batch_id}")
+        return body if body["phase"] == "done" and body["status"] == status else None
+
+    found: dict[str, Any] = await until(there, 15, f"batch {batch_id} to be {status}")
+    return found
+
+
+async def test_from_plan_to_rollback(lit: tuple[Any, Lamps]) -> None:
+    served, lamps = lit
+    batch = await created(served)
+    assert (batch["phase"], batch["status"], batch["counts"]["pending"]) == ("planned", "pending", 5)
+    assert lamps.level == {}, "planning touches nothing"
+    _, plan, _ = await served.ask("GET", f"{BATCHES}/{batch['batch_id']}/plan?limit=1")
+    assert plan["items"][0]["changes"] == [{"name": "level", "before": 0, "after": 7}]
+    assert plan["next_cursor"] is not None
+    status, _, _ = await served.ask("POST", f"{BATCHES}/{batch['batch_id']}/apply")
+    assert status == 200
+    await ended(served, batch["batch_id"], "success")
+    assert set(lamps.level.values()) == {7}
+    status, _, _ = await served.ask("POST", f"{BATCHES}/{batch['batch_id']}/rollback", json={})
+    assert status == 200
+    await ended(served, batch["batch_id"], "rollback_success")
+    assert set(lamps.level.values()) == {0}
+    _, told, _ = await served.ask("GET", f"{BATCHES}/{batch['batch_id']}/recount")
+    assert told["equal"]
+
+
+async def test_the_older_address_starts_at_once(lit: tuple[Any, Lamps]) -> None:
+    served, lamps = lit
+    status, body, headers = await served.ask("POST", "/api/batch", json={**HEADER, "targets": targets(2)})
+    assert status == 201
+    assert headers["Location"] == f"{BATCHES}/{body['batch_id']}"
+    await ended(served, body["batch_id"], "success")
+    assert lamps.level == {"0": 7, "1": 7}
+
+
+async def test_lines_and_csv_are_streamed_in(lit: tuple[Any, Lamps]) -> None:
+    served, _ = lit
+    lines = "\n".join(json.dumps(one) for one in [{**HEADER}, *targets(30)])
+    kind = {"Content-Type": "application/x-ndjson"}
+    status, body, _ = await served.ask("POST", BATCHES, data=lines, headers=kind)
+    assert (status, body["total"]) == (201, 30)
+    text = "target_id,target_name,before.level,after.level\n1,hall,0,5\n2,stairs,0,6\n"
+    status, body, _ = await served.ask(
+        "POST", BATCHES, data=text, headers={"Content-Type": "text/csv"}, params={"batch": json.dumps(HEADER)}
+    )
+    assert (status, body["total"]) == (201, 2)
+    _, page, _ = await served.ask("GET", f"{BATCHES}/{body['batch_id']}/tasks")
+    assert [(one["target_name"], one["after"]) for one in page["items"]] == [
+        ("hall", {"level": 5}),
+        ("stairs", {"level": 6}),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        (["{"], "ends too early"),
+        ([json.dumps(HEADER), "{"], "line 2"),
+        ([json.dumps(HEADER), '{"target_id": "1", "after": {"level": "high"}}'], "target 1: after.level"),
+        ([json.dumps(HEADER), '{"target_id": "1", "after": {"level": 1}, "afetr": 1}'], "afetr"),
+        ([json.dumps(HEADER), *['{"target_id": "a", "after": {"level": 1}}'] * 2], "came before"),
+        ([json.dumps(HEADER)], "at least one target"),
+        ([json.dumps({**HEADER, "batch_type": "paint"}), '{"target_id": "1"}'], "lamp/set"),
+        ([json.dumps({**HEADER, "canery": 1}), '{"target_id": "1"}'], "canery"),
+    ],
+)  # fmt: skip
+async def test_a_bad_upload_says_where_and_leaves_nothing(
+    lit: tuple[Any, Lamps], lines: list[str], words: str
+) -> None:
+    served, _ = lit
+    kind = {"Content-Type": "application/x-ndjson"}
+    status, body, _ = await served.ask("POST", BATCHES, data="\n".join(lines), headers=kind)
+    assert 400 <= status < 500, body
+    assert words in body["detail"], body["detail"]
+    _, page, _ = await served.ask("GET", BATCHES)
+    assert page["items"] == []
+
+
+async def test_a_repeated_key_answers_the_same_batch(lit: tuple[Any, Lamps]) -> None:
+    served, _ = lit
+    key = {"Idempotency-Key": "monday"}
+    first = await served.ask("POST", BATCHES, json={**HEADER, "targets": targets(2)}, headers=key)
+    again = await served.ask("POST", BATCHES, json={**HEADER, "targets": targets(2)}, headers=key)
+    assert (first[0], again[0]) == (201, 200)
+    assert first[1]["batch_id"] == again[1]["batch_id"]
+    status, _, _ = await served.ask(
+        "POST", BATCHES, json={**HEADER, "batch_name": "other", "targets": targets(2)}, headers=key
+    )
+    assert status == 409
+
+
+async def test_failed_targets_are_listed_and_retried_alone(lit: tuple[Any, Lamps]) -> None:
+    served, _ = lit
+    some = [*targets(3), {"target_id": "bad", "after": {"level": 101}}]
+    batch = await created(served, targets=some, apply=True)
+    await ended(served, batch["batch_id"], "partial_fail")
+    _, page, _ = await served.ask("GET", f"{BATCHES}/{batch['batch_id']}/tasks?status=fail")
+    assert [one["target_id"] for one in page["items"]] == ["bad"]
+    assert "too bright" in page["items"][0]["info"]
+    status, body, _ = await served.ask("POST", f"{BATCHES}/{batch['batch_id']}/retry", json={})
+    assert (status, body["retried"]) == (200, 1)
+    await ended(served, batch["batch_id"], "partial_fail")
+
+
+async def test_commands_that_do_not_fit_are_refused(lit: tuple[Any, Lamps]) -> None:
+    served, _ = lit
+    batch = await created(served)
+    path = f"{BATCHES}/{batch['batch_id']}"
+    for command, body, status in (
+        ("rollback", {}, 409),
+        ("apply", {"version": 99}, 409),
+        ("cancel", {"reasn": "x"}, 422),
+        ("rollback", {"targets": []}, 409),
+    ):
+        got, answer, _ = await served.ask("POST", f"{path}/{command}", json=body)
+        assert got == status or got == 422, (command, got, answer)
+    got, _, _ = await served.ask("GET", f"{BATCHES}/999999")
+    assert got == 404
+
+
+async def test_the_command_line_shows_the_same_fields(lit: tuple[Any, Lamps]) -> None:
+    served, _ = lit
+    batch = await created(served)
+    found = await served.app.batches.get(batch["batch_id"])
+    assert batch_object(found).keys() == BatchOut.model_fields.keys()
+    (task, *_) = await served.app.batches.tasks(batch["batch_id"], TargetFilter())
+    assert target_object(task).keys() == BatchTaskOut.model_fields.keys()
+
+
+def test_the_command_line_from_create_to_cancel(cli: Any, tmp_path: Path) -> None:
+    file = tmp_path / "lamps.csv"
+    file.write_text("target_id,before.level,after.level\n1,0,5\n2,0,6\n")
+    create = ("batch", "create", "evening", "--type", "lamp/set", "--targets", str(file), "--canary", "1")
+    assert "no worker knows operation" in cli.refused(*create)
+    asyncio.run(_worker_was_here())
+    batch = cli.json(*create)
+    number = str(batch["batch_id"])
+    assert (batch["total"], batch["phase"], batch["created"]) == (2, "planned", True)
+    assert "level: 0 → 5" in cli.text("batch", "plan", number)
+    assert cli.json("batch", "plan", number)["items"][1]["changes"][0]["after"] == 6
+    assert cli.json("batch", "apply", number)["status"] == "running"
+    assert cli.json("batch", "cancel", number, "--reason", "wrong lamps")["reason"] == "wrong lamps"
+    assert [one["status"] for one in cli.json("batch", "targets", number)["items"]] == ["cancel", "cancel"]
+    assert "evening" in cli.text("batch", "list")
+    assert cli.json("batch", "list", "--status", "success")["items"] == []
+    assert "cancel" in cli.text("batch", "show", number)
+    assert "no file" in cli("batch", "create", "x", "--type", "lamp/set", "--targets", "no.csv").output
+
+
+async def _worker_was_here() -> None:
+    """A worker that has the operation registered with the store, and went away."""
+    app = Fusee()
+    register(app, Lamps())
+    async with app:
+        session = await app.store.open_session(app.worker().info, 30)
+        await app.store.end_session(session)

@@ -1,0 +1,499 @@
+"""Bulk jobs in the store: fenced checkpoints, exact sums, durable stops, slots of a rate, splits."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+import pytest_asyncio
+
+from fusee.errors import Conflict, LeaseLost, NotFound
+from fusee.model import End
+from fusee.model.bulk import BulkSpec, BulkStatus, SegmentState
+from fusee.model.pacing import MICROSECONDS
+from tests.store.bulks import HANDLER, Bulks, bad
+from tests.store.harness import World
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def bulks(world: World) -> Bulks:
+    return await Bulks.begin(world)
+
+
+# --- from created to finished -----------------------------------------------------------------------
+
+
+async def test_a_job_is_launched_worked_on_and_finished(bulks: Bulks) -> None:
+    job = await bulks.create(10)
+    assert (job.status, job.total, job.ended) == (BulkStatus.CREATED, None, 0)
+    job = await bulks.store.start_bulk_job(job.id)
+    assert job.status is BulkStatus.RUNNING
+    await bulks.launch(job, 10)
+    (held,) = await bulks.take()
+    assert (held.taken.segment.first, held.taken.segment.stop) == (0, 10)
+    answer = await held.write(10)
+    assert not answer.stop
+    assert (await bulks.look(job)).ended == 10
+    await bulks.end(held)
+    job = await bulks.look(job)
+    assert (job.status, job.ended, job.total) == (BulkStatus.FINISHED, 10, 10)
+    assert job.finished_at is not None
+    (segment,) = await bulks.segments(job)
+    assert segment.state is SegmentState.DONE
+
+
+async def test_a_business_with_a_finish_callback_is_called(bulks: Bulks, world: World) -> None:
+    await bulks.launched(10)
+    (held,) = await bulks.take()
+    await held.write(10)
+    await bulks.end(held)
+    (claimed,) = await world.claim(bulks.session)
+    assert claimed.payload is not None and '"callback":"finish"' in claimed.payload
+
+
+async def test_a_job_without_items_is_finished_at_once(bulks: Bulks) -> None:
+    job = await bulks.launched(0)
+    assert (job.status, job.total) == (BulkStatus.FINISHED, 0)
+
+
+async def test_it_is_cut_into_as_many_segments_as_workers_serve_it(bulks: Bulks, world: World) -> None:
+    await world.session("worker-2", handlers=(HANDLER, "work"))
+    await world.session("worker-3", handlers=("bulk.mailbox", "bulkXmail"))
+    job = await bulks.launched(1001)
+    assert [(s.first, s.stop) for s in await bulks.segments(job)] == [(0, 501), (501, 1001)]
+    many = await bulks.launched(1001, segments=3)
+    assert [(s.first, s.stop) for s in await bulks.segments(many)] == [(0, 334), (334, 668), (668, 1001)]
+    few = await bulks.launched(1001, segments=3, concurrency=2)
+    assert len(await bulks.segments(few)) == 2
+
+
+async def test_a_key_makes_a_repeated_creation_harmless(bulks: Bulks) -> None:
+    spec = BulkSpec(name="a", business="mail", source={"kind": "range", "stop": 5})
+    first, new = await bulks.store.create_bulk_job(spec, idempotency_key="k")
+    again, renewed = await bulks.store.create_bulk_job(spec, idempotency_key="k")
+    assert (new, renewed, again.id) == (True, False, first.id)
+    other = BulkSpec(name="a", business="mail", source={"kind": "range", "stop": 6})
+    with pytest.raises(Conflict, match="another bulk job"):
+        await bulks.store.create_bulk_job(other, idempotency_key="k")
+    made = await asyncio.gather(*(bulks.store.create_bulk_job(spec, idempotency_key="j") for _ in range(4)))
+    assert len({job.id for job, _ in made}) == 1
+    assert sum(new for _, new in made) == 1
+
+
+# --- checkpoints ------------------------------------------------------------------------------------
+
+
+async def test_a_checkpoint_is_found_by_who_comes_next(bulks: Bulks, world: World) -> None:
+    job = await bulks.launched(1000)
+    (held,) = await bulks.take()
+    await held.write(40, beyond=(1, 2, 5), retried=4, reached=50)
+    await world.clock.tick(31)
+    assert (await bulks.store.recover()).requeued == 1
+    session = await world.session("worker-2", handlers=(HANDLER,))
+    (again,) = await bulks.take(session)
+    segment = again.taken.segment
+    assert again.taken.checkpoint.watermark == 40
+    assert (segment.watermark, segment.reached, segment.ended, segment.retried) == (40, 50, 43, 4)
+    assert (await bulks.look(job)).retried == 4
+
+
+async def test_a_worker_that_lost_its_segment_writes_nothing(bulks: Bulks, world: World) -> None:
+    job = await bulks.launched(1000)
+    (held,) = await bulks.take()
+    await held.write(40)
+    await world.clock.tick(31)
+    await bulks.store.recover()
+    before = await bulks.segments(job)
+    with pytest.raises(LeaseLost, match="is over"):
+        await held.write(50, new=[bad(45)], quarantined=1)
+    session = await world.session("worker-2", handlers=(HANDLER,))
+    (again,) = await bulks.take(session)
+    with pytest.raises(LeaseLost, match="is over"):
+        await held.write(900)
+    assert [s.watermark for s in await bulks.segments(job)] == [s.watermark for s in before] == [40]
+    assert (await bulks.look(job)).ended == 40
+    assert await bulks.store.bulk_quarantine(job.id) == []
+    await again.write(60)
+    assert (await bulks.look(job)).ended == 60
+
+
+async def test_a_watermark_never_moves_back(bulks: Bulks) -> None:
+    job = await bulks.launched(1000)
+    (held,) = await bulks.take()
+    await held.write(40)
+    with pytest.raises(Conflict, match="never moves back"):
+        await held.write(39, ended=40, reached=40)
+    with pytest.raises(Conflict, match="never moves back"):
+        await held.write(40, ended=39)
+    assert [s.watermark for s in await bulks.segments(job)] == [40]
+
+
+async def test_the_same_checkpoint_twice_changes_nothing(bulks: Bulks) -> None:
+    """Its answer may be lost: whoever does not know whether it was written writes it again."""
+    job = await bulks.launched(1000)
+    (held,) = await bulks.take()
+    for _ in range(3):
+        await held.write(40, beyond=(3,), quarantined=1, retried=2, replayed=5, new=[bad(7)])
+    seen = await bulks.look(job)
+    assert (seen.ended, seen.done, seen.quarantined, seen.retried, seen.replayed) == (41, 40, 1, 2, 5)
+    assert [item.index for item in await bulks.store.bulk_quarantine(job.id)] == [7]
+
+
+async def test_a_jobs_sums_are_those_of_its_segments(bulks: Bulks) -> None:
+    job = await bulks.launched(1000, segments=3)
+    one, two, three = await bulks.take(want=3)
+    await asyncio.gather(
+        one.write(100, retried=1), two.write(434, quarantined=2, new=[bad(340), bad(341)]), three.write(700)
+    )
+    await one.write(150, beyond=(4, 5), retried=3)
+    seen = await bulks.look(job)
+    assert seen.ended == 152 + 100 + 33 == sum(s.ended for s in await bulks.segments(job))
+    assert (seen.quarantined, seen.retried) == (2, 3)
+
+
+async def test_speed_and_eta(bulks: Bulks, world: World) -> None:
+    job = await bulks.launched(10_000)
+    (held,) = await bulks.take()
+    for second in range(1, 41):
+        await world.clock.tick(1)
+        await bulks.store.renew(bulks.session, 30.0, 1)
+        await held.write(100 * second)
+    seen = await bulks.look(job)
+    assert seen.speed == pytest.approx(100, rel=0.1)
+    assert seen.eta == pytest.approx(60, rel=0.1)
+
+
+# --- quarantine and the error budget ----------------------------------------------------------------
+
+
+async def test_quarantined_items_are_listed_by_index_in_pages(bulks: Bulks) -> None:
+    job = await bulks.launched(5000)
+    (held,) = await bulks.take()
+    await held.write(2000, quarantined=1200, new=[bad(i, "x" * 9000) for i in range(1200)])
+    page = await bulks.store.bulk_quarantine(job.id, limit=3)
+    assert [(item.index, item.attempts, item.item) for item in page] == [(0, 3, "0"), (1, 3, "1"), (2, 3, "2")]
+    assert len(page[0].error) == 2000
+    rest = await bulks.store.bulk_quarantine(job.id, after=1197)
+    assert [item.index for item in rest] == [1198, 1199]
+    assert await bulks.store.quarantined_count(job.id) == 1200
+    assert await bulks.store.quarantined_indexes(job.id, 1190, 5) == [1190, 1191, 1192, 1193, 1194]
+
+
+async def test_too_many_errors_fail_the_job(bulks: Bulks, world: World) -> None:
+    job = await bulks.launched(1000, segments=2, error_budget=0.002)
+    (held,) = await bulks.take()
+    answer = await held.write(100, quarantined=2, new=[bad(1), bad(2)])
+    assert (answer.stop, answer.errors_left) == (False, 0)
+    answer = await held.write(200, quarantined=3, new=[bad(150)])
+    assert answer.stop
+    assert (await bulks.look(job)).status is BulkStatus.STOPPING
+    assert await world.claim(bulks.session) == [], "the other segment was taken out of line"
+    await bulks.end(held)
+    seen = await bulks.look(job)
+    assert seen.status is BulkStatus.FAILED
+    assert seen.reason is not None and "error budget: 3 items" in seen.reason
+
+
+# --- stop and resume --------------------------------------------------------------------------------
+
+
+async def test_a_stop_is_seen_at_the_next_checkpoint(bulks: Bulks, world: World) -> None:
+    job = await bulks.launched(1000, segments=2)
+    (held,) = await bulks.take()
+    stopping = await bulks.store.stop_bulk_job(job.id, reason="lunch", who="ada")
+    assert (stopping.status, stopping.reason) == (BulkStatus.STOPPING, "lunch")
+    assert await world.claim(bulks.session) == [], "what had not started does not start"
+    assert (await held.write(20)).stop
+    assert (await bulks.look(job)).status is BulkStatus.STOPPING, "something is under way"
+    await bulks.end(held)
+    assert (await bulks.look(job)).status is BulkStatus.STOPPED
+    assert {s.state for s in await bulks.segments(job)} == {SegmentState.IDLE}
+
+    await bulks.store.start_bulk_job(job.id, who="ada")
+    await bulks.launch(job)
+    one, two = await bulks.take(want=2)
+    assert (one.taken.checkpoint.watermark, two.taken.checkpoint.watermark) == (20, 500)
+    await one.write(500)
+    await two.write(1000)
+    await bulks.end(one, two)
+    assert (await bulks.look(job)).status is BulkStatus.FINISHED
+    told = [log.text for log in await bulks.store.bulk_logs(job.id, kind="operator")]
+    assert told == ["created", "started", "stopped: lunch", "resumed"]
+
+
+async def test_a_job_that_was_done_when_it_was_stopped_is_finished(bulks: Bulks) -> None:
+    job = await bulks.launched(10)
+    (held,) = await bulks.take()
+    await bulks.store.stop_bulk_job(job.id)
+    await held.write(10)
+    await bulks.end(held)
+    assert (await bulks.look(job)).status is BulkStatus.FINISHED
+
+
+async def test_a_job_that_is_stopped_before_it_was_launched(bulks: Bulks, world: World) -> None:
+    job = await bulks.create()
+    await bulks.store.start_bulk_job(job.id)
+    await bulks.store.stop_bulk_job(job.id)
+    await bulks.aggregate()
+    assert (await bulks.look(job)).status is BulkStatus.STOPPED
+    assert await world.claim(bulks.session) == []
+
+
+async def test_a_stop_while_its_business_prepares_it(bulks: Bulks, world: World) -> None:
+    job = await bulks.create()
+    await bulks.store.start_bulk_job(job.id)
+    (claimed,) = await world.claim(bulks.session)
+    await bulks.store.stop_bulk_job(job.id)
+    assert not await bulks.store.launch_bulk_job(claimed.id, claimed.attempt, job.id, (0, 10), ())
+    await world.settle(bulks.session, claimed, end=End.CANCELED)
+    await bulks.aggregate()
+    assert (await bulks.look(job)).status is BulkStatus.STOPPED
+
+
+async def test_a_launch_that_fails_stops_the_job_and_says_why(bulks: Bulks, world: World) -> None:
+    job = await bulks.create()
+    await bulks.store.start_bulk_job(job.id)
+    (claimed,) = await world.claim(bulks.session)
+    await world.settle(bulks.session, claimed, end=End.ABANDONED, error="the file is not there")
+    await bulks.aggregate()
+    seen = await bulks.look(job)
+    assert seen.status is BulkStatus.STOPPED
+    assert seen.reason is not None and "the file is not there" in seen.reason
+
+
+async def test_a_segment_that_cannot_go_on_fails_the_job_and_is_resumed_where_it_was(bulks: Bulks) -> None:
+    job = await bulks.launched(1000)
+    (held,) = await bulks.take()
+    await held.write(300)
+    await bulks.fail(held, "the disk is gone")
+    seen = await bulks.look(job)
+    assert seen.status is BulkStatus.FAILED
+    assert seen.reason is not None and "the disk is gone" in seen.reason
+    await bulks.store.start_bulk_job(job.id)
+    await bulks.launch(job)
+    (again,) = await bulks.take()
+    assert again.taken.checkpoint.watermark == 300
+
+
+async def test_a_source_that_changed_is_not_resumed(bulks: Bulks, world: World) -> None:
+    job = await bulks.launched(1000)
+    await bulks.store.stop_bulk_job(job.id)
+    await bulks.aggregate()
+    await bulks.store.start_bulk_job(job.id)
+    (claimed,) = await world.claim(bulks.session)
+    with pytest.raises(Conflict, match="changed: it has items 0 to 900, and had 0 to 1000"):
+        await bulks.store.launch_bulk_job(claimed.id, claimed.attempt, job.id, (0, 900), ())
+
+
+async def test_what_cannot_be_done_now_is_refused(bulks: Bulks) -> None:
+    job = await bulks.create()
+    with pytest.raises(Conflict, match="is created: it cannot stop now"):
+        await bulks.store.stop_bulk_job(job.id)
+    with pytest.raises(Conflict, match="its business starts it while it waits"):
+        await bulks.store.start_bulk_job(job.id, by_business=True)
+    with pytest.raises(Conflict, match="is at version 1, not 7"):
+        await bulks.store.start_bulk_job(job.id, version=7)
+    with pytest.raises(NotFound, match="no bulk job 999"):
+        await bulks.store.bulk_job(999)
+    with pytest.raises(NotFound):
+        await bulks.store.for_namespace("other").stop_bulk_job(job.id)
+
+
+# --- the business -----------------------------------------------------------------------------------
+
+
+async def test_a_business_may_start_the_job_itself(bulks: Bulks, world: World) -> None:
+    job = await bulks.create(10)
+    await bulks.store.start_bulk_job(job.id)
+    (claimed,) = await world.claim(bulks.session)
+    await bulks.store.await_business(claimed.id, claimed.attempt, job.id, ("finish",))
+    await world.finish(bulks.session, claimed)
+    await bulks.aggregate()
+    assert (await bulks.look(job)).status is BulkStatus.WAITING_BUSINESS
+    await bulks.store.start_bulk_job(job.id, by_business=True)
+    (claimed,) = await world.claim(bulks.session)
+    assert claimed.payload is not None and '"launch":"business"' in claimed.payload
+    await bulks.store.launch_bulk_job(claimed.id, claimed.attempt, job.id, (0, 10), ())
+    await world.finish(bulks.session, claimed)
+    (held,) = await bulks.take()
+    await held.write(10)
+    await bulks.end(held)
+    assert (await bulks.look(job)).status is BulkStatus.FINISHED
+
+
+async def test_a_job_that_waits_for_its_business_can_be_stopped(bulks: Bulks, world: World) -> None:
+    job = await bulks.create(10)
+    await bulks.store.start_bulk_job(job.id)
+    (claimed,) = await world.claim(bulks.session)
+    await bulks.store.await_business(claimed.id, claimed.attempt, job.id, ())
+    await world.finish(bulks.session, claimed)
+    await bulks.store.stop_bulk_job(job.id)
+    assert (await bulks.look(job)).status is BulkStatus.STOPPED
+
+
+async def test_data_changes_only_while_nothing_runs(bulks: Bulks) -> None:
+    job = await bulks.create()
+    assert (await bulks.store.set_bulk_data(job.id, {"template": 7})).data == {"template": 7}
+    await bulks.store.start_bulk_job(job.id)
+    await bulks.launch(job)
+    with pytest.raises(Conflict, match="stop it before you change its data"):
+        await bulks.store.set_bulk_data(job.id, {"template": 8})
+
+
+async def test_data_logs_and_operator_history_are_kept_apart_and_in_order(bulks: Bulks) -> None:
+    job = await bulks.create()
+    numbers = await asyncio.gather(*(bulks.store.log_bulk_data(job.id, f"line {n}", "mail") for n in range(5)))
+    assert sorted(numbers) == [2, 3, 4, 5, 6]
+    logs = await bulks.store.bulk_logs(job.id, kind="data")
+    assert sorted(log.text for log in logs) == [f"line {n}" for n in range(5)]
+    assert {log.who for log in logs} == {"mail"}
+    assert [log.id for log in await bulks.store.bulk_logs(job.id, after=5)] == [6]
+
+
+# --- rate and concurrency ---------------------------------------------------------------------------
+
+
+async def test_slots_of_all_segments_follow_each_other_without_gap_or_overlap(bulks: Bulks) -> None:
+    await bulks.launched(100_000, segments=3, rate=300.0)
+    segments = await bulks.take(want=3)
+    slots = []
+    for _ in range(2):
+        for held in segments:
+            slot = (await held.write(held.taken.segment.first, want=1)).slot
+            assert slot is not None and slot.count >= 99
+            slots.append(slot)
+    for earlier, later in zip(slots, slots[1:], strict=False):
+        assert later.begin == earlier.end
+    refused = await segments[0].write(0, want=1)
+    assert refused.slot is None, "two seconds are given out"
+
+
+async def test_slots_are_exact_when_all_ask_at_once(bulks: Bulks) -> None:
+    await bulks.launched(100_000, segments=4, rate=400.0)
+    segments = await bulks.take(want=4)
+    answers = await asyncio.gather(*(held.write(held.taken.segment.first, want=1) for held in segments))
+    slots = sorted((a.slot.begin, a.slot.end) for a in answers if a.slot is not None)
+    assert len(slots) == 4
+    for (_, end), (begin, _) in zip(slots, slots[1:], strict=False):
+        assert begin >= end
+    assert slots[-1][1] - slots[0][0] == MICROSECONDS
+
+
+async def test_a_new_rate_holds_from_the_next_checkpoint_on(bulks: Bulks, world: World) -> None:
+    job = await bulks.launched(100_000, rate=0.01)
+    (held,) = await bulks.take()
+    assert (await held.write(0, want=1)).slot is not None
+    assert (await held.write(0, want=1)).slot is None, "the next start is 100 s away"
+    changed = await bulks.store.adjust_bulk_job(job.id, rate=50.0, concurrency=4)
+    assert (changed.rate, changed.concurrency) == (50.0, 4)
+    answer = await held.write(0, want=1)
+    assert (answer.rate, answer.share) == (50.0, 4)
+    assert answer.slot is not None and answer.slot.begin == await world.clock.now()
+    await bulks.store.adjust_bulk_job(job.id, rate=0)
+    assert (await held.write(0, want=1)).rate == 0
+
+
+async def test_shares_never_add_up_to_more_than_the_concurrency(bulks: Bulks) -> None:
+    job = await bulks.launched(90_000, segments=3, concurrency=8)
+    one, two, three = await bulks.take(want=3)
+    assert [held.taken.answer.share for held in (one, two, three)] == [3, 3, 2]
+    await one.write(30_000)
+    await bulks.end(one)
+    assert [(await held.write(held.taken.segment.first)).share for held in (two, three)] == [4, 4]
+    await bulks.store.adjust_bulk_job(job.id, concurrency=1)
+    assert [(await held.write(held.taken.segment.first)).share for held in (three, two, three)] == [0, 1, 0]
+    await bulks.store.adjust_bulk_job(job.id, concurrency=5)
+    assert [(await held.write(held.taken.segment.first)).share for held in (two, three)] == [3, 2]
+
+
+# --- splitting --------------------------------------------------------------------------------------
+
+
+async def test_an_idle_worker_gets_half_of_the_largest_rest(bulks: Bulks, world: World) -> None:
+    job = await bulks.launched(1000, segments=1)
+    (held,) = await bulks.take()
+    assert (await held.write(100, give_from=550)).end == 1000, "nobody is idle"
+    other = await world.session("worker-2", handlers=(HANDLER,))
+    answer = await held.write(100, give_from=550)
+    assert (answer.end, answer.share) == (550, 32)
+    (given,) = await bulks.take(other)
+    assert (given.taken.segment.first, given.taken.segment.stop) == (550, 1000)
+    assert given.taken.answer.share == 0, "the first has not made room yet"
+    assert (await held.write(200, give_from=375)).share == 16
+    assert (await held.write(200, give_from=375)).end == 550, "nobody is idle any more"
+    assert (await given.write(550)).share == 16
+    await held.write(550)
+    await given.write(1000)
+    await bulks.end(held)
+    await bulks.end(given, session=other)
+    seen = await bulks.look(job)
+    assert (seen.status, seen.ended) == (BulkStatus.FINISHED, 1000)
+
+
+async def test_only_the_segment_with_the_largest_rest_is_split(bulks: Bulks, world: World) -> None:
+    await bulks.launched(1000, segments=2)
+    one, two = await bulks.take(want=2)
+    await world.session("worker-2", handlers=(HANDLER,))
+    await world.session("worker-3", handlers=(HANDLER,))
+    await one.write(300)
+    assert (await one.write(300, give_from=400)).end == 500
+    assert (await two.write(500, give_from=750)).end == 750
+    assert (await one.write(300, give_from=400)).end == 500, "a segment waits for a worker already"
+
+
+async def test_what_was_started_is_never_given_away(bulks: Bulks, world: World) -> None:
+    await bulks.launched(1000)
+    (held,) = await bulks.take()
+    await world.session("worker-2", handlers=(HANDLER,))
+    assert (await held.write(100, reached=600, give_from=550)).end == 1000
+
+
+async def test_a_split_by_a_worker_that_lost_its_segment_does_not_happen(bulks: Bulks, world: World) -> None:
+    job = await bulks.launched(1000)
+    (held,) = await bulks.take()
+    await world.clock.tick(31)
+    await bulks.store.recover()
+    await world.session("worker-2", handlers=(HANDLER,))
+    with pytest.raises(LeaseLost):
+        await held.write(100, give_from=550)
+    assert [(s.first, s.stop) for s in await bulks.segments(job)] == [(0, 1000)]
+
+
+# --- looking and forgetting -------------------------------------------------------------------------
+
+
+async def test_done_ranges(bulks: Bulks) -> None:
+    job = await bulks.launched(1000, segments=2)
+    one, two = await bulks.take(want=2)
+    await one.write(400, beyond=(10, 11, 50))
+    await two.write(520)
+    ranges = await bulks.store.done_ranges(job.id)
+    assert ranges == [(0, 400), (410, 412), (450, 451), (500, 520)]
+    await one.write(500)
+    assert await bulks.store.done_ranges(job.id) == [(0, 520)]
+
+
+async def test_old_jobs_are_forgotten_with_all_that_is_theirs(bulks: Bulks, world: World) -> None:
+    done = await bulks.launched(10)
+    (held,) = await bulks.take()
+    await held.write(10, quarantined=1, new=[bad(3)])
+    await bulks.end(held)
+    stopped = await bulks.launched(10)
+    await bulks.store.stop_bulk_job(stopped.id)
+    await bulks.aggregate()
+    await world.clock.tick(3600)
+    await bulks.store.prune(7200, 0, 1000)
+    assert (await bulks.look(done)).status is BulkStatus.FINISHED
+    await bulks.store.prune(60, 0, 1000)
+    with pytest.raises(NotFound):
+        await bulks.look(done)
+    for table in ("fusee_bulk_quarantine", "fusee_bulk_segments", "fusee_bulk_logs"):
+        left = await bulks.store.database.read(
+            lambda connection, table=table: connection.exec_driver_sql(  # type: ignore[misc]
+                f"SELECT count(*) FROM {table} WHERE job_id = {done.id}"
+            ).scalar_one()
+        )
+        assert left == 0, table
+    assert (await bulks.look(stopped)).status is BulkStatus.STOPPED
