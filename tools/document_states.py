@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ast
 import itertools
+import sys
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from pathlib import Path
 
-from fusee.model import states
+from fusee.model.batch import BATCH_TASK, BatchStatus
 from fusee.model.states import RUN, RUN_BIRTH, SESSION, TASK, TERMINAL, RunStatus, SessionState, TaskStatus
 
 __all__ = ["page"]
@@ -49,6 +50,19 @@ TASK_VERBS = {
     "resume": "Someone let its schedule go on, from now on.",
 }
 
+BATCH_VERBS = {
+    "create": "It came in with its batch.",
+    "acquire": "It has a run that a worker took.",
+    "succeed": "The operation was applied, or was found applied; of a rollback: undone.",
+    "fail": "It failed and no attempt is left; of a rollback: it could not be undone, or has drifted.",
+    "give_up": "Its batch was stopped before it was tried again.",
+    "resume": "Someone retries also what never started.",
+    "release": "Its worker was lost, or it timed out, and another attempt is allowed.",
+    "cancel": "It had not started when its batch was canceled or stopped; or it was told to stop.",
+    "retry": "Someone retries what failed.",
+    "roll_back": "Someone, or `on_error = rollback`, undoes what was applied or may have been.",
+}
+
 HEAD = """\
 # States
 
@@ -84,6 +98,11 @@ def page() -> str:
             _diagram(TASK, [("create", TaskStatus.ENABLED)], _last(TASK)),
             _states(TaskStatus, _last(TASK)),
             _verbs(TASK, {"create": TaskStatus.ENABLED}, TASK_VERBS),
+            "## Targets of a batch\n",
+            "A target's status follows from its runs, a batch's from its targets, in the same words.\n",
+            _diagram(BATCH_TASK, [("create", BatchStatus.PENDING)], _last(BATCH_TASK)),
+            _states(BatchStatus, _last(BATCH_TASK)),
+            _verbs(BATCH_TASK, {"create": BatchStatus.PENDING}, BATCH_VERBS),
         ]
     )
 
@@ -101,7 +120,7 @@ def _diagram(table: Mapping, births: Iterable, terminal: frozenset) -> str:
 
 
 def _states(kind: type[StrEnum], terminal: frozenset) -> str:
-    meanings = docstrings(kind.__name__)
+    meanings = docstrings(kind)
     rows = ["| state | terminal | meaning |", "|---|---|---|"]
     rows += [f"| `{s}` | {'yes' if s in terminal else ''} | {meanings[s.name]} |" for s in kind]
     return "\n".join([*rows, ""])
@@ -120,10 +139,11 @@ def _verbs(table: Mapping, births: Mapping, meanings: Mapping[str, str]) -> str:
     return "\n".join([*rows, ""])
 
 
-def docstrings(class_name: str) -> dict[str, str]:
+def docstrings(kind: type[StrEnum]) -> dict[str, str]:
     """The string below each member of an enum; Python keeps them in the source alone."""
-    tree = ast.parse(Path(str(states.__file__)).read_text(encoding="utf-8"))
-    body = next(node.body for node in tree.body if isinstance(node, ast.ClassDef) and node.name == class_name)
+    source = Path(str(sys.modules[kind.__module__].__file__)).read_text(encoding="utf-8")
+    classes = (node for node in ast.parse(source).body if isinstance(node, ast.ClassDef))
+    body = next(node.body for node in classes if node.name == kind.__name__)
     found: dict[str, str] = {}
     for member, below in itertools.pairwise(body):
         match member, below:

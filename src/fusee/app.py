@@ -426,6 +426,8 @@ class Fusee:
             retention=settings.retention,
             prune_batch=settings.prune_batch,
             starvation_after=settings.starvation_after,
+            stalled_after=settings.stalled_after,
+            alert_webhook=settings.alert_webhook,
         )
 
     def api(self) -> FastAPI:
@@ -465,13 +467,15 @@ class Fusee:
             if self.config.metrics.enabled
             else None
         )
+        health = Health(self.bus, ping=self.store.ping, revision=self.store.revision)
         return create_api(
             Services(
                 config=self.config.api,
                 namespace=self.config.namespace,
                 operations=operations,
                 callbacks=self.callbacks,
-                health=Health(self.bus, ping=self.store.ping, revision=self.store.revision).reasons,
+                health=health.reasons,
+                warnings=health.warnings,
                 metrics=metrics.render if metrics else None,
                 version=__version__,
             )

@@ -13,6 +13,7 @@ __all__ = [
     "Bus",
     "Event",
     "LoopFailed",
+    "QueuesStalled",
     "RunAttemptEnded",
     "RunCancelRequested",
     "RunRefused",
@@ -102,6 +103,15 @@ class RunsPromoted(Event):
 @dataclass(frozen=True, slots=True)
 class RunsPruned(Event):
     count: int
+
+
+@dataclass(frozen=True, slots=True)
+class QueuesStalled(Event):
+    """Queues whose oldest run has waited too long, each with its seconds; told also when there is none."""
+
+    waiting: dict[tuple[str, str], float]
+    new: tuple[tuple[str, str], ...]
+    """Those that had not stalled at the last look."""
 
 
 @dataclass(frozen=True, slots=True)

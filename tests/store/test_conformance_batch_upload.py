@@ -114,11 +114,11 @@ async def test_a_sealed_batch_takes_no_more(world: World, store: Store) -> None:
 async def test_a_target_that_comes_twice_is_refused_with_both_places(world: World, store: Store) -> None:
     batch_id = await _upload(store, 10)
     twice = [*targets(3, 10), *targets(1, 4)]
-    with pytest.raises(Invalid, match="^target 14: 't4' came before, as 5$") as refused:
+    with pytest.raises(Invalid, match=r"^target 14: 't4' came before, as 5$") as refused:
         await store.add_targets(batch_id, 10, twice)
     assert refused.value.field == "target_id"
     assert len(await world.rows(batch_tasks)) == 10, "a portion is taken whole or not at all"
-    with pytest.raises(Invalid, match="^target 13: 't11' came before, as 12$"):
+    with pytest.raises(Invalid, match=r"^target 13: 't11' came before, as 12$"):
         await store.add_targets(batch_id, 10, [*targets(2, 10), *targets(1, 11)])
 
 

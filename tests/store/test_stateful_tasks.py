@@ -108,6 +108,13 @@ class TasksInAnyOrder(RuleBasedStateMachine):
         for name in before:
             self.account(name)
 
+    @rule(seconds=st.sampled_from([20, 60, 90, 125]))
+    def a_dispatcher_passes(self, seconds: int) -> None:
+        self.do(self.works.world.clock.tick(seconds))
+        self.aggregate(500)
+        self.nothing_is_wrong()
+        self.scan()
+
     @rule(limit=st.sampled_from([1, 500]))
     def aggregate(self, limit: int) -> None:
         self.do(self.works.store.aggregate(limit))
@@ -119,6 +126,14 @@ class TasksInAnyOrder(RuleBasedStateMachine):
         if mine := self.do(works.world.lane_ids(handler="work")):
             claimed = self.do(works.world.claim(works.session, want, lanes=mine))
             works.held |= {run.id: run for run in claimed}
+
+    @rule(data=st.data())
+    def a_worker_works(self, data: st.DataObject) -> None:
+        self.claim(5)
+        for run_id in sorted(self.works.held):
+            end = data.draw(st.sampled_from([End.SUCCEEDED, End.FAILED, None]), "end")
+            if end is not None:
+                self.stop(run_id, end)
 
     @precondition(lambda self: self.works.held)
     @rule(
@@ -262,7 +277,7 @@ class TasksInAnyOrder(RuleBasedStateMachine):
             if not any(row.status in ("pending", "running", "delayed") for row in waiting):
                 return
             if any(row.status == "delayed" for row in waiting):
-                self.tick_in_peace(60)
+                self.tick_in_peace(600)
         raise AssertionError("it goes on and on")
 
     def tick_in_peace(self, seconds: float) -> None:

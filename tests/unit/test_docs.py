@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 import pytest
 
+from fusee.model.batch import BatchStatus
+from fusee.model.states import RunStatus, SessionState, TaskStatus
 from tools import document_states
 
 ROOT = Path(__file__).parents[2]
@@ -66,9 +68,8 @@ def test_the_states_page_is_fresh() -> None:
 
 
 def test_every_state_has_a_meaning() -> None:
-    for name in ("RunStatus", "SessionState"):
-        members = getattr(document_states.states, name).__members__
-        assert set(document_states.docstrings(name)) == set(members)
+    for kind in (RunStatus, SessionState, TaskStatus, BatchStatus):
+        assert set(document_states.docstrings(kind)) == set(kind.__members__)
 
 
 @pytest.mark.parametrize(("page", "to"), [pytest.param(p, to, id=f"{p.name}-{to}") for p, to in links()])

@@ -322,3 +322,5 @@ class KeyMade(BaseModel):
 class ReadyOut(BaseModel):
     ready: bool
     reasons: list[str] = []
+    warnings: list[str] = []
+    """What is wrong with the work; the process is ready all the same."""

@@ -45,6 +45,8 @@ class Services:
     """Answers of services; each proves by its token whose run it is about."""
     health: Callable[[], Awaitable[Sequence[str]]]
     """Why this process is not ready; nothing when it is."""
+    warnings: Callable[[], Sequence[str]] = lambda: ()
+    """What is wrong with the work, such as a queue that has stalled."""
     metrics: Callable[[], Awaitable[bytes]] | None = None
     """The metrics as Prometheus reads them; None when they are off."""
     version: str = "0"

@@ -42,7 +42,8 @@ class Registered:
             except ValidationError as error:
                 first = error.errors()[0]
                 path = ".".join(str(part) for part in (name, *first["loc"]))
-                raise Invalid(f"{where}: {path}: {first['msg']}", field=path) from None
+                told = first["msg"].removeprefix("Value error, ")  # pydantic's word for our own
+                raise Invalid(f"{where}: {path}: {told}", field=path) from None
 
 
 class Operations:

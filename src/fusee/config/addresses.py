@@ -10,6 +10,7 @@ __all__ = [
     "check_database_url",
     "check_host",
     "check_public_url",
+    "check_webhook",
     "hide_password",
     "is_loopback",
     "is_wildcard",
@@ -139,3 +140,10 @@ def _network_advice(network: str) -> str:
         return f"must be a network without host bits; write {ip_network(network, strict=False)}"
     except ValueError:
         return "must be a network such as 10.0.0.0/8"
+
+
+def check_webhook(url: str) -> str:
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError("must be an http:// or https:// address with a host")
+    return url

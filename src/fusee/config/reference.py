@@ -37,6 +37,7 @@ Kubernetes sets for a Service named `fusee` are not settings.
 """
 
 _PLACEHOLDERS: dict[KeyPath, str] = {
+    ("dispatcher", "alert_webhook"): "https://alerts.example/hook",
     ("api", "public_url"): "https://fusee.example.com",
     ("worker", "worker_id"): "worker-001",
     ("worker", "app"): "myproject.jobs:app",

@@ -12,6 +12,7 @@ from fusee.dispatch.promote import Promote
 from fusee.dispatch.prune import Prune
 from fusee.dispatch.recover import Recover
 from fusee.dispatch.scan import Scan
+from fusee.dispatch.stalls import Stalls
 from fusee.dispatch.sweep import Sweep
 from fusee.events import Bus
 from fusee.service import Service
@@ -33,6 +34,8 @@ class Dispatcher:
         retention: float = 7 * 86400.0,
         prune_batch: int = 1000,
         starvation_after: float = 300.0,
+        stalled_after: float = 300.0,
+        alert_webhook: str | None = None,
     ) -> None:
         self.store = store
         self.recover = Recover(store, bus, recover_interval)
@@ -49,6 +52,8 @@ class Dispatcher:
         ]
         if starvation_after > 0:
             loops.append(Lift(store, bus, after=starvation_after))
+        if stalled_after > 0:
+            loops.append(Stalls(store, bus, after=stalled_after, webhook=alert_webhook))
         if retention > 0:
             loops.append(Prune(store, bus, retention=retention, batch=prune_batch))
         self.loops: Sequence[Service] = loops

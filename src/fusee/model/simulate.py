@@ -29,6 +29,8 @@ class Simulated:
 @dataclass(slots=True, order=True)
 class _Going:
     end: int
+    at: int
+    """Of those that end at once, the one that was due first."""
     fire: Simulated = field(compare=False)
     failed: bool = field(compare=False)
     attempt: int = field(compare=False)
@@ -70,7 +72,7 @@ class _Task:
         fire.start, self.rate_at = start_at(self.policy, earliest, self.rate_at)
         seconds, failed = self.lasts(fire.at)
         fire.end = fire.start + round(seconds * US)
-        heapq.heappush(self.going, _Going(fire.end, fire, failed, ruling.attempt + 1))
+        heapq.heappush(self.going, _Going(fire.end, fire.at, fire, failed, ruling.attempt + 1))
 
     def cancel(self, now: int) -> None:
         for one in self.going:

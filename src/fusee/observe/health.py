@@ -8,7 +8,7 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 
-from fusee.events import Bus, LoopFailed
+from fusee.events import Bus, LoopFailed, QueuesStalled
 
 __all__ = ["Health"]
 
@@ -39,10 +39,22 @@ class Health:
         self._answer: tuple[list[str], float] = ([], -FRESH)
         self._schema_at = -SCHEMA_EVERY
         self._asking = asyncio.Lock()
-        self.forget = bus.subscribe(LoopFailed, self._failed)
+        self._stalled: dict[tuple[str, str], float] = {}
+        undo = [bus.subscribe(LoopFailed, self._failed), bus.subscribe(QueuesStalled, self._look_at)]
+        self.forget = lambda: [one() for one in undo]
 
     def _failed(self, event: LoopFailed) -> None:
         self._loops.setdefault(event.loop, deque(maxlen=FAILURES)).append(self.now())
+
+    def _look_at(self, event: QueuesStalled) -> None:
+        self._stalled = event.waiting
+
+    def warnings(self) -> Sequence[str]:
+        """What is wrong with the work, not with this process: it stays ready, since others could not help."""
+        return [
+            f"queue {queue} of {namespace} has stalled: its oldest run has waited for {seconds:.0f} s"
+            for (namespace, queue), seconds in sorted(self._stalled.items())
+        ]
 
     async def reasons(self) -> Sequence[str]:
         """Why this process is not ready; nothing when it is."""

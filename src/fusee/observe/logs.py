@@ -17,6 +17,7 @@ from fusee.config import LoggingConfig
 from fusee.events import (
     Bus,
     LoopFailed,
+    QueuesStalled,
     RunAttemptEnded,
     RunCancelRequested,
     RunRefused,
@@ -92,6 +93,7 @@ def log_events(
         bus.subscribe(RunStuck, subscriber.stuck),
         bus.subscribe(RunsPruned, subscriber.pruned),
         bus.subscribe(TasksFired, subscriber.fired),
+        bus.subscribe(QueuesStalled, subscriber.stalled),
         bus.subscribe(LoopFailed, subscriber.loop_failed),
     ]
     if subscriber.log.isEnabledFor(logging.DEBUG):
@@ -201,6 +203,13 @@ class _EventLog:
 
     def pruned(self, event: RunsPruned) -> None:
         self._say(logging.DEBUG, "old runs deleted", count=event.count)
+
+    def stalled(self, event: QueuesStalled) -> None:
+        for namespace, queue in event.new:
+            waited = round(event.waiting[namespace, queue])
+            self._say(
+                logging.WARNING, "queue has stalled", namespace=namespace, queue=queue, oldest_seconds=waited
+            )
 
     def fired(self, event: TasksFired) -> None:
         """Fires that came in time go without a line; those that were missed are worth one."""

@@ -25,6 +25,7 @@ from fusee.events import (
     Bus,
     Event,
     LoopFailed,
+    QueuesStalled,
     RunAttemptEnded,
     RunRefused,
     RunsEnqueued,
@@ -117,6 +118,7 @@ class Metrics(Collector):
         self.sample_failures = Counter("fusee_sample_failures", "Times the database could not be sampled.")
         self.fires = Counter("fusee_fires", "Fires decided here, by what decided them.", "code")
         self.lateness = Histogram()
+        self.stalled: dict[str, float] = {}
         self.durations: dict[str, Histogram] = {}
         self._sampled: tuple[Sequence[QueueStats], Sequence[Session]] | None = None
         self._sampled_at = -SAMPLE_EVERY
@@ -133,6 +135,7 @@ class Metrics(Collector):
             bus.subscribe(RunRefused, lambda event: self.refused.add(1)),
             bus.subscribe(RunStuck, lambda event: self.stuck.add(1)),
             bus.subscribe(TasksFired, self._on_fired),
+            bus.subscribe(QueuesStalled, self._on_stalled),
             bus.subscribe(LoopFailed, lambda event: self.loop_failures.add(1, self._loop(event.loop))),
         ]
 
@@ -160,6 +163,9 @@ class Metrics(Collector):
         if event.status in TERMINAL_TEXT:
             self.finished.add(1, handler, str(event.status))
         self._duration(handler).add((event.seconds,))
+
+    def _on_stalled(self, event: QueuesStalled) -> None:
+        self.stalled = {self._queue(queue): seconds for (_, queue), seconds in event.waiting.items()}
 
     def _on_fired(self, event: TasksFired) -> None:
         for code, count in event.counts.items():
@@ -222,6 +228,14 @@ class Metrics(Collector):
         )
         late.add_metric([], self.lateness.buckets(), self.lateness.total)
         yield late
+        stalled = GaugeMetricFamily(
+            "fusee_queue_stalled_seconds",
+            "How long a stalled queue's oldest run has waited.",
+            labels=["queue"],
+        )
+        for queue, seconds in list(self.stalled.items()):
+            stalled.add_metric([queue], seconds)
+        yield stalled
         if self._sampled is not None:
             yield from self._of_queues(self._sampled[0])
             yield from self._of_workers(self._sampled[1])
@@ -254,6 +268,11 @@ class Metrics(Collector):
         slots = sum(session.info.capacity for session in sessions)
         yield GaugeMetricFamily("fusee_worker_slots", "Runs that all live workers can hold.", value=slots)
         busy = sum(session.running for session in sessions)
+        yield GaugeMetricFamily(
+            "fusee_worker_usage_ratio",
+            "Of the slots of all live workers, the share in use.",
+            value=busy / slots if slots else 0.0,
+        )
         yield GaugeMetricFamily(
             "fusee_worker_busy", "Runs that live workers held at their last renewal.", value=busy
         )

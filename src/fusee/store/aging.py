@@ -13,7 +13,7 @@ from sqlalchemy import Connection, delete, insert, select, update
 from fusee.model import RunStatus
 from fusee.model.run import HIGHEST_PRIORITY
 from fusee.store.parts import StorePart
-from fusee.store.schema import line, runs
+from fusee.store.schema import lanes, line, queues, runs
 
 __all__ = ["Aging"]
 
@@ -36,6 +36,29 @@ class Aging(StorePart):
             return sum(self._lift_one(connection, lane, rank, cutoff) for lane, rank in starved)
 
         return await self.database.write(work)
+
+    async def stalled(self, older_than: float) -> dict[tuple[str, str], float]:
+        """(namespace, queue) → seconds that its oldest run has waited, where that is too long and the queue
+        is not paused."""
+
+        def work(connection: Connection) -> dict[tuple[str, str], float]:
+            now = self._now(connection)
+            oldest: dict[int, int] = {}
+            for lane_id, _, due_at in self._groups(connection):
+                oldest[lane_id] = min(due_at, oldest.get(lane_id, due_at))
+            late = [lane_id for lane_id, due_at in oldest.items() if now - due_at > older_than * 1_000_000]
+            if not late:
+                return {}
+            paused = select(queues.c.namespace, queues.c.name).where(queues.c.paused)
+            stopped = {(row.namespace, row.name) for row in connection.execute(paused)}
+            found: dict[tuple[str, str], float] = {}
+            for row in connection.execute(select(lanes).where(lanes.c.id.in_(late))):
+                key = (row.namespace, row.queue)
+                if key not in stopped:
+                    found[key] = max(found.get(key, 0.0), (now - oldest[row.id]) / 1_000_000)
+            return found
+
+        return await self.database.read(work)
 
     def _groups(self, connection: Connection) -> list[tuple[int, int, int]]:
         """(lane, rank, oldest due time) of all that stand in line: a step of the index for each group."""

@@ -46,7 +46,9 @@ class TaskGraph(Turns):
         )
         waiting = list(connection.execute(query).scalars())
         if waiting:
-            raise Conflict(f"{name} is waited for by {', '.join(waiting)}: take it out of their `after` first")
+            raise Conflict(
+                f"{name} is waited for by {', '.join(waiting)}: take it out of their `after` first"
+            )
         connection.execute(delete(task_edges).where(task_edges.c.downstream_id == task_id))
 
     def _reaches(self, connection: Connection, starts: Iterable[int], goal: int) -> list[int]:

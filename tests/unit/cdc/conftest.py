@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -76,5 +77,10 @@ async def connect() -> AsyncIterator[tuple[Connect, KafkaConnectDriver]]:
         await driver.close()
 
 
-def target(job: str, *, run: int = 1, attempt: int = 1, **fields: object) -> Target:
-    return Target(batch_id=1, position=0, id=job, run_id=run, attempt=attempt, **fields)  # type: ignore[arg-type]
+_runs = itertools.count(1)
+
+
+def target(job: str, *, run: int = 0, attempt: int = 1, **fields: object) -> Target:
+    """In a run of its own, unless one is named."""
+    number = run or next(_runs)
+    return Target(batch_id=1, position=0, id=job, run_id=number, attempt=attempt, **fields)  # type: ignore[arg-type]

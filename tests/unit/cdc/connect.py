@@ -1,4 +1,4 @@
-"""Kafka Connect's REST API over connectors that live in memory; statuses, bodies and errors are Kafka Connect's.
+"""Kafka Connect's REST API over connectors that live in memory; statuses, bodies and errors are its own.
 
 Commands are taken note of and done later: so many looks at the status still show what was before.
 """
@@ -13,8 +13,8 @@ from aiohttp import web
 __all__ = ["Connect"]
 
 ALTERED = (
-    "The Connect framework-managed offsets for this connector have been altered successfully. However, if this"
-    " connector manages offsets externally, they will need to be manually altered in the system that the"
+    "The Connect framework-managed offsets for this connector have been altered successfully. However, if"
+    " this connector manages offsets externally, they will need to be manually altered in the system that the"
     " connector uses."
 )
 RESET = ALTERED.replace("altered successfully", "reset successfully")
@@ -151,8 +151,9 @@ class Connect:
             name = request.match_info["name"]
             raise _No(
                 400,
-                "Connectors must be in the STOPPED state before their offsets can be modified. This can be done"
-                f" for the specified connector by issuing a 'PUT' request to the '/connectors/{name}/stop' endpoint",
+                "Connectors must be in the STOPPED state before their offsets can be modified. This can be"
+                " done for the specified connector by issuing a 'PUT' request to the"
+                f" '/connectors/{name}/stop' endpoint",
             )
         return connector
 

@@ -60,7 +60,7 @@ async def test_one_that_fails_as_soon_as_it_runs_says_why(connect: There) -> Non
     there, driver = connect
     await driver.stop(ORDERS)
     there.connectors["orders"].broken = "ConnectException: no binlog\n\tat …"
-    with pytest.raises(Unsure, match="failed: ConnectException: no binlog$"):
+    with pytest.raises(Unsure, match=r"failed: ConnectException: no binlog$"):
         await driver.start(ORDERS)
 
 
@@ -190,7 +190,7 @@ async def test_half_way_through_a_reset_nothing_is_sure(connect: There, monkeypa
         del there.connectors["orders"]
 
     monkeypatch.setattr(driver, "stop", stop_and_lose_it)
-    with pytest.raises(Unsure, match="was stopped, and then: PATCH .* was answered 404") as unsure:
+    with pytest.raises(Unsure, match=r"was stopped, and then: PATCH .* was answered 404") as unsure:
         await driver.reset_gtid(ORDERS, "0-1-50", "running")
     assert unsure.value.effect is Effect.UNKNOWN
 

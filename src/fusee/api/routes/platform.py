@@ -33,7 +33,7 @@ async def readyz(request: Request) -> ReadyOut:
             ready=False,
             reasons=reasons,
         )
-    return ReadyOut(ready=True)
+    return ReadyOut(ready=True, warnings=list(services.warnings()))
 
 
 @router.get("/metrics", response_class=Response)

@@ -1,7 +1,10 @@
 """The process that decides what runs when."""
 
-from pydantic import Field
+from typing import Annotated
 
+from pydantic import AfterValidator, Field
+
+from fusee.config.addresses import check_webhook
 from fusee.config.sections.section import Section
 from fusee.config.units import Count, Duration
 
@@ -29,6 +32,16 @@ class DispatcherConfig(Section):
         default=300.0,
         description="Of runs that have waited longer than this behind higher priorities, one of each queue "
         "and priority a second goes to the head of the line; 0 lets priorities rule without exception.",
+    )
+    stalled_after: Duration = Field(
+        default=300.0,
+        description="A queue that is not paused and whose oldest run has waited longer has stalled; "
+        "logs, metrics and `/readyz` say so, and `alert_webhook` is called. 0 never looks.",
+    )
+    alert_webhook: Annotated[str, AfterValidator(check_webhook)] | None = Field(
+        default=None,
+        description="An http or https address that is posted to when a queue stalls; through the engine, so "
+        "retried and recorded, in the queue `fusee.alerts`.",
     )
     region: str = Field(
         default="", max_length=64, description="The region this dispatcher serves; empty serves all."

@@ -2,20 +2,37 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 __all__ = ["CONFIG", "Az", "Config", "Gtid", "Migration", "Nothing", "Params", "RunSystem"]
 
-Name = Annotated[str, StringConstraints(min_length=1, max_length=128, pattern=r"^[^\s/]+$")]
-Count = Annotated[int, Field(ge=1, le=1_000_000_000)]
-
-UUID = r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
-MYSQL = rf"{UUID}(:[0-9]+(-[0-9]+)?)+(,{UUID}(:[0-9]+(-[0-9]+)?)+)*"
-MARIADB = r"[0-9]+-[0-9]+-[0-9]+(,[0-9]+-[0-9]+-[0-9]+)*"
-
 CONFIG = ("cpu", "memory", "max_package_size", "replicas")
+
+UUID = "[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
+MYSQL = re.compile(rf"{UUID}(:[0-9]+(-[0-9]+)?)+(,{UUID}(:[0-9]+(-[0-9]+)?)+)*")
+MARIADB = re.compile(r"[0-9]+-[0-9]+-[0-9]+(,[0-9]+-[0-9]+-[0-9]+)*")
+
+
+def _name(text: str) -> str:
+    if not 1 <= len(text) <= 128 or not text.isprintable() or re.search(r"[\s/]", text):
+        raise ValueError("1 to 128 characters without spaces or slashes")
+    return text
+
+
+def _gtid(text: str) -> str:
+    if text and not MYSQL.fullmatch(text) and not MARIADB.fullmatch(text):
+        raise ValueError(
+            "a GTID set such as 3e11fa47-71ca-11e1-9e33-c80aa9429562:1-77 (MySQL) or 0-1-77 (MariaDB),"
+            " or empty for the beginning"
+        )
+    return text
+
+
+Name = Annotated[str, AfterValidator(_name)]
+Count = Annotated[int, Field(ge=1, le=1_000_000_000)]
 
 
 class Params(BaseModel):
@@ -31,8 +48,8 @@ class Az(Params):
 
 
 class Gtid(Params):
-    gtid: Annotated[str, StringConstraints(max_length=100_000, pattern=rf"^({MYSQL}|{MARIADB})?$")]
-    """A GTID set as MySQL or MariaDB writes it; empty: from the beginning."""
+    gtid: Annotated[str, AfterValidator(_gtid)]
+    """As MySQL or MariaDB writes it, without spaces; empty: from the beginning."""
 
 
 class RunSystem(Params):
@@ -40,10 +57,9 @@ class RunSystem(Params):
 
 
 class Config(Params):
-    """What is left out stays as it is."""
+    """What is left out stays as it is. Units are those of the control plane."""
 
     cpu: Count | None = None
-    """Thousandths of a core, or whatever unit your control plane counts in; so with the others."""
     memory: Count | None = None
     max_package_size: Count | None = None
     replicas: Count | None = None

@@ -1,0 +1,259 @@
+"""Calling a business for an item or a chunk: what it may answer, trying again in place, giving up."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol
+
+import msgspec
+
+from fusee.bulk.business import BulkContext, ChunkFailed, parameters_of
+from fusee.bulk.sources import ABSENT
+from fusee.model import Abandon, Retry, Skip
+from fusee.model.bulk import Quarantined
+
+__all__ = ["Calls", "Counts", "Failure", "Unfinished"]
+
+LONGEST_PAUSE = 300.0
+LONGEST_ERROR = 2000
+LONGEST_ITEM = 2000
+MOST_THREADS = 256
+
+
+class Unfinished(Exception):
+    """The job stops while an item waits to be tried again: it is left as it is, and started anew later."""
+
+
+class Counts(Protocol):
+    retried: int
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """An item that failed for good."""
+
+    index: int
+    item: Any
+    error: BaseException | str
+    attempts: int
+
+    def quarantined(self) -> Quarantined:
+        return Quarantined(
+            index=self.index, error=_told(self.error), attempts=self.attempts, item=_shown(self.item)
+        )
+
+
+class Calls:
+    """One business's function, made ready to be called for the items of one job."""
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        context: BulkContext,
+        *,
+        chunk: int | None,
+        attempts: int,
+        backoff: float,
+        sparse: bool = False,
+        threads: int = 32,
+    ) -> None:
+        self.chunked = chunk is not None
+        self.chunk = chunk or 1
+        self.attempts = attempts
+        self.backoff = backoff
+        wants = parameters_of(function)
+        self.indexed = wants.index is not None
+        """Whether `call` takes (index, item), of a chunk (indexes, items)."""
+        self._stopped = asyncio.Event()
+        self._threads: ThreadPoolExecutor | None = None
+        bound = partial(function, **{wants.job: context}) if wants.job else function
+        if not inspect.iscoroutinefunction(function):
+            self._threads = ThreadPoolExecutor(max(1, min(threads, MOST_THREADS)), "fusee-bulk")
+            bound = self._in_thread(bound)
+        call = _with_index(bound, wants.index) if wants.index else bound
+        if sparse:
+            call = self._passing_over_chunk(call) if self.chunked else self._passing_over(call)
+        self.call: Callable[[Any], Awaitable[Any]] = call
+
+    def iterate(self, items: Sequence[Any], first: int) -> Iterator[Any]:
+        """One at a time, as `call` takes them; tells by its length hint how many are left."""
+        if self.indexed:
+            return iter(list(zip(range(first, first + len(items)), items, strict=True)))
+        return iter(items)
+
+    def stop(self) -> None:
+        """What waits to be tried again is left as it is."""
+        self._stopped.set()
+
+    def close(self) -> None:
+        if self._threads is not None:
+            self._threads.shutdown(wait=False, cancel_futures=True)
+
+    # -- one item
+
+    async def again(self, item: Any, index: int, error: Exception, counts: Counts) -> Failure | None:
+        """It failed: try it again as often as it may be; a failure when that did not help."""
+        attempt = 1
+        while not isinstance(error, Skip):
+            if attempt >= self.attempts or isinstance(error, Abandon):
+                return Failure(index, item[1] if self.indexed else item, error, attempt)
+            await self._pause(attempt, error)
+            counts.retried += 1
+            attempt += 1
+            try:
+                await self.call(item)
+                return None
+            except Exception as later:
+                error = later
+        return None
+
+    # -- a chunk
+
+    async def answered(self, part: Sequence[Any], at: int, answer: Any, counts: Counts) -> list[Failure]:
+        """A chunk's handler returned something: which items failed, and what became of them."""
+        failed = _failed_in(part, answer)
+        return await self._rounds(part, at, failed, counts, whole=False) if failed else []
+
+    async def chunk_again(
+        self, part: Sequence[Any], at: int, error: Exception, counts: Counts
+    ) -> list[Failure]:
+        """A chunk's handler raised: all of it failed, unless it says which."""
+        if isinstance(error, Skip):
+            return []
+        if isinstance(error, ChunkFailed):
+            return await self._rounds(part, at, _failed_in(part, error), counts, whole=False)
+        failed: dict[int, BaseException | str] = dict.fromkeys(range(len(part)), error)
+        return await self._rounds(part, at, failed, counts, whole=True)
+
+    async def _rounds(
+        self,
+        part: Sequence[Any],
+        at: int,
+        failed: dict[int, BaseException | str],
+        counts: Counts,
+        *,
+        whole: bool,
+    ) -> list[Failure]:
+        """Try those that failed again, together; in the last round, when nobody can say which of them are
+        at fault, each alone: a bad item does not take its chunk along."""
+        given_up: list[Failure] = []
+        attempt = 1
+        while failed:
+            for position in [
+                p for p, e in failed.items() if attempt >= self.attempts or isinstance(e, Abandon)
+            ]:
+                error = failed.pop(position)
+                given_up.append(Failure(at + position, part[position], error, attempt))
+            if not failed:
+                break
+            await self._pause(attempt, next(iter(failed.values())))
+            attempt += 1
+            counts.retried += len(failed)
+            alone = whole and attempt >= self.attempts
+            groups = [[p] for p in failed] if alone else [list(failed)]
+            failed, whole = {}, False
+            for group in groups:
+                items = [part[p] for p in group]
+                try:
+                    answer = await self.call(([at + p for p in group], items) if self.indexed else items)
+                    bad = _failed_in(items, answer)
+                except Skip:
+                    bad = {}
+                except ChunkFailed as error:
+                    bad = _failed_in(items, error)
+                except Exception as error:
+                    bad, whole = dict.fromkeys(range(len(items)), error), True
+                failed |= {group[nr]: error for nr, error in bad.items()}
+        return given_up
+
+    async def _pause(self, attempt: int, error: BaseException | str) -> None:
+        seconds = min(LONGEST_PAUSE, self.backoff * 2.0 ** min(attempt - 1, 20))
+        if isinstance(error, Retry) and error.after is not None:
+            seconds = error.after
+        try:
+            async with asyncio.timeout(seconds):
+                await self._stopped.wait()
+        except TimeoutError:
+            return
+        raise Unfinished
+
+    # -- how the function is reached
+
+    def _in_thread(self, function: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
+        threads = self._threads
+
+        def call(*given: Any, **named: Any) -> Awaitable[Any]:
+            return asyncio.get_running_loop().run_in_executor(threads, partial(function, *given, **named))
+
+        return call
+
+    def _passing_over(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        indexed = self.indexed
+
+        async def some(item: Any) -> Any:
+            if (item[1] if indexed else item) is not ABSENT:
+                await call(item)
+
+        return some
+
+    def _passing_over_chunk(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        indexed = self.indexed
+
+        async def some(given: Any) -> Any:
+            items = given[1] if indexed else given
+            kept = [nr for nr, item in enumerate(items) if item is not ABSENT]
+            if not kept:
+                return None
+            left = [items[nr] for nr in kept]
+            try:
+                answer = await call(([given[0][nr] for nr in kept], left) if indexed else left)
+                failed = _failed_in(left, answer)
+            except ChunkFailed as error:
+                failed = _failed_in(left, error)
+            return ChunkFailed({kept[nr]: error for nr, error in failed.items()}) if failed else None
+
+        return some
+
+
+def _with_index(function: Callable[..., Any], name: str) -> Callable[..., Any]:
+    def call(pair: tuple[Any, Any]) -> Any:
+        return function(pair[1], **{name: pair[0]})
+
+    return call
+
+
+def _failed_in(part: Sequence[Any], answer: Any) -> dict[int, BaseException | str]:
+    """Position → error, by what a chunk's handler answered."""
+    if isinstance(answer, ChunkFailed):
+        wrong = [p for p in answer.failed if type(p) is not int or not 0 <= p < len(part)]
+        if wrong:
+            raise ValueError(
+                f"ChunkFailed names position {wrong[0]!r} of a chunk of {len(part)}: count from 0"
+            )
+        return dict(answer.failed)
+    if isinstance(answer, list | tuple):
+        if len(answer) != len(part):
+            raise ValueError(f"the handler returned {len(answer)} results for a chunk of {len(part)} items")
+        return {nr: one for nr, one in enumerate(answer) if isinstance(one, BaseException)}
+    return {}
+
+
+def _told(error: BaseException | str) -> str:
+    if isinstance(error, str):
+        return error[:LONGEST_ERROR] or "failed"
+    text = str(error)
+    kind = type(error).__name__
+    return f"{kind}: {text}"[:LONGEST_ERROR] if text else kind
+
+
+def _shown(item: Any) -> str:
+    try:
+        text = msgspec.json.encode(item).decode()
+    except (TypeError, ValueError, RecursionError):
+        text = repr(item)
+    return text[:LONGEST_ITEM]

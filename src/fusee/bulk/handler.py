@@ -1,0 +1,142 @@
+"""A business as a handler of the engine: it launches jobs, works on segments, and calls back."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from fusee.bulk.business import BulkContext, Business, SelfStart, call_back
+from fusee.bulk.calls import Calls
+from fusee.bulk.pacer import NodeCap, Pacer
+from fusee.bulk.runner import BEAT, DRAIN, Runner
+from fusee.bulk.sources import Source, SourceKinds
+from fusee.errors import Conflict, FuseeError, Invalid, LeaseLost, NotFound, StoreUnavailable
+from fusee.model import Abandon, Effect, Retry
+from fusee.model.bulk import BulkJob
+from fusee.store import BulkAnswer, Progress, Store
+from fusee.worker.context import RunContext
+
+__all__ = ["BulkServer", "context_of"]
+
+HAND_BACK = 5.0
+"""Seconds before a segment that did not fit on this node is offered again."""
+
+
+class BulkServer:
+    """Serves the businesses of one process; what they share is the node's cap."""
+
+    def __init__(self, store: Callable[[], Store], sources: SourceKinds, node: NodeCap) -> None:
+        self.store = store
+        self.sources = sources
+        self.node = node
+        self.beat = BEAT
+        self.drain = DRAIN
+
+    def handler_for(self, business: Business) -> Callable[..., Awaitable[Any]]:
+        """The function that a worker calls for each run of a business."""
+
+        async def serve(
+            run: RunContext,
+            job: int,
+            segment: int | None = None,
+            launch: str | None = None,
+            callback: str | None = None,
+        ) -> Any:
+            if segment is not None:
+                return await self._segment(run, business, job, segment)
+            if launch is not None:
+                return await self._launch(run, business, job, asked=launch == "ask")
+            if callback is not None:
+                return await self._call_back(business, job, callback)
+            raise Abandon("a run of a bulk job names a segment, a launch or a callback")
+
+        return serve
+
+    async def _launch(self, run: RunContext, business: Business, job_id: int, *, asked: bool) -> None:
+        """Let the business prepare itself, look at the source, cut it into segments."""
+        store = self.store()
+        try:
+            job = await store.bulk_job(job_id)
+            if asked and business.before_run is not None:
+                if isinstance(await call_back(business.before_run, context_of(job)), SelfStart):
+                    await store.await_business(run.run_id, run.attempt, job_id, business.callbacks)
+                    return
+                job = await store.bulk_job(job_id)
+            bounds = await self._source(job).bounds()
+            await store.launch_bulk_job(run.run_id, run.attempt, job_id, bounds, business.callbacks)
+        except (Invalid, NotFound, Conflict) as error:  # trying again would not change that
+            raise Abandon(str(error)) from None
+
+    async def _call_back(self, business: Business, job_id: int, callback: str) -> Any:
+        function = {"stop": business.on_stop, "finish": business.on_finish}.get(callback)
+        if function is not None:
+            job = await self.store().bulk_job(job_id)
+            return await call_back(function, context_of(job))
+        return None
+
+    async def _segment(self, run: RunContext, business: Business, job_id: int, number: int) -> Any:
+        store = self.store()
+        taken = await store.take_segment(run.run_id, run.attempt, job_id, number)
+        job = taken.job
+        if taken.answer.stop:
+            return None
+        part = job.rate * taken.answer.share / job.concurrency
+        if not self.node.admit((job_id, number), part):
+            raise Retry(
+                f"handed back: {part:g} items a second do not fit beside the others on this node"
+                f" (worker.bulk_rate_cap {self.node.rate:g})",
+                after=HAND_BACK,
+                effect=Effect.NONE,
+            )
+        try:
+            return await self._run(run, business, taken, store)
+        finally:
+            self.node.leave((job_id, number))
+
+    async def _run(self, run: RunContext, business: Business, taken: Any, store: Store) -> Any:
+        job, number = taken.job, taken.segment.number
+        function = business.undo if job.undo_of is not None else business.function
+        if function is None:
+            raise Abandon(f"business {business.name!r} has no undo handler")
+        source = self._source(job)
+        calls = Calls(
+            function,
+            context_of(job),
+            chunk=business.chunk,
+            attempts=job.spec.item_attempts,
+            backoff=job.spec.item_backoff,
+            sparse=source.sparse,
+            threads=job.concurrency,
+        )
+
+        async def write(progress: Progress) -> BulkAnswer:
+            return await store.checkpoint(run.run_id, run.attempt, job.id, number, progress)
+
+        reader = source.reader()
+        runner = Runner(taken, calls, reader, write, Pacer(self.node), beat=self.beat, drain=self.drain)
+        try:
+            finished = await runner.run()
+        except (LeaseLost, StoreUnavailable):
+            raise
+        except FuseeError as error:
+            raise Abandon(str(error)) from error
+        except OSError as error:
+            raise Abandon(f"the source cannot be read: {error}") from error
+        finally:
+            calls.close()
+            await reader.close()
+        return {"items": runner.window.done, "finished": finished}
+
+    def _source(self, job: BulkJob) -> Source:
+        return self.sources.make(job.spec.source)
+
+
+def context_of(job: BulkJob) -> BulkContext:
+    return BulkContext(
+        job_id=job.id,
+        name=job.spec.name,
+        business=job.spec.business,
+        data=job.data,
+        total=job.total,
+        undo=job.undo_of is not None,
+    )

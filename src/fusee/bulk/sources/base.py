@@ -1,0 +1,84 @@
+"""The contract of a source: how many items there are, and any stretch of them by index."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+from fusee.errors import Invalid
+
+__all__ = ["ABSENT", "Reader", "Source", "SourceKinds", "fields_of"]
+
+
+class _Absent:
+    """There is no such item: a gap between keys."""
+
+    def __repr__(self) -> str:
+        return "ABSENT"
+
+
+ABSENT = _Absent()
+
+
+class Reader(Protocol):
+    """Reads for one segment; asked for stretches that mostly follow each other."""
+
+    def at_hand(self, first: int, end: int) -> Sequence[Any] | None:
+        """The items of `[first, end)` when they need no waiting."""
+
+    async def read(self, first: int, end: int) -> Sequence[Any]:
+        """The items of `[first, end)`, `ABSENT` where there is none."""
+
+    async def close(self) -> None: ...
+
+
+class Source(Protocol):
+    sparse: bool
+    """Whether an item may be `ABSENT`."""
+
+    async def check(self) -> None:
+        """Raise `Invalid` when it cannot be read; called when a job is created."""
+
+    async def bounds(self) -> tuple[int, int]:
+        """(the first item, one past the last)."""
+
+    def reader(self) -> Reader: ...
+
+
+Maker = Callable[[Mapping[str, Any]], Source]
+
+
+class SourceKinds:
+    """kind → what makes such a source; built-in kinds register as yours do."""
+
+    def __init__(self) -> None:
+        self._makers: dict[str, Maker] = {}
+
+    def register(self, kind: str, maker: Maker) -> None:
+        self._makers[kind] = maker
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._makers)
+
+    def make(self, given: Mapping[str, Any]) -> Source:
+        kind = given.get("kind")
+        maker = self._makers.get(str(kind))
+        if maker is None:
+            raise Invalid(
+                f"no source of kind {str(kind)[:40]!r}; there are {', '.join(sorted(self._makers))}",
+                field="source",
+            )
+        try:
+            return maker(given)
+        except (ValueError, TypeError) as error:
+            raise Invalid(f"source: {error}", field="source") from None
+
+
+def fields_of(given: Mapping[str, Any], *known: str) -> dict[str, Any]:
+    """The fields of a source, without its kind; refuses what is not known."""
+    unknown = sorted(set(given) - {"kind", *known})
+    if unknown:
+        raise ValueError(
+            f"a source of kind {given.get('kind')} has no {unknown[0]!r:.60}; it has {', '.join(known)}"
+        )
+    return {name: value for name, value in given.items() if name != "kind"}

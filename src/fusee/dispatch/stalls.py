@@ -1,0 +1,52 @@
+"""Looks for queues that do not move, and says so; it never restarts anything."""
+
+from __future__ import annotations
+
+from fusee.events import Bus, QueuesStalled
+from fusee.model import RetryPolicy, RunSpec
+from fusee.service import Service
+from fusee.store import Store
+
+__all__ = ["Stalls"]
+
+EVERY = 15.0
+AGAIN_AFTER = 3600
+"""Seconds: a queue that stays stalled is told of once in that time, by however many dispatchers."""
+ALERT_QUEUE = "fusee.alerts"
+
+
+class Stalls(Service):
+    def __init__(
+        self, store: Store, bus: Bus, *, after: float, webhook: str | None = None, interval: float = EVERY
+    ) -> None:
+        super().__init__("stalls", interval, bus)
+        self.store = store
+        self.after = after
+        self.webhook = webhook
+        self._known: frozenset[tuple[str, str]] = frozenset()
+
+    async def run_once(self) -> None:
+        waiting = await self.store.stalled(self.after)
+        new = tuple(sorted(waiting.keys() - self._known))
+        self.bus.emit(QueuesStalled(waiting=waiting, new=new))
+        if self.webhook is not None:
+            for namespace, queue in new:
+                if queue != ALERT_QUEUE:
+                    await self._alert(namespace, queue)
+        self._known = frozenset(waiting)
+
+    async def _alert(self, namespace: str, queue: str) -> None:
+        store = self.store if namespace == self.store.namespace else self.store.for_namespace(namespace)
+        since = await store.database.read(store._now) // 1_000_000 // AGAIN_AFTER
+        # The same for every dispatcher: under one key there is one request.
+        body = {"event": "queue_stalled", "namespace": namespace, "queue": queue, "stalled_after": self.after}
+        spec = RunSpec(
+            handler="http",
+            executor="http",
+            queue=ALERT_QUEUE,
+            payload={"url": self.webhook, "method": "POST", "body": body},
+            timeout=30.0,
+            retry=RetryPolicy(max_attempts=8, base=5.0),
+            idempotency_key=f"queue-stalled:{queue}:{since}"[:200],
+        )
+        await store.enqueue([spec])
