@@ -28,6 +28,10 @@ from sqlalchemy.orm import Session as SyncSession
 from fusee.batch import Operations
 from fusee.batch.handler import handler_for
 from fusee.batch.operation import DEFAULT_RETRY, DEFAULT_TIMEOUT
+from fusee.bulk import Business, Businesses
+from fusee.bulk.handler import BulkServer
+from fusee.bulk.pacer import NodeCap
+from fusee.bulk.sources.builtin import builtin_sources
 from fusee.clock import Clock, SystemClock
 from fusee.config import Config, load
 from fusee.dispatch import Dispatcher
@@ -35,10 +39,12 @@ from fusee.errors import ConfigError, FuseeError
 from fusee.events import Bus, LoopFailed
 from fusee.handles import RunHandle, RunHandles
 from fusee.model import RetryPolicy, RunSpec, WorkerInfo
+from fusee.model.bulk import handler_of_business
 from fusee.model.durations import seconds_from
 from fusee.model.task import WORKFLOW_HANDLER
 from fusee.operations import (
     BatchOperations,
+    BulkOperations,
     CallbackOperations,
     Change,
     KeyOperations,
@@ -96,6 +102,9 @@ class Fusee:
         starter = WorkflowStarter(lambda: self.store)
         self.handlers.register(WORKFLOW_HANDLER, starter.start, builtin=True)
         self.operations = Operations()
+        self.businesses = Businesses()
+        self.sources = builtin_sources()
+        self.bulk_server = BulkServer(lambda: self.store, self.sources, NodeCap())
         self._store: Store | None = None
         self._opened = 0
         self._declared: list[dict[str, Any]] = []
@@ -149,6 +158,47 @@ class Fusee:
             serve = handler_for(known, lambda: self.store)
             self.handlers.register(handler_of(target_type, batch_type), serve, timeout=timeout, retry=retry)
             return operation
+
+        return register
+
+    def bulk(
+        self,
+        name: str | None = None,
+        *,
+        chunk: int | None = None,
+        undo: Callable[..., Any] | None = None,
+        on_create: Callable[..., Any] | None = None,
+        before_run: Callable[..., Any] | None = None,
+        on_stop: Callable[..., Any] | None = None,
+        on_finish: Callable[..., Any] | None = None,
+        **defaults: Any,
+    ) -> Callable[[F], F]:
+        """Register the decorated function as the handler of a bulk job's items: `@app.bulk("mail")`.
+
+        It gets one item, or with `chunk=1000` a list of up to so many; `async def` or plain (in threads). A
+        parameter `index` takes the item's index, one annotated `BulkContext` the job. `defaults` are
+        fields of its jobs (concurrency, rate, item_attempts …). See `docs/bulk.md`.
+        """
+        if callable(name):
+            raise FuseeError("write @app.bulk() with parentheses, or @app.bulk('name')")
+
+        def register(function: F) -> F:
+            business = self.businesses.register(
+                Business(
+                    name=name or function.__name__,
+                    function=function,
+                    chunk=chunk,
+                    undo=undo,
+                    on_create=on_create,
+                    before_run=before_run,
+                    on_stop=on_stop,
+                    on_finish=on_finish,
+                    defaults=defaults,
+                )
+            )
+            serve = self.bulk_server.handler_for(business)
+            self.handlers.register(handler_of_business(business.name), serve)
+            return function
 
         return register
 
@@ -256,6 +306,10 @@ class Fusee:
     @property
     def batches(self) -> BatchOperations:
         return BatchOperations(self.store, self.operations, self.store.known_handlers)
+
+    @property
+    def bulk_jobs(self) -> BulkOperations:
+        return BulkOperations(self.store, self.businesses, self.sources, self.store.known_handlers)
 
     @property
     def workflows(self) -> WorkflowOperations:

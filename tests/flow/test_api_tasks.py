@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
+import shlex
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -562,6 +565,51 @@ async def test_a_task_of_another_namespace_is_not_there(served):
 
 
 # -- what is described
+
+
+async def test_the_examples_of_the_page_work(working):
+    page = (Path(__file__).parents[2] / "docs" / "rest.md").read_text()
+    section = page.partition("\n## Tasks\n")[2].partition("\n## ")[0]
+    blocks = re.findall(r"```sh\n(.*?)```", section, re.DOTALL)
+    commands = [line for block in blocks for line in commands_in(block)]
+    assert len(commands) >= 10
+    for command in commands:
+        method, path, headers, data = asked_by(command)
+        status, answer, _ = await working.ask(method, path, headers=headers, data=data)
+        assert status in (200, 201), (command, answer)
+        if "/simulate" in path:
+            assert answer["simulated"] == {"run": 4, "skip": 3}
+        if "/backfill" in path:
+            assert (answer["count"], answer["fires"][0]) == (5, "2025-03-03T08:30:00.000000Z")
+        if "/explain" in path:
+            assert answer["verdict"] == "not_yet"
+
+
+def commands_in(block: str) -> list[list[str]]:
+    """The words of each curl of a shell example; quoted text and `\\` may go over lines."""
+    words = shlex.split(block.replace("\\\n", " "), comments=True)
+    starts = [place for place, word in enumerate(words) if word == "curl"]
+    return [words[a:b] for a, b in zip(starts, [*starts[1:], len(words)], strict=True)]
+
+
+def asked_by(words: list[str]) -> tuple[str, str, dict[str, str], str | None]:
+    """What `curl` would send: method, path, headers, body."""
+    method, path, headers, data = "", "", {}, None
+    rest = iter(words[1:])
+    for word in rest:
+        match word:
+            case "-s":
+                pass
+            case "-X":
+                method = next(rest)
+            case "-H":
+                name, _, value = next(rest).partition(": ")
+                headers[name] = value
+            case "-d":
+                data = next(rest)
+            case _:
+                path = word.removeprefix("$API")
+    return method or ("GET" if data is None else "POST"), path, headers, data
 
 
 def test_the_description_knows_every_field_and_its_default():

@@ -19,6 +19,13 @@ SHOWN = {
         "costs: succeeded at attempt 2",
         "forgotten: timed_out",
     ],
+    "own_operation.py": [
+        "would change shop-1: {'state': ('off', 'on')}",
+        "success: 8 success",
+        "on: 8",
+        "rollback_fail: 1 success, 6 rollback_success, 1 rollback_fail",
+        "'shop-3': 'on', 'shop-4': 'off', 'shop-5': 'broken'",
+    ],
     "scheduled.py": ["nightly: ", "overlap_action SKIP", "digested", "would have run"],
     "testing_with_kit.py": ["3 passed"],
     "workflow.py": [

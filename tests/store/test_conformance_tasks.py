@@ -210,7 +210,7 @@ async def test_a_deleted_task_is_gone_its_name_is_free_and_its_runs_are_kept(wor
 async def test_a_task_that_others_wait_for_is_not_deleted(works: Clockwork) -> None:
     await works.make("up")
     await works.make("down", after=("up",))
-    with pytest.raises(Conflict, match="down wait for up: take it out of their `after` first"):
+    with pytest.raises(Conflict, match="up is waited for by down: take it out of their `after` first"):
         await works.store.steer_task("up", "delete")
     await works.store.steer_task("down", "delete")
     await works.store.steer_task("up", "delete")

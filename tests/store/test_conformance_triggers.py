@@ -272,7 +272,7 @@ async def test_what_was_skipped_or_canceled_before_it_began_did_not_run(works: C
     await works.claim()
     await works.fail("up", 1)
     await works.cancel("t", 2)
-    assert await works.record() == ["1 run skipped", "2 run canceled"]
+    assert await works.record() == ["1 skip skipped", "2 run canceled"]
     made = await works.store.backfill("t", at(1), at(2), concurrency=5)
     assert minutes(made.times) == [1, 2]
     assert await works.record() == ["1 run pending", "2 run pending"], "a backfill waits for nobody"

@@ -2,6 +2,7 @@
 
 from fusee.operations.apply import Change, apply, plan
 from fusee.operations.batches import BatchOperations, batch_from_fields, target_from
+from fusee.operations.bulk import BulkOperations, bulk_from_fields
 from fusee.operations.callbacks import CallbackAnswer, CallbackOperations, callback_end
 from fusee.operations.documents import DURATIONS, document_of, read_document
 from fusee.operations.explain import Explanation
@@ -25,6 +26,7 @@ from fusee.operations.workflows import WorkflowCancelAnswer, WorkflowOperations
 from fusee.store import (
     Backfilled,
     BatchFilter,
+    BulkFilter,
     Enqueued,
     FireFilter,
     GraphPage,
@@ -49,6 +51,8 @@ __all__ = [
     "Backfilled",
     "BatchFilter",
     "BatchOperations",
+    "BulkFilter",
+    "BulkOperations",
     "CallbackAnswer",
     "CallbackOperations",
     "Caller",
@@ -77,6 +81,7 @@ __all__ = [
     "WorkflowRunFilter",
     "apply",
     "batch_from_fields",
+    "bulk_from_fields",
     "callback_end",
     "digest",
     "document_of",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,19 +11,13 @@ from fusee.model.bulk import MOST_ITEMS
 __all__ = ["ListSource", "RangeSource"]
 
 
-class _AtHand(ABC):
+class _AtHand:
     """A source that is its own reader."""
 
     sparse = False
 
     async def check(self) -> None:
         """Checked when it was made."""
-
-    @abstractmethod
-    def at_hand(self, first: int, end: int) -> Sequence[Any]: ...
-
-    async def read(self, first: int, end: int) -> Sequence[Any]:
-        return self.at_hand(first, end)
 
     async def close(self) -> None:
         """Nothing is open."""
@@ -52,6 +45,9 @@ class RangeSource(_AtHand):
     def at_hand(self, first: int, end: int) -> Sequence[Any]:
         return range(first, end)
 
+    async def read(self, first: int, end: int) -> Sequence[Any]:
+        return range(first, end)
+
 
 class ListSource(_AtHand):
     """`{"kind": "list", "items": [...]}`."""
@@ -69,4 +65,7 @@ class ListSource(_AtHand):
         return self
 
     def at_hand(self, first: int, end: int) -> Sequence[Any]:
+        return self.items[first:end]
+
+    async def read(self, first: int, end: int) -> Sequence[Any]:
         return self.items[first:end]

@@ -1,0 +1,303 @@
+"""Bulk jobs: create, start, stop, adjust, look; the quarantine, the logs, undo."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+from fusee.bulk import BulkContext, Businesses
+from fusee.bulk.business import call_back
+from fusee.bulk.sources import SourceKinds
+from fusee.errors import Conflict, FuseeError, Invalid
+from fusee.model.bulk import (
+    BulkJob,
+    BulkLog,
+    BulkSpec,
+    BulkStatus,
+    Quarantined,
+    Segment,
+    check_rate,
+    handler_of_business,
+)
+from fusee.model.durations import seconds_from
+from fusee.model.names import check_key
+from fusee.store import BulkFilter, Store
+
+__all__ = ["BulkOperations", "bulk_from_fields"]
+
+LONGEST_LIST = 1000
+FIELDS = tuple(BulkSpec.__slots__)
+ALIASES = {"items": "source", "environment": "env", "handler": "business"}
+AT_REST = (BulkStatus.CREATED, BulkStatus.STOPPED, BulkStatus.FINISHED, BulkStatus.FAILED)
+
+
+class BulkOperations:
+    """Everything that people, and businesses themselves, can ask of bulk jobs."""
+
+    def __init__(
+        self,
+        store: Store,
+        businesses: Businesses,
+        sources: SourceKinds,
+        known_elsewhere: Callable[[], Awaitable[frozenset[str]]],
+    ) -> None:
+        self.store = store
+        self.businesses = businesses
+        """What this process itself knows."""
+        self.sources = sources
+        self.known_elsewhere = known_elsewhere
+
+    # -- creating
+
+    async def create(
+        self,
+        fields: Mapping[str, Any] | BulkSpec,
+        *,
+        data: Any = None,
+        idempotency_key: str | None = None,
+        start: bool = False,
+        who: str = "",
+    ) -> tuple[BulkJob, bool]:
+        """(the job, whether it is new). Its source is looked at, and its business asked, before it exists."""
+        spec = fields if isinstance(fields, BulkSpec) else self._spec(fields)
+        business = self.businesses.get(spec.business)
+        if business is None:
+            await self._known(spec.business)
+        if idempotency_key is not None:
+            try:
+                check_key(idempotency_key, "idempotency_key")
+            except ValueError as error:
+                raise Invalid(str(error), field="idempotency_key") from None
+        source = self.sources.make(spec.source)
+        await source.check()
+        if business is not None and business.on_create is not None:
+            await self._ask(business.on_create, spec, data)
+        job, new = await self.store.create_bulk_job(spec, data, idempotency_key=idempotency_key, who=who)
+        if start and job.status is BulkStatus.CREATED:
+            job = await self.start(job.id, who=who)
+        return job, new
+
+    def _spec(self, fields: Mapping[str, Any]) -> BulkSpec:
+        named = fields.get("business", fields.get("handler")) if isinstance(fields, Mapping) else None
+        business = self.businesses.get(named) if isinstance(named, str) else None
+        return bulk_from_fields(fields, defaults=business.defaults if business else {})
+
+    async def _ask(self, on_create: Callable[..., Any], spec: BulkSpec, data: Any) -> None:
+        """A business refuses a job by raising."""
+        context = BulkContext(job_id=0, name=spec.name, business=spec.business, data=data)
+        try:
+            await call_back(on_create, context)
+        except FuseeError:
+            raise
+        except Exception as error:
+            raise Invalid(f"business {spec.business!r} refuses the job: {error}", field="business") from None
+
+    async def _known(self, business: str) -> None:
+        elsewhere = await self.known_elsewhere()
+        if handler_of_business(business) in elsewhere:
+            return
+        there = {name.removeprefix("bulk.") for name in elsewhere if name.startswith("bulk.")}
+        known = ", ".join(sorted(there | {business.name for business in self.businesses}))
+        raise Invalid(
+            f"no worker knows business {business!r}; known are: {known or 'none yet'}", field="business"
+        )
+
+    # -- steering
+
+    async def start(
+        self, job_id: int, *, by_business: bool = False, who: str = "", version: int | None = None
+    ) -> BulkJob:
+        """Start it, or go on where it was."""
+        return await self.store.start_bulk_job(job_id, by_business=by_business, who=who, version=version)
+
+    resume = start
+
+    async def stop(
+        self,
+        job_id: int,
+        *,
+        reason: str = "stopped by request",
+        who: str = "",
+        version: int | None = None,
+    ) -> BulkJob:
+        """No further item starts; seen by every worker within 2 s. It can be resumed."""
+        return await self.store.stop_bulk_job(job_id, reason=reason, who=who, version=version)
+
+    async def adjust(
+        self,
+        job_id: int,
+        *,
+        rate: float | None = None,
+        concurrency: int | None = None,
+        who: str = "",
+        version: int | None = None,
+    ) -> BulkJob:
+        """Another rate (0: no cap) or concurrency, also while it runs."""
+        try:
+            if rate is not None:
+                check_rate(rate)
+            if concurrency is not None and (type(concurrency) is not int or not 1 <= concurrency <= 100_000):
+                raise ValueError("concurrency must be a whole number from 1 to 100000")
+        except ValueError as error:
+            raise Invalid(str(error), field=str(error).split(" ", 1)[0]) from None
+        if rate is None and concurrency is None:
+            raise Invalid("give a rate or a concurrency", field="rate")
+        return await self.store.adjust_bulk_job(
+            job_id, rate=rate, concurrency=concurrency, who=who, version=version
+        )
+
+    async def set_data(self, job_id: int, data: Any, *, who: str = "", version: int | None = None) -> BulkJob:
+        """The business's own data; refused while the job runs."""
+        return await self.store.set_bulk_data(job_id, data, who=who, version=version)
+
+    # -- looking
+
+    async def get(self, job_id: int) -> BulkJob:
+        return await self.store.bulk_job(job_id)
+
+    async def list(self, wanted: BulkFilter | None = None) -> Sequence[BulkJob]:
+        wanted = wanted or BulkFilter()
+        _within("limit", wanted.limit)
+        return await self.store.bulk_jobs(wanted)
+
+    async def segments(self, job_id: int) -> Sequence[Segment]:
+        return await self.store.bulk_segments(job_id)
+
+    async def quarantine(self, job_id: int, *, after: int = -1, limit: int = 100) -> Sequence[Quarantined]:
+        """A page of quarantined items, by index, from `after` on."""
+        _within("limit", limit)
+        return await self.store.bulk_quarantine(job_id, after=after, limit=limit)
+
+    async def quarantined(self, job_id: int) -> AsyncIterator[Quarantined]:
+        """All quarantined items, by index: for downloads."""
+        after = -1
+        while page := await self.store.bulk_quarantine(job_id, after=after, limit=LONGEST_LIST):
+            for item in page:
+                yield item
+            after = page[-1].index
+
+    async def log(self, job_id: int, text: str, *, who: str = "") -> int:
+        """Append to the job's data log; answers the line's number."""
+        if not isinstance(text, str) or not text.strip():
+            raise Invalid("text must not be empty", field="text")
+        return await self.store.log_bulk_data(job_id, text, who)
+
+    async def logs(
+        self, job_id: int, *, kind: str | None = None, after: int = 0, limit: int = 100
+    ) -> Sequence[BulkLog]:
+        """What its business wrote (`data`), and what was done to it (`operator`)."""
+        if kind not in (None, "data", "operator"):
+            raise Invalid("kind must be data or operator", field="kind")
+        _within("limit", limit)
+        return await self.store.bulk_logs(job_id, kind=kind, after=after, limit=limit)
+
+    # -- again, and back
+
+    async def rerun_quarantine(
+        self, job_id: int, *, name: str | None = None, start: bool = False, who: str = "", **changes: Any
+    ) -> BulkJob:
+        """A new job over the quarantined items of this one; `changes` are fields of the new job."""
+        job = await self._at_rest(job_id)
+        if not job.quarantined:
+            raise Conflict(f"bulk job {job_id} has no quarantined items")
+        source = {"kind": "quarantine", "job": job_id, "source": dict(job.spec.source)}
+        return await self._follow_up(
+            job, name or f"{job.spec.name} (quarantine)", source, start, who, changes
+        )
+
+    async def undo(
+        self, job_id: int, *, name: str | None = None, start: bool = False, who: str = "", **changes: Any
+    ) -> BulkJob:
+        """A new job that calls the business's undo for every item that is done, the last one first."""
+        job = await self._at_rest(job_id)
+        business = self.businesses.get(job.spec.business)
+        if business is not None and business.undo is None:
+            raise Conflict(f"business {job.spec.business!r} has no undo handler")
+        if job.undo_of is not None:
+            raise Conflict(f"bulk job {job_id} is an undo itself")
+        if not job.done:
+            raise Conflict(f"no item of bulk job {job_id} is done: there is nothing to undo")
+        source = {"kind": "done", "job": job_id, "source": dict(job.spec.source)}
+        undo = name or f"{job.spec.name} (undo)"
+        return await self._follow_up(job, undo, source, start, who, changes, undo_of=job_id)
+
+    async def _follow_up(
+        self,
+        job: BulkJob,
+        name: str,
+        source: Mapping[str, Any],
+        start: bool,
+        who: str,
+        changes: Mapping[str, Any],
+        *,
+        undo_of: int | None = None,
+    ) -> BulkJob:
+        kept = {field: getattr(job.spec, field) for field in FIELDS if field != "segments"}
+        spec = bulk_from_fields({**kept, **changes, "name": name[:200], "source": source})
+        made, _ = await self.store.create_bulk_job(spec, job.data, undo_of=undo_of, who=who)
+        return await self.start(made.id, who=who) if start else made
+
+    async def _at_rest(self, job_id: int) -> BulkJob:
+        job = await self.store.bulk_job(job_id)
+        if job.status not in AT_REST:
+            raise Conflict(f"bulk job {job_id} is {job.status}: stop it first, or wait for its end")
+        return job
+
+
+def bulk_from_fields(given: Mapping[str, Any], *, defaults: Mapping[str, Any] | None = None) -> BulkSpec:
+    """A job as callers write it: a flat object; `source` may be short for a range or a list."""
+    if not isinstance(given, Mapping):
+        raise Invalid('a bulk job is an object such as {"name": …, "business": …, "source": …}')
+    fields: dict[str, Any] = dict(defaults or {})
+    for written, value in given.items():
+        name = ALIASES.get(written, written)
+        if name not in FIELDS:
+            raise Invalid(
+                f"a bulk job has no {str(written)[:60]!r}; it has {', '.join(FIELDS)}",
+                field=str(written)[:60],
+            )
+        if value is not None:
+            fields[name] = value
+    try:
+        if isinstance(fields.get("error_budget"), str):
+            fields["error_budget"] = _share(fields["error_budget"])
+        if "item_backoff" in fields:
+            fields["item_backoff"] = seconds_from(fields["item_backoff"], "item_backoff")
+        fields["source"] = _source(fields.get("source"))
+        for name in ("name", "business"):
+            if name not in fields:
+                raise ValueError(f"{name} is missing")
+        return BulkSpec(**fields)
+    except (ValueError, TypeError) as error:
+        word = str(error).split(" ", 1)[0]
+        raise Invalid(str(error), field=word if word in FIELDS else None) from None
+
+
+def _source(given: Any) -> Any:
+    """A number is a range from 0, a range is a range, a list is a list."""
+    match given:
+        case bool():
+            return given
+        case int():
+            return {"kind": "range", "stop": given}
+        case range():
+            if given.step != 1:
+                raise ValueError("source must be a range with step 1")
+            return {"kind": "range", "start": given.start, "stop": max(given.start, given.stop)}
+        case list() | tuple():
+            return {"kind": "list", "items": list(given)}
+        case _:
+            return given
+
+
+def _share(text: str) -> float:
+    """`2%` or a number."""
+    try:
+        return float(text.rstrip("% ")) / 100 if text.strip().endswith("%") else float(text)
+    except ValueError:
+        raise ValueError(f"error_budget must be a number or a share such as 2%, not {text!r:.40}") from None
+
+
+def _within(what: str, value: int) -> None:
+    if not 1 <= value <= LONGEST_LIST:
+        raise Invalid(f"{what} must be from 1 to {LONGEST_LIST}", field=what)
