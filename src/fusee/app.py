@@ -103,8 +103,11 @@ class Fusee:
         self.handlers.register(WORKFLOW_HANDLER, starter.start, builtin=True)
         self.operations = Operations()
         self.businesses = Businesses()
-        self.sources = builtin_sources()
-        self.bulk_server = BulkServer(lambda: self.store, self.sources, NodeCap())
+        self.sources = builtin_sources(
+            lambda: self.store, allow_private=self.config.executors.http.allow_private
+        )
+        node = NodeCap(self.config.worker.bulk_rate_cap)
+        self.bulk_server = BulkServer(lambda: self.store, self.sources, node)
         self._store: Store | None = None
         self._opened = 0
         self._declared: list[dict[str, Any]] = []
@@ -197,7 +200,8 @@ class Fusee:
                 )
             )
             serve = self.bulk_server.handler_for(business)
-            self.handlers.register(handler_of_business(business.name), serve)
+            # It goes on elsewhere where it was: a worker that drains need not wait for it.
+            self.handlers.register(handler_of_business(business.name), serve, hands_over=True)
             return function
 
         return register

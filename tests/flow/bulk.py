@@ -52,7 +52,7 @@ async def seen_in(
 ) -> BulkJob:
     """The job, as soon as the condition holds for it."""
     async with asyncio.timeout(seconds):
-        while not condition(seen := await app.bulk_jobs.get(job.id)):
+        while not condition(seen := await app.bulk_jobs.get(job.id)):  # noqa: ASYNC110
             await asyncio.sleep(0.005)
     return seen
 

@@ -364,9 +364,7 @@ async def test_the_callbacks_of_a_business_are_called_in_turn(tmp_path: Path) ->
         told.append("finish")
         finished.set()
 
-    @app.bulk(
-        "mail", rate=100, on_create=check, before_run=prepare, on_stop=stopped, on_finish=ended
-    )
+    @app.bulk("mail", rate=100, on_create=check, before_run=prepare, on_stop=stopped, on_finish=ended)
     async def mail(item: int) -> None:
         told.append("item")
 

@@ -15,6 +15,9 @@ from fusee.store.task_schema import ended, fires, gates, waits
 
 __all__ = ["broken_records"]
 
+ABOUT_RUNS = ("task", "gate", "workflow")
+"""Notices that name a run; the others name its owner."""
+
 
 def broken_records(connection: Connection, rows: Mapping[int, Any]) -> list[str]:
     """What is wrong with fires, gates and waits, in words; `rows` are the runs by their number."""
@@ -24,7 +27,7 @@ def broken_records(connection: Connection, rows: Mapping[int, Any]) -> list[str]
         if not holds:
             wrong.append(what)
 
-    told = {row.run_id for row in connection.execute(select(ended)) if row.kind != "after"}
+    told = {row.run_id for row in connection.execute(select(ended)) if row.kind in ABOUT_RUNS}
     by_fire: dict[tuple[int, int], list[Any]] = {}
     for fire in connection.execute(select(fires).order_by(fires.c.task_id, fires.c.fire_time, fires.c.shard)):
         by_fire.setdefault((fire.task_id, fire.fire_time), []).append(fire)

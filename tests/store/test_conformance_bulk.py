@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 
 import pytest
 import pytest_asyncio
@@ -173,7 +174,11 @@ async def test_quarantined_items_are_listed_by_index_in_pages(bulks: Bulks) -> N
     (held,) = await bulks.take()
     await held.write(2000, quarantined=1200, new=[bad(i, "x" * 9000) for i in range(1200)])
     page = await bulks.store.bulk_quarantine(job.id, limit=3)
-    assert [(item.index, item.attempts, item.item) for item in page] == [(0, 3, "0"), (1, 3, "1"), (2, 3, "2")]
+    assert [(item.index, item.attempts, item.item) for item in page] == [
+        (0, 3, "0"),
+        (1, 3, "1"),
+        (2, 3, "2"),
+    ]
     assert len(page[0].error) == 2000
     rest = await bulks.store.bulk_quarantine(job.id, after=1197)
     assert [item.index for item in rest] == [1198, 1199]
@@ -344,7 +349,9 @@ async def test_data_changes_only_while_nothing_runs(bulks: Bulks) -> None:
 
 async def test_data_logs_and_operator_history_are_kept_apart_and_in_order(bulks: Bulks) -> None:
     job = await bulks.create()
-    numbers = await asyncio.gather(*(bulks.store.log_bulk_data(job.id, f"line {n}", "mail") for n in range(5)))
+    numbers = await asyncio.gather(
+        *(bulks.store.log_bulk_data(job.id, f"line {n}", "mail") for n in range(5))
+    )
     assert sorted(numbers) == [2, 3, 4, 5, 6]
     logs = await bulks.store.bulk_logs(job.id, kind="data")
     assert sorted(log.text for log in logs) == [f"line {n}" for n in range(5)]
@@ -364,7 +371,7 @@ async def test_slots_of_all_segments_follow_each_other_without_gap_or_overlap(bu
             slot = (await held.write(held.taken.segment.first, want=1)).slot
             assert slot is not None and slot.count >= 99
             slots.append(slot)
-    for earlier, later in zip(slots, slots[1:], strict=False):
+    for earlier, later in itertools.pairwise(slots):
         assert later.begin == earlier.end
     refused = await segments[0].write(0, want=1)
     assert refused.slot is None, "two seconds are given out"
@@ -376,7 +383,7 @@ async def test_slots_are_exact_when_all_ask_at_once(bulks: Bulks) -> None:
     answers = await asyncio.gather(*(held.write(held.taken.segment.first, want=1) for held in segments))
     slots = sorted((a.slot.begin, a.slot.end) for a in answers if a.slot is not None)
     assert len(slots) == 4
-    for (_, end), (begin, _) in zip(slots, slots[1:], strict=False):
+    for (_, end), (begin, _) in itertools.pairwise(slots):
         assert begin >= end
     assert slots[-1][1] - slots[0][0] == MICROSECONDS
 

@@ -8,6 +8,8 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+from sqlalchemy import insert
+from sqlalchemy.exc import IntegrityError
 
 from fusee.clock import SystemClock
 from fusee.model import catch_up
@@ -170,6 +172,14 @@ async def test_a_pass_that_dies_in_the_middle_leaves_nothing_half_done(
     await works.fire_at(1)
     assert await works.record() == ["1 run pending pending"]
     assert (await works.task()).next_fire_at == at(2)
+
+
+async def test_the_database_itself_refuses_a_second_fire_of_a_time(works: Clockwork) -> None:
+    await works.make("t")
+    await works.fire_at(1)
+    (row,) = await works.world.rows(fires)
+    with pytest.raises(IntegrityError):
+        await works.store.database.write(lambda c: c.execute(insert(fires).values(row._mapping)).close())
 
 
 @pytest.mark.parametrize("engine", ["postgres", "mysql"], indirect=True)

@@ -254,6 +254,8 @@ class TasksInAnyOrder(RuleBasedStateMachine):
         """From now on all goes well; first nothing waits for others any more, then nothing fires."""
         for name in SHAPES:
             self.do(self.works.store.steer_task(name, "resume" if name in UPSTREAM else "pause"))
+        for name in UPSTREAM:
+            self.define(name, {})  # policies under which they run
         for _ in range(3):
             self.tick_in_peace(120)
             self.scan()

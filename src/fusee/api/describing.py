@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from fastapi import FastAPI
@@ -29,9 +29,8 @@ def describe(api: FastAPI) -> dict[str, Any]:
     schemas = components.setdefault("schemas", {})
     for model in (*SCHEMAS, *TASK_SCHEMAS, *WORKFLOW_SCHEMAS, *BATCH_SCHEMAS):
         schema = model.model_json_schema(ref_template=_REFS)
-        schemas |= schema.pop("$defs", {})
-        schemas[model.__name__] = schema
-    schemas |= TASK_BODIES
+        _add(schemas, {**schema.pop("$defs", {}), model.__name__: schema})
+    _add(schemas, TASK_BODIES)
     schemas["ApplyIn"]["properties"]["documents"]["items"] = {"$ref": _REFS.format(model="TaskIn")}
     for name in ("HTTPValidationError", "ValidationError"):
         schemas.pop(name, None)
@@ -48,6 +47,13 @@ def describe(api: FastAPI) -> dict[str, Any]:
             _tell_errors(path, operation)
     api.openapi_schema = document
     return document
+
+
+def _add(schemas: dict[str, Any], more: Mapping[str, Any]) -> None:
+    """Two of one name would silently describe each other's bodies."""
+    for name, schema in more.items():
+        if schemas.setdefault(name, schema) != schema:
+            raise ValueError(f"two bodies are called {name}: rename one of the models")
 
 
 def _tell_errors(path: str, operation: dict[str, Any]) -> None:

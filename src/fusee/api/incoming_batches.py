@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-__all__ = ["BATCH_SCHEMAS", "BatchIn", "RetryIn", "RollbackIn", "SteerIn", "TargetIn"]
+__all__ = ["BATCH_SCHEMAS", "BatchIn", "BatchRetryIn", "RollbackIn", "SteerIn", "TargetIn"]
 
 Version = Annotated[
     int | None,
@@ -62,7 +62,7 @@ class SteerIn(_In):
     version: Version = None
 
 
-class RetryIn(_In):
+class BatchRetryIn(_In):
     canceled: bool = Field(default=False, description="Also the targets that were canceled.")
     version: Version = None
 
@@ -73,4 +73,4 @@ class RollbackIn(_In):
     version: Version = None
 
 
-BATCH_SCHEMAS: tuple[type[BaseModel], ...] = (BatchIn, TargetIn, SteerIn, RetryIn, RollbackIn)
+BATCH_SCHEMAS: tuple[type[BaseModel], ...] = (BatchIn, TargetIn, SteerIn, BatchRetryIn, RollbackIn)

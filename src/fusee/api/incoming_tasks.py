@@ -9,12 +9,12 @@ from pydantic import BaseModel, Field
 from fusee.api.incoming import Incoming, Reason
 from fusee.api.times import DueAt, Seconds
 
-__all__ = ["TASK_SCHEMAS", "ApplyIn", "BackfillIn", "SimulateIn", "SteerIn", "TriggerIn"]
+__all__ = ["TASK_SCHEMAS", "ApplyIn", "BackfillIn", "SimulateIn", "TaskSteerIn", "TriggerIn"]
 
 MOST_DOCUMENTS = 1000
 
 
-class SteerIn(Incoming):
+class TaskSteerIn(Incoming):
     """Why a task is paused, resumed, enabled or disabled; and which version of it was meant."""
 
     reason: Reason | None = None
@@ -68,4 +68,4 @@ class ApplyIn(Incoming):
     dry_run: bool = Field(default=False, description="Only tell what would change.")
 
 
-TASK_SCHEMAS: tuple[type[BaseModel], ...] = (SteerIn, TriggerIn, BackfillIn, SimulateIn, ApplyIn)
+TASK_SCHEMAS: tuple[type[BaseModel], ...] = (TaskSteerIn, TriggerIn, BackfillIn, SimulateIn, ApplyIn)

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import msgspec
 
 from fusee.bulk.business import BulkContext, ChunkFailed, parameters_of
-from fusee.bulk.sources import ABSENT
+from fusee.bulk.sources import ABSENT, BadItem
 from fusee.model import Abandon, Retry, Skip
 from fusee.model.bulk import Quarantined
 
@@ -196,7 +196,10 @@ class Calls:
         indexed = self.indexed
 
         async def some(item: Any) -> Any:
-            if (item[1] if indexed else item) is not ABSENT:
+            given = item[1] if indexed else item
+            if isinstance(given, BadItem):
+                raise Abandon(given.error)
+            if given is not ABSENT:
                 await call(item)
 
         return some
@@ -206,16 +209,19 @@ class Calls:
 
         async def some(given: Any) -> Any:
             items = given[1] if indexed else given
-            kept = [nr for nr, item in enumerate(items) if item is not ABSENT]
-            if not kept:
-                return None
-            left = [items[nr] for nr in kept]
-            try:
-                answer = await call(([given[0][nr] for nr in kept], left) if indexed else left)
-                failed = _failed_in(left, answer)
-            except ChunkFailed as error:
-                failed = _failed_in(left, error)
-            return ChunkFailed({kept[nr]: error for nr, error in failed.items()}) if failed else None
+            bad: dict[int, BaseException | str] = {
+                nr: Abandon(item.error) for nr, item in enumerate(items) if isinstance(item, BadItem)
+            }
+            kept = [nr for nr, item in enumerate(items) if item is not ABSENT and nr not in bad]
+            if kept:
+                left = [items[nr] for nr in kept]
+                try:
+                    answer = await call(([given[0][nr] for nr in kept], left) if indexed else left)
+                    failed = _failed_in(left, answer)
+                except ChunkFailed as error:
+                    failed = _failed_in(left, error)
+                bad |= {kept[nr]: error for nr, error in failed.items()}
+            return ChunkFailed(bad) if bad else None
 
         return some
 
@@ -252,6 +258,8 @@ def _told(error: BaseException | str) -> str:
 
 
 def _shown(item: Any) -> str:
+    if isinstance(item, BadItem):
+        return item.raw.decode("utf-8", "replace")[:LONGEST_ITEM]
     try:
         text = msgspec.json.encode(item).decode()
     except (TypeError, ValueError, RecursionError):

@@ -36,6 +36,8 @@ LONGEST_STRETCH = 4096
 MOST_NEW = 1000
 """Quarantined items that wait for a checkpoint; with more, nothing is started until it is written."""
 LAST_TRY = 5.0
+LEAVE = 3.0
+"""Seconds for all of that when the worker drains, or someone cancels the run; less than any grace after it."""
 
 Write = Callable[[Progress], Awaitable[BulkAnswer]]
 
@@ -124,8 +126,7 @@ class Runner:
             await self._cancel_lanes()  # someone else works on these items already
             raise
         except asyncio.CancelledError:
-            await self._cancel_lanes()
-            await self._write_quickly()
+            await self._leave()
             raise
         except BaseException:
             await self._cancel_lanes()
@@ -133,6 +134,9 @@ class Runner:
             raise
         finally:
             watch.cancel()
+            for lane in self.lanes:  # none is left, unless we were stopped twice
+                if lane.task is not None:
+                    lane.task.cancel()
         return not stopped or self.window.watermark >= self.end
 
     async def _beats(self) -> bool:
@@ -241,6 +245,17 @@ class Runner:
                 continue
             if not self.new:
                 return
+
+    async def _leave(self) -> None:
+        """Told to stop by the worker: in order while the segment is ours, at once when it is not."""
+        try:
+            async with asyncio.timeout(LEAVE):
+                await self._write()
+                await self._close()
+        except (Exception, asyncio.CancelledError):
+            await self._cancel_lanes()
+            return
+        await self._write_quickly()
 
     async def _write_quickly(self) -> None:
         """On the way out: what is done already need not be done again."""

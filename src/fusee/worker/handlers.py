@@ -29,6 +29,8 @@ class Handler:
     retry: RetryPolicy
     run_parameter: str | None
     builtin: bool = False
+    hands_over: bool = False
+    """Another attempt goes on where this one was: a worker that drains stops it at once."""
 
 
 class Handlers:
@@ -46,6 +48,7 @@ class Handlers:
         retry: RetryPolicy | None = None,
         isolation: str | None = None,
         builtin: bool = False,
+        hands_over: bool = False,
     ) -> Handler:
         check_name(name, "handler")
         if name.startswith("fusee.") and not builtin:
@@ -63,7 +66,14 @@ class Handlers:
         if isolation == "thread" and is_async:
             raise FuseeError(f"handler {name!r}: an `async def` runs as async, or with isolation='process'")
         handler = Handler(
-            name, function, isolation, timeout, retry or RetryPolicy(), _run_parameter(function), builtin
+            name,
+            function,
+            isolation,
+            timeout,
+            retry or RetryPolicy(),
+            _run_parameter(function),
+            builtin,
+            hands_over,
         )
         self._by_name[name] = handler
         return handler

@@ -169,6 +169,13 @@ class Pool:
             slot.tell(end, now)
         return len(told)
 
+    def tell_those_that_hand_over(self, now: float) -> int:
+        """Another worker goes on where they are: they need not end here."""
+        told = [slot for slot in self.slots if slot.claimed is not None and _hands_over(slot.plan)]
+        for slot in told:
+            slot.tell(End.RETURNED, now)
+        return len(told)
+
     def watch(self, now: float) -> None:
         """Called ten times a second: deadlines, and what does not stop though told to."""
         for slot in tuple(self.slots):
@@ -355,6 +362,10 @@ class Pool:
         if times is None:
             times = self._seconds[plan.lane.handler] = []
         times.append(seconds)
+
+
+def _hands_over(plan: Plan | None) -> bool:
+    return plan is not None and plan.handler is not None and plan.handler.hands_over
 
 
 def _payload(claimed: Claimed) -> dict[str, Any]:

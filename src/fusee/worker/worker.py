@@ -136,6 +136,7 @@ class Worker:
     async def _drain(self) -> None:
         """Hand back what has not started, wait for what runs, hand back the rest when time is up."""
         self.pool.hand_back_all()
+        self.pool.tell_those_that_hand_over(time.monotonic())
         if self.session is not None:
             with contextlib.suppress(FuseeError):
                 await self.store.drain_session(self.session)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,7 +27,7 @@ def test_no_stretch_of_time_holds_more_starts_than_the_rate_allows(
         if slot is not None:
             assert slot.begin >= now
             slots.append(slot)
-    for earlier, after in zip(slots, slots[1:], strict=False):
+    for earlier, after in itertools.pairwise(slots):
         assert after.begin >= earlier.end, "two slots overlap"
     started = 0
     for slot in slots:
@@ -48,7 +50,7 @@ def test_those_who_ask_in_time_get_all_of_the_rate(rate: float, askers: int) -> 
         assert slot is not None
         slots.append(slot)
         turns.append((slot.begin, asker))
-    for earlier, after in zip(slots, slots[1:], strict=False):
+    for earlier, after in itertools.pairwise(slots):
         assert after.begin == earlier.end
 
 

@@ -10,7 +10,7 @@ from fusee.api.asking import IdempotencyKey, Operator, Viewer, audit, body_of, c
 from fusee.api.batch_intake import read_batch
 from fusee.api.context import operations_of
 from fusee.api.cursors import close_cursor, open_cursor, wrong_cursor
-from fusee.api.incoming_batches import RetryIn, RollbackIn, SteerIn
+from fusee.api.incoming_batches import BatchRetryIn, RollbackIn, SteerIn
 from fusee.api.outgoing_batches import (
     BatchOut,
     BatchPage,
@@ -197,10 +197,12 @@ async def cancel_batch(request: Request, batch_id: BatchId) -> BatchOut:
     return BatchOut.of(made)
 
 
-@router.post("/{batch_id}/retry", dependencies=[Operator], openapi_extra=body_of(RetryIn, required=False))
+@router.post(
+    "/{batch_id}/retry", dependencies=[Operator], openapi_extra=body_of(BatchRetryIn, required=False)
+)
 async def retry_batch(request: Request, batch_id: BatchId) -> RetriedOut:
     """Try the failed targets again, and no others."""
-    wish = await read_json(request, RetryIn, "a retry", optional=True)
+    wish = await read_json(request, BatchRetryIn, "a retry", optional=True)
     made, retried = await operations_of(request).batches.retry(
         batch_id, canceled=wish.canceled, version=wish.version
     )

@@ -29,7 +29,7 @@ router = APIRouter(prefix="/api/v1", tags=["tasks"], dependencies=[Viewer])
 
 LONGEST_PAGE = 1000
 MOST_FIRES = 100
-"""Of a schedule that fires once in four years, 1,000 take half a second to find."""
+"""Of a schedule that fires once in four years, 1,000 took half a second to find."""
 
 Count = Annotated[int, Query(ge=1, le=MOST_FIRES)]
 
@@ -86,7 +86,7 @@ async def simulate_task(request: Request, ref: TaskRef) -> Response:
     done = await operations_of(request).tasks.simulate(
         ref, wish.begin, wish.end, policy=wish.policy, duration=wish.duration
     )
-    # 20,000 fires take half a second to write down: others are served meanwhile.
+    # 20,000 fires take more than half a second to write down: others are served meanwhile.
     text = await asyncio.to_thread(lambda: SimulationOut.of(done).model_dump_json())
     return Response(text, media_type="application/json")
 

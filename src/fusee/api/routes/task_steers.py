@@ -6,7 +6,7 @@ from fastapi import APIRouter, Request, Response
 
 from fusee.api.asking import IdempotencyKey, Operator, audit, body_of, checked_key
 from fusee.api.context import operations_of
-from fusee.api.incoming_tasks import BackfillIn, SteerIn, TriggerIn
+from fusee.api.incoming_tasks import BackfillIn, TaskSteerIn, TriggerIn
 from fusee.api.outgoing_fires import BackfillOut, TriggeredOut
 from fusee.api.outgoing_tasks import TaskOut
 from fusee.api.paths import OF_TASK
@@ -18,7 +18,7 @@ __all__ = ["router"]
 
 router = APIRouter(prefix="/api/v1/tasks", tags=["tasks"], dependencies=[Operator])
 
-_STEER = body_of(SteerIn, required=False)
+_STEER = body_of(TaskSteerIn, required=False)
 _REFUSED = {"description": "It is at another version, or in a state that does not allow this."}
 _OFF = {"description": "It is disabled, or the idempotency key was used for another request."}
 
@@ -111,7 +111,7 @@ async def backfill_task(
 async def _steer(
     request: Request, response: Response, ref: str | int, verb: str, if_match: str | None
 ) -> TaskOut:
-    wish = await read_json(request, SteerIn, "the request", optional=True)
+    wish = await read_json(request, TaskSteerIn, "the request", optional=True)
     version = version_from(wish.version, if_match)
     task = await operations_of(request).tasks.steer(ref, verb, reason=wish.reason, version=version)
     audit(request, f"task {verb}d", task=task.name, status=str(task.status), reason=wish.reason)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from fusee.errors import Invalid
 
-__all__ = ["ABSENT", "Reader", "Source", "SourceKinds", "fields_of"]
+__all__ = ["ABSENT", "BadItem", "Reader", "Source", "SourceKinds", "fields_of"]
 
 
 class _Absent:
@@ -18,6 +19,14 @@ class _Absent:
 
 
 ABSENT = _Absent()
+
+
+@dataclass(frozen=True, slots=True)
+class BadItem:
+    """An item that is there and cannot be read: it is quarantined, the others go on."""
+
+    error: str
+    raw: bytes = b""
 
 
 class Reader(Protocol):
@@ -34,7 +43,7 @@ class Reader(Protocol):
 
 class Source(Protocol):
     sparse: bool
-    """Whether an item may be `ABSENT`."""
+    """Whether an item may be `ABSENT`, or a `BadItem`."""
 
     async def check(self) -> None:
         """Raise `Invalid` when it cannot be read; called when a job is created."""

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 from fusee.bulk.sources.base import SourceKinds
+from fusee.bulk.sources.derived import DoneSource, QuarantineSource
+from fusee.bulk.sources.files import FileSource, UrlSource
 from fusee.bulk.sources.simple import ListSource, RangeSource
+from fusee.bulk.sources.sql import SqlSource
+from fusee.store import Store
 
 __all__ = ["builtin_sources"]
 
 
-def builtin_sources() -> SourceKinds:
+def builtin_sources(store: Callable[[], Store], *, allow_private: Sequence[str] = ()) -> SourceKinds:
+    """`allow_private`: which addresses besides public ones a URL may name."""
     kinds = SourceKinds()
     kinds.register("range", RangeSource)
     kinds.register("list", ListSource)
+    kinds.register("file", FileSource)
+    kinds.register("url", lambda given: UrlSource(given, allow_private))
+    kinds.register("sql", SqlSource)
+    kinds.register("quarantine", lambda given: QuarantineSource(given, kinds, store))
+    kinds.register("done", lambda given: DoneSource(given, kinds, store))
     return kinds

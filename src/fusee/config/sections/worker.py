@@ -77,6 +77,14 @@ class WorkerConfig(Section):
         description="Threads for handlers that are plain functions; never fewer than `max_concurrent_tasks`.",
     )
 
+    bulk_rate_cap: float = Field(
+        default=0.0,
+        ge=0,
+        le=10**9,
+        description="Items of bulk jobs started a second on this worker, all jobs together; 0 sets no limit. "
+        "What does not fit is left to other workers.",
+    )
+
     # Runs only for a lease_ttl that was written down; the default follows the heartbeat by itself.
     @field_validator("lease_ttl")
     @classmethod

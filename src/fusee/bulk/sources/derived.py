@@ -1,0 +1,135 @@
+"""Items of another job: those in its quarantine, and those that are done, the last one first."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
+from typing import Any
+
+from fusee.bulk.sources.base import Reader, Source, SourceKinds, fields_of
+from fusee.bulk.sources.blocks import BlockReader
+from fusee.store import Store
+
+__all__ = ["DoneSource", "QuarantineSource"]
+
+
+class _Of:
+    """A source whose items are some of another's."""
+
+    def __init__(self, given: Mapping[str, Any], kinds: SourceKinds, store: Callable[[], Store]) -> None:
+        fields = fields_of(given, "job", "source")
+        self.job_id = fields.get("job")
+        if type(self.job_id) is not int or not isinstance(fields.get("source"), Mapping):
+            raise ValueError("job must be the number of a job, source the source of its items")
+        self.inner: Source = kinds.make(fields["source"])
+        self.store = store
+        self.sparse = self.inner.sparse
+
+    async def check(self) -> None:
+        """The job is there, and so was its source."""
+
+    @property
+    def job(self) -> int:
+        assert isinstance(self.job_id, int)
+        return self.job_id
+
+
+class QuarantineSource(_Of):
+    async def bounds(self) -> tuple[int, int]:
+        return 0, await self.store().quarantined_count(self.job)
+
+    def reader(self) -> Reader:
+        return _QuarantineReader(self)
+
+
+class _QuarantineReader(BlockReader):
+    def __init__(self, source: QuarantineSource) -> None:
+        super().__init__()
+        self._source = source
+        self._inner = source.inner.reader()
+
+    async def load(self, first: int, end: int) -> Sequence[Any]:
+        source = self._source
+        indexes = await source.store().quarantined_indexes(source.job, first, end - first)
+        return await _picked(self._inner, indexes)
+
+    async def close(self) -> None:
+        await super().close()
+        await self._inner.close()
+
+
+class DoneSource(_Of):
+    """Backwards: item 0 is the highest that is done."""
+
+    async def bounds(self) -> tuple[int, int]:
+        return 0, sum(end - first for first, end in await self.ranges())
+
+    async def ranges(self) -> list[tuple[int, int]]:
+        """What is done, without the quarantined ones, the last stretch first."""
+        store = self.store()
+        found = await store.done_ranges(self.job)
+        after = -1
+        whole: list[tuple[int, int]] = []
+        bad: list[int] = []
+        while page := await store.bulk_quarantine(self.job, after=after, limit=1000):
+            bad += [item.index for item in page]
+            after = page[-1].index
+        at = 0
+        for first, end in found:
+            while at < len(bad) and bad[at] < end:
+                if bad[at] > first:
+                    whole.append((first, bad[at]))
+                first = bad[at] + 1
+                at += 1
+            if first < end:
+                whole.append((first, end))
+        return whole[::-1]
+
+    def reader(self) -> Reader:
+        return _DoneReader(self)
+
+
+class _DoneReader(BlockReader):
+    def __init__(self, source: DoneSource) -> None:
+        super().__init__()
+        self._source = source
+        self._inner = source.inner.reader()
+        self._ranges: list[tuple[int, int]] | None = None
+        self._starts: list[int] = []
+
+    async def load(self, first: int, end: int) -> Sequence[Any]:
+        if self._ranges is None:
+            self._ranges = await self._source.ranges()
+            self._starts = [0, *accumulate(high - low for low, high in self._ranges)]
+        indexes: list[int] = []
+        at = first
+        while at < min(end, self._starts[-1]):
+            number = bisect_right(self._starts, at) - 1
+            _, high = self._ranges[number]
+            many = min(end, self._starts[number + 1]) - at
+            last = high - 1 - (at - self._starts[number])
+            indexes += range(last, last - many, -1)
+            at += many
+        return await _picked(self._inner, indexes)
+
+    async def close(self) -> None:
+        await super().close()
+        await self._inner.close()
+
+
+async def _picked(reader: Reader, indexes: Sequence[int]) -> list[Any]:
+    """Items by index, in that order; neighbours are read together."""
+    items: list[Any] = []
+    at = 0
+    while at < len(indexes):
+        step = indexes[at + 1] - indexes[at] if at + 1 < len(indexes) else 1
+        to = at + 1
+        if abs(step) == 1:
+            while to < len(indexes) and indexes[to] - indexes[to - 1] == step:
+                to += 1
+        low, high = min(indexes[at], indexes[to - 1]), max(indexes[at], indexes[to - 1])
+        part = await reader.read(low, high + 1)
+        items += part if indexes[at] == low else part[::-1]
+        at = to
+    return items

@@ -1,0 +1,246 @@
+"""Items out of a file, or out of what a URL answers: one for each line, CSV record or JSON line."""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+import hashlib
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+from yarl import URL
+
+from fusee.bulk.sources.base import fields_of
+from fusee.bulk.sources.blocks import BlockReader
+from fusee.bulk.sources.records import FORMATS, Layout, RecordFile
+from fusee.errors import Invalid
+from fusee.worker.executors.guard import Guard, GuardedResolver
+
+__all__ = ["FileSource", "UrlSource"]
+
+LAYOUT = ("format", "compression", "header", "delimiter", "encoding", "record")
+PORTION = 1 << 20
+
+
+class FileSource:
+    """`{"kind": "file", "path": "/data/users.csv", "format": "csv"}`, on a disk that every worker sees."""
+
+    sparse = True
+
+    def __init__(self, given: Mapping[str, Any]) -> None:
+        fields = fields_of(given, "path", *LAYOUT)
+        path = fields.get("path")
+        if not isinstance(path, str) or not path:
+            raise ValueError("path must be the path of a file")
+        self.path = Path(path)
+        self.layout = layout_of(fields, path)
+
+    async def check(self) -> None:
+        """It is there, and its first records can be read."""
+        await asyncio.to_thread(_look, self.path, self.layout)
+
+    async def bounds(self) -> tuple[int, int]:
+        return 0, await asyncio.to_thread(_count, self.path, self.layout)
+
+    def reader(self) -> FileReader:
+        return FileReader(self.path, self.layout)
+
+
+class FileReader(BlockReader):
+    def __init__(self, path: Path, layout: Layout) -> None:
+        super().__init__()
+        self._file = RecordFile(path, layout)
+        self._indexed = False
+
+    async def load(self, first: int, end: int) -> Sequence[Any]:
+        return await asyncio.to_thread(self._load, first, end)
+
+    def _load(self, first: int, end: int) -> list[Any]:
+        if not self._indexed and not self._file.layout.compressed:
+            self._file.bounds()  # finds the index beside the file, or makes one
+            self._indexed = True
+        return self._file.read(first, end)
+
+    async def close(self) -> None:
+        await super().close()
+        await asyncio.to_thread(self._file.close)
+
+
+class UrlSource:
+    """`{"kind": "url", "url": "https://…/users.jsonl", "format": "jsonl"}`.
+
+    Fetched once by each worker into its temporary folder and read from there. Records of one length
+    (`record`) are read by Range requests instead, when the server takes them: only what is needed is fetched.
+    """
+
+    sparse = True
+
+    def __init__(self, given: Mapping[str, Any], allow_private: Sequence[str] = ()) -> None:
+        fields = fields_of(given, "url", *LAYOUT)
+        self.url = fields.get("url")
+        if not isinstance(self.url, str) or not self.url.startswith(("http://", "https://")):
+            raise ValueError("url must begin with http:// or https://")
+        self.layout = layout_of(fields, self.url.split("?", 1)[0])
+        self.guard = Guard(allow_private)
+
+    def session(self) -> aiohttp.ClientSession:
+        return aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(
+                resolver=GuardedResolver(self.guard, aiohttp.ThreadedResolver()),
+                socket_factory=self.guard.open_socket,
+                use_dns_cache=False,
+            ),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            trust_env=False,
+            auto_decompress=False,
+            headers={"User-Agent": "fusee", "Accept-Encoding": "identity"},
+        )
+
+    async def check(self) -> None:
+        try:
+            await self.size()
+        except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
+            raise Invalid(f"source: {self.url} cannot be read: {error}", field="source") from None
+
+    async def size(self) -> tuple[int | None, bool, str]:
+        """(how many bytes, whether any part can be asked for, what tells this version from another)."""
+        assert isinstance(self.url, str)
+        self.guard.check_host(URL(self.url).host or "")
+        async with (
+            self.session() as session,
+            session.get(self.url, headers={"Range": "bytes=0-0"}, allow_redirects=False) as answer,
+        ):
+            if answer.status not in (200, 206):
+                raise OSError(f"the server answered {answer.status}")
+            tag = answer.headers.get("ETag") or answer.headers.get("Last-Modified") or ""
+            if answer.status == 206:
+                whole = answer.headers.get("Content-Range", "").rpartition("/")[2]
+                return (int(whole) if whole.isdigit() else None), True, tag
+            return answer.content_length, False, tag
+
+    async def bounds(self) -> tuple[int, int]:
+        size, ranges, _ = await self.size()
+        if self._by_ranges(ranges) and size is not None:
+            if size % self.layout.record:
+                raise Invalid(f"source: {size} bytes are not a multiple of record = {self.layout.record}")
+            return 0, size // self.layout.record
+        return 0, await asyncio.to_thread(_count, await self.fetch(), self.layout)
+
+    def _by_ranges(self, ranges: bool) -> bool:
+        return bool(self.layout.record) and ranges and not self.layout.headed and not self.layout.compressed
+
+    async def fetch(self) -> Path:
+        """Into a file, unless it is there already."""
+        assert isinstance(self.url, str)
+        size, _, tag = await self.size()
+        name = hashlib.sha256(f"{self.url} {tag} {size}".encode()).hexdigest()[:32]
+        folder = Path(tempfile.gettempdir()) / "fusee-sources"
+        await asyncio.to_thread(folder.mkdir, mode=0o700, parents=True, exist_ok=True)
+        path = folder / name
+        there = await asyncio.to_thread(path.is_file)
+        if tag and there:
+            return path
+        timeout = aiohttp.ClientTimeout(total=None, sock_read=60)
+        half = folder / f"{name}.{id(self)}.half"
+        async with (
+            self.session() as session,
+            session.get(self.url, allow_redirects=False, timeout=timeout) as got,
+        ):
+            if got.status != 200:
+                raise OSError(f"the server answered {got.status}")
+            file = await asyncio.to_thread(half.open, "wb")
+            try:
+                async for portion in got.content.iter_chunked(PORTION):
+                    await asyncio.to_thread(file.write, portion)
+            finally:
+                await asyncio.to_thread(file.close)
+        await asyncio.to_thread(half.replace, path)
+        return path
+
+    def reader(self) -> UrlReader:
+        return UrlReader(self)
+
+
+class UrlReader(BlockReader):
+    def __init__(self, source: UrlSource) -> None:
+        super().__init__()
+        self._source = source
+        self._ranges: bool | None = None
+        self._session: aiohttp.ClientSession | None = None
+        self._file: FileReader | None = None
+
+    async def load(self, first: int, end: int) -> Sequence[Any]:
+        source = self._source
+        if self._ranges is None:
+            self._ranges = source._by_ranges((await source.size())[1])
+        if not self._ranges:
+            if self._file is None:
+                self._file = FileReader(await source.fetch(), source.layout)
+            return await self._file.load(first, end)
+        if self._session is None:
+            self._session = source.session()
+        record = source.layout.record
+        wanted = {"Range": f"bytes={first * record}-{end * record - 1}"}
+        assert isinstance(source.url, str)
+        async with self._session.get(source.url, headers=wanted, allow_redirects=False) as answer:
+            if answer.status != 206:
+                raise OSError(f"the server answered {answer.status} to a Range request")
+            data = await answer.read()
+        return [source.layout.item(data[at : at + record], None) for at in range(0, len(data), record)]
+
+    async def close(self) -> None:
+        await super().close()
+        if self._session is not None:
+            await self._session.close()
+        if self._file is not None:
+            await self._file.close()
+
+
+def layout_of(fields: Mapping[str, Any], name: str) -> Layout:
+    """How a file is laid out, by its fields, else by its name."""
+    bare, zipped = (name[:-3], True) if name.endswith(".gz") else (name, False)
+    suffix = bare.rpartition(".")[2]
+    guess = {"csv": "csv", "jsonl": "jsonl", "ndjson": "jsonl"}.get(suffix, "lines")
+    format = fields.get("format", guess)
+    if format not in FORMATS:
+        raise ValueError(f"format must be one of {', '.join(FORMATS)}, not {format!r:.40}")
+    compression = fields.get("compression", "gzip" if zipped else None)
+    if compression not in (None, "gzip"):
+        raise ValueError(f"compression must be gzip, not {compression!r:.40}")
+    record = fields.get("record", 0)
+    if type(record) is not int or not 0 <= record <= 1 << 20:
+        raise ValueError("record must be the bytes of each record, at most 1048576")
+    if record and compression:
+        raise ValueError("record does not go with compression: a compressed file cannot be sought in")
+    header, delimiter = fields.get("header", True), fields.get("delimiter", ",")
+    if not isinstance(header, bool) or not isinstance(delimiter, str) or len(delimiter) != 1:
+        raise ValueError("header must be true or false, delimiter one character")
+    encoding = fields.get("encoding", "utf-8")
+    try:
+        codecs.lookup(encoding)
+    except (LookupError, TypeError):
+        raise ValueError(f"encoding {encoding!r:.40} is not known") from None
+    return Layout(format, compression == "gzip", header, delimiter, encoding, record)
+
+
+def _look(path: Path, layout: Layout) -> None:
+    file = RecordFile(path, layout)
+    try:
+        file.read(0, 10)
+    except (OSError, ValueError, EOFError) as error:
+        raise Invalid(f"source: {path} cannot be read: {error}", field="source") from None
+    finally:
+        file.close()
+
+
+def _count(path: Path, layout: Layout) -> int:
+    file = RecordFile(path, layout)
+    try:
+        return file.bounds()
+    except (OSError, ValueError, EOFError) as error:
+        raise Invalid(f"source: {path} cannot be read: {error}", field="source") from None
+    finally:
+        file.close()

@@ -1,0 +1,110 @@
+"""Rows of a query, by an integer key: the item's index is its key, gaps between keys are passed over.
+
+So any stretch is one indexed read, wherever it lies, and rows that come or go meanwhile move no other item.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, text
+from sqlalchemy.exc import SQLAlchemyError
+
+from fusee.bulk.sources.base import ABSENT, fields_of
+from fusee.bulk.sources.blocks import BlockReader
+from fusee.errors import FuseeError, Invalid
+from fusee.store import Store, open_store
+
+__all__ = ["SqlSource"]
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
+
+
+class SqlSource:
+    """`{"kind": "sql", "url": "env:CRM_DATABASE", "query": "SELECT id, email FROM users", "key": "id"}`.
+
+    `url` is a database URL as Fusee's own; with `env:` it is read from that variable of each worker, so that
+    no password is stored with the job. Items are objects of the query's columns.
+    """
+
+    sparse = True
+
+    def __init__(self, given: Mapping[str, Any]) -> None:
+        fields = fields_of(given, "url", "query", "key")
+        self.url, self.query, self.key = fields.get("url"), fields.get("query"), fields.get("key", "id")
+        if not isinstance(self.url, str) or not self.url:
+            raise ValueError("url must be a database URL, or env:NAME")
+        if not isinstance(self.query, str) or not self.query.strip():
+            raise ValueError("query must be a SELECT")
+        if ";" in self.query.rstrip("; \n"):
+            raise ValueError("query must be one statement")
+        if not isinstance(self.key, str) or not _NAME.fullmatch(self.key):
+            raise ValueError("key must be the name of an integer column of the query")
+
+    def store(self) -> Store:
+        assert isinstance(self.url, str)
+        url = self.url
+        if url.startswith("env:"):
+            url = os.environ.get(url[4:], "")
+            if not url:
+                raise Invalid(f"source: the variable {self.url[4:]} is not set here", field="source")
+        return open_store(url, max_connections=2)
+
+    @property
+    def inner(self) -> str:
+        assert isinstance(self.query, str)
+        return f"({self.query.rstrip('; ')}) AS fusee_items"
+
+    async def check(self) -> None:
+        await self.bounds()
+
+    async def bounds(self) -> tuple[int, int]:
+        statement = text(f"SELECT min({self.key}), max({self.key}) FROM {self.inner}")
+        store = self.store()
+        try:
+            await store.open()
+            low, high = await store.database.read(lambda c: tuple(c.execute(statement).one()))
+        except (SQLAlchemyError, FuseeError) as error:
+            raise Invalid(f"source: the query cannot be run: {error}", field="source") from None
+        finally:
+            await store.close()
+        if low is None:
+            return 0, 0
+        if type(low) is not int or type(high) is not int or low < 0:
+            raise Invalid(f"source: key {self.key} must be an integer column from 0 on", field="source")
+        return low, high + 1
+
+    def reader(self) -> SqlReader:
+        return SqlReader(self)
+
+
+class SqlReader(BlockReader):
+    def __init__(self, source: SqlSource) -> None:
+        super().__init__()
+        self._source = source
+        self._store: Store | None = None
+
+    async def load(self, first: int, end: int) -> Sequence[Any]:
+        source = self._source
+        if self._store is None:
+            self._store = source.store()
+            await self._store.open()
+        key = source.key
+        statement = text(f"SELECT * FROM {source.inner} WHERE {key} >= :first AND {key} < :end")
+
+        def work(connection: Connection) -> list[dict[str, Any]]:
+            rows = connection.execute(statement, {"first": first, "end": end})
+            return [dict(row) for row in rows.mappings()]
+
+        items: list[Any] = [ABSENT] * (end - first)
+        for row in await self._store.database.read(work):
+            items[row[str(key)] - first] = row
+        return items
+
+    async def close(self) -> None:
+        await super().close()
+        if self._store is not None:
+            await self._store.close()
