@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fusee.app import Fusee
+    from fusee.bulk.business import BulkContext, ChunkFailed, SelfStart
     from fusee.errors import FuseeError, RunFailed
     from fusee.handles import RunHandle
     from fusee.model import Abandon, Done, Retry, RetryPolicy, Run, RunSpec, RunStatus, Skip
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Abandon",
+    "BulkContext",
+    "ChunkFailed",
     "Done",
     "Fusee",
     "FuseeError",
@@ -29,6 +32,7 @@ __all__ = [
     "RunHandle",
     "RunSpec",
     "RunStatus",
+    "SelfStart",
     "Skip",
     "__version__",
     "current_run",
@@ -36,6 +40,7 @@ __all__ = [
 
 _HOMES = {
     "fusee.app": ("Fusee",),
+    "fusee.bulk.business": ("BulkContext", "ChunkFailed", "SelfStart"),
     "fusee.errors": ("FuseeError", "RunFailed"),
     "fusee.handles": ("RunHandle",),
     "fusee.model": ("Abandon", "Done", "Retry", "RetryPolicy", "Run", "RunSpec", "RunStatus", "Skip"),

@@ -32,6 +32,7 @@ from fusee.bulk import Business, Businesses
 from fusee.bulk.handler import BulkServer
 from fusee.bulk.pacer import NodeCap
 from fusee.bulk.sources.builtin import builtin_sources
+from fusee.bulk.starter import BULK_HANDLER, BulkStarter
 from fusee.clock import Clock, SystemClock
 from fusee.config import Config, load
 from fusee.dispatch import Dispatcher
@@ -108,6 +109,8 @@ class Fusee:
         )
         node = NodeCap(self.config.worker.bulk_rate_cap)
         self.bulk_server = BulkServer(lambda: self.store, self.sources, node)
+        bulk_starter = BulkStarter(lambda *job, **how: self.bulk_jobs.create(*job, **how))
+        self.handlers.register(BULK_HANDLER, bulk_starter.start, builtin=True)
         self._store: Store | None = None
         self._opened = 0
         self._declared: list[dict[str, Any]] = []

@@ -88,6 +88,7 @@ class Fleet:
     members: list[Member] = field(default_factory=list)
     gone: list[Member] = field(default_factory=list)
     judged: list[Run] = field(default_factory=list)
+    module: str = "tests.chaos.crew"
 
     def of(self, role: str) -> list[Member]:
         return [member for member in self.members if member.role == role]
@@ -97,7 +98,7 @@ class Fleet:
         with log.open("wb") as out:
             process = subprocess.Popen(
                 [
-                    sys.executable, "-m", "tests.chaos.crew", role, self.url, str(self.journal.path),
+                    sys.executable, "-m", self.module, role, self.url, str(self.journal.path),
                     json.dumps({**self.overrides, **overrides}),
                 ],
                 cwd=ROOT, env=ENVIRONMENT, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT,

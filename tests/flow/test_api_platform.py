@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fusee.api.problems import KINDS
-from fusee.events import LoopFailed, RunsFinished
+from fusee.events import LoopFailed, QueuesStalled, RunsFinished
 
 RUNS = "/api/v1/runs"
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -51,7 +51,7 @@ async def test_workers(working):
 
 
 async def test_ready_until_a_loop_keeps_failing(served):
-    assert (await served.ask("GET", "/readyz"))[1] == {"ready": True, "reasons": []}
+    assert (await served.ask("GET", "/readyz"))[1] == {"ready": True, "reasons": [], "warnings": []}
     for _ in range(3):
         served.app.bus.emit(LoopFailed(loop="recover", error=RuntimeError("x"), failures=1))
     served.server.services.health.__self__._answer = ([], float("-inf"))  # do not wait a second for it
@@ -62,6 +62,15 @@ async def test_ready_until_a_loop_keeps_failing(served):
         "2",
     )
     assert (await served.ask("GET", "/healthz"))[1]["status"] == "ok"
+
+
+async def test_a_stalled_queue_is_a_warning_and_no_reason_to_be_taken_out(served):
+    served.app.bus.emit(QueuesStalled(waiting={("default", "mail"): 400.0}, new=()))
+    status, body, _ = await served.ask("GET", "/readyz")
+    assert status == 200
+    assert body["warnings"] == ["queue mail of default has stalled: its oldest run has waited for 400 s"]
+    _, text, _ = await served.ask("GET", "/metrics")
+    assert 'fusee_queue_stalled_seconds{queue="mail"} 400.0' in text
 
 
 async def test_metrics(working):

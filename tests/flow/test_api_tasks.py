@@ -375,6 +375,12 @@ async def test_explain(served):
     assert body["verdict"] == "not_due" and "next time after it" in body["text"]
 
 
+async def test_the_end_of_the_calendar_is_no_error(served):
+    await made(served, cron=None, every="3650d")
+    status, body, _ = await served.ask("GET", f"{TASKS}/nightly/explain?at=9999-12-31T23:59:59Z")
+    assert (status, body["verdict"]) == (200, "not_due")
+
+
 async def test_next(served):
     await made(served, timezone="Europe/Berlin")
     _, body, _ = await served.ask("GET", f"{TASKS}/nightly/next?count=12")

@@ -14,7 +14,7 @@ import pytest
 
 from fusee import Abandon, Retry, Skip
 from fusee.bulk import BulkContext, ChunkFailed, SelfStart
-from fusee.errors import Conflict, FuseeError, Invalid
+from fusee.errors import Conflict, FuseeError, Invalid, RunFailed
 from fusee.model.bulk import BulkStatus
 from tests.flow.bulk import at_rest, bulk_app, seen_in, working
 
@@ -428,6 +428,50 @@ async def test_a_business_that_cannot_prepare_itself_stops_the_job(tmp_path: Pat
         job = await at_rest(app, job)
     assert job.status is BulkStatus.STOPPED
     assert job.reason is not None and "the file is not there" in job.reason
+
+
+# --- started by a run -------------------------------------------------------------------------------
+
+
+async def test_a_run_starts_a_job_and_waits_for_its_end(tmp_path: Path) -> None:
+    """`fusee.bulk` is what a task's trigger runs."""
+    app, seen = bulk_app(tmp_path), Counter[int]()
+
+    @app.bulk("count", item_attempts=1, error_budget=0)
+    async def count(item: int) -> None:
+        seen[item] += 1
+        if item == 13:
+            raise RuntimeError("unlucky")
+
+    async with working(app):
+        run = await app.enqueue("fusee.bulk", {"job": {"name": "c", "business": "count", "source": 10}})
+        told = await run.result()
+        assert (told["status"], told["ended"], told["quarantined"]) == ("finished", 10, 0)
+        bad = await app.enqueue("fusee.bulk", {"job": {"name": "c", "business": "count", "source": 20}})
+        with pytest.raises(RunFailed, match="ended failed: error budget"):
+            await bad.result()
+        unknown = await app.enqueue("fusee.bulk", {"job": {"name": "c", "business": "none", "source": 20}})
+        with pytest.raises(RunFailed, match="no worker knows business"):
+            await unknown.result()
+    assert len(seen) == 20
+
+
+async def test_a_run_that_is_canceled_stops_the_job_that_it_started(tmp_path: Path) -> None:
+    app = bulk_app(tmp_path)
+
+    @app.bulk("calm")
+    async def calm(item: int) -> None:
+        await asyncio.sleep(0.001)
+
+    async with working(app):
+        run = await app.enqueue("fusee.bulk", {"job": {"name": "c", "business": "calm", "source": 10**9}})
+        while not (jobs := await app.bulk_jobs.list()):
+            await asyncio.sleep(0.01)
+        await seen_in(app, jobs[0], lambda j: j.ended > 0)
+        await app.runs.cancel(run.id)
+        job = await at_rest(app, jobs[0])
+    assert job.status is BulkStatus.STOPPED
+    assert job.reason is not None and "which started it, ended canceled" in job.reason
 
 
 # --- what is refused --------------------------------------------------------------------------------

@@ -37,7 +37,7 @@ MOST_NEW = 1000
 """Quarantined items that wait for a checkpoint; with more, nothing is started until it is written."""
 LAST_TRY = 5.0
 LEAVE = 3.0
-"""Seconds for all of that when the worker drains, or someone cancels the run; less than any grace after it."""
+"""Seconds for what is under way when the worker drains, or someone cancels the run."""
 
 Write = Callable[[Progress], Awaitable[BulkAnswer]]
 
@@ -249,12 +249,16 @@ class Runner:
     async def _leave(self) -> None:
         """Told to stop by the worker: in order while the segment is ours, at once when it is not."""
         try:
-            async with asyncio.timeout(LEAVE):
+            async with asyncio.timeout(LEAVE / 3):
                 await self._write()
-                await self._close()
         except (Exception, asyncio.CancelledError):
             await self._cancel_lanes()
             return
+        try:
+            async with asyncio.timeout(LEAVE):
+                await self._close()
+        except (Exception, asyncio.CancelledError):
+            await self._cancel_lanes()
         await self._write_quickly()
 
     async def _write_quickly(self) -> None:

@@ -56,9 +56,12 @@ class BulkOperations:
         data: Any = None,
         idempotency_key: str | None = None,
         start: bool = False,
+        waiter: int | None = None,
         who: str = "",
     ) -> tuple[BulkJob, bool]:
-        """(the job, whether it is new). Its source is looked at, and its business asked, before it exists."""
+        """(the job, whether it is new). Its source is looked at, and its business asked, before it exists.
+
+        `waiter` is a run that waits for the job's end."""
         spec = fields if isinstance(fields, BulkSpec) else self._spec(fields)
         business = self.businesses.get(spec.business)
         if business is None:
@@ -72,7 +75,9 @@ class BulkOperations:
         await source.check()
         if business is not None and business.on_create is not None:
             await self._ask(business.on_create, spec, data)
-        job, new = await self.store.create_bulk_job(spec, data, idempotency_key=idempotency_key, who=who)
+        job, new = await self.store.create_bulk_job(
+            spec, data, idempotency_key=idempotency_key, waiter=waiter, who=who
+        )
         if start and job.status is BulkStatus.CREATED:
             job = await self.start(job.id, who=who)
         return job, new

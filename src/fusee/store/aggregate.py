@@ -13,7 +13,7 @@ from typing import Any
 from sqlalchemy import Connection, delete, literal, select, union_all
 
 from fusee.store.batch_waiters import BatchWaiters
-from fusee.store.bulk_jobs import BulkJobs
+from fusee.store.bulk_waiters import BulkWaiters
 from fusee.store.task_schema import ended, fires, tasks
 from fusee.store.triggers import Triggers
 from fusee.store.workflows import Workflows
@@ -34,7 +34,7 @@ class Aggregated:
         return any(self.counts.values())
 
 
-class Aggregate(Triggers, Workflows, BatchWaiters, BulkJobs):
+class Aggregate(Triggers, Workflows, BatchWaiters, BulkWaiters):
     async def aggregate(self, limit: int = 500) -> Aggregated:
         """Take up to `limit` notices of each kind and react."""
         counts: dict[str, int] = {}
@@ -71,6 +71,7 @@ class Aggregate(Triggers, Workflows, BatchWaiters, BulkJobs):
             case "waiter":
                 again.update(self._waiters_due(connection, run_ids, now))
                 again.update(self._batch_waiters_due(connection, run_ids, now))
+                again.update(self._bulk_waiters_due(connection, run_ids, now))
             case "batch":
                 counts: Counter[int] = Counter()
                 for notice in notices:

@@ -115,6 +115,8 @@ class BulkJobs(BulkCheckpoints):
             assert key is not None
             job_id = int(key[0])
             self._bulk_note(connection, job_id, "operator", who or spec.creator, "created", now)
+            if waiter is not None:
+                self._tell(connection, [("waiter", waiter)])
             return job_from(connection.execute(_job(job_id)).one()), True
 
         try:

@@ -6,6 +6,7 @@ import pytest
 
 from fusee import Fusee
 from fusee.contrib import cdc
+from tests.unit.cdc.conftest import Here, target
 
 SIX = {
     "cdc_job_start": 20,
@@ -51,3 +52,28 @@ def test_a_driver_registers_only_what_its_control_plane_can_do() -> None:
 def test_a_url_that_is_none_is_refused_at_once() -> None:
     with pytest.raises(ValueError, match="begins with http"):
         cdc.ControlPlaneDriver("connect:8083")
+
+
+async def test_a_driver_is_closed_with_the_app_and_can_be_used_again(here: Here) -> None:
+    app = Fusee("sqlite://")
+    cdc.register(app, here.driver)
+    for _ in range(2):
+        async with app, app:  # opened twice: the last one out closes
+            await here.driver.stop(target("job-1"))
+            session = here.driver.http._session
+            assert session is not None and not session.closed
+        assert session.closed
+
+
+async def test_the_store_is_closed_even_if_something_else_cannot_be() -> None:
+    app = Fusee("sqlite://")
+
+    async def stuck() -> None:
+        raise OSError("stuck")
+
+    app.on_close(stuck)
+    with pytest.raises(OSError, match="stuck"):
+        async with app:
+            store = app.store
+    with pytest.raises(RuntimeError, match="after shutdown"):
+        await store.ping()
