@@ -28,6 +28,7 @@ from sqlalchemy.orm import Session as SyncSession
 from fusee.batch import Operations
 from fusee.batch.handler import handler_for
 from fusee.batch.operation import DEFAULT_RETRY, DEFAULT_TIMEOUT
+from fusee.batch.starter import BatchStarter
 from fusee.bulk import Business, Businesses
 from fusee.bulk.handler import BulkServer
 from fusee.bulk.pacer import NodeCap
@@ -42,7 +43,7 @@ from fusee.handles import RunHandle, RunHandles
 from fusee.model import RetryPolicy, RunSpec, WorkerInfo
 from fusee.model.bulk import handler_of_business
 from fusee.model.durations import seconds_from
-from fusee.model.task import WORKFLOW_HANDLER
+from fusee.model.task import BATCH_HANDLER, WORKFLOW_HANDLER
 from fusee.operations import (
     BatchOperations,
     BulkOperations,
@@ -102,6 +103,7 @@ class Fusee:
         self.handlers = Handlers()
         starter = WorkflowStarter(lambda: self.store)
         self.handlers.register(WORKFLOW_HANDLER, starter.start, builtin=True)
+        self.handlers.register(BATCH_HANDLER, BatchStarter(lambda: self.batches).start, builtin=True)
         self.operations = Operations()
         self.businesses = Businesses()
         self.sources = builtin_sources(

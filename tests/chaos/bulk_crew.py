@@ -36,8 +36,8 @@ def make(url: str, folder: str, overrides: dict[str, Any] | None = None) -> Fuse
             overrides={
                 "database": {"url": url, "migrate": False, **given.get("database", {})},
                 "worker": {
-                    "heartbeat_interval_seconds": 0.4,
-                    "lease_ttl": 1.6,
+                    "heartbeat_interval_seconds": 0.5,
+                    "lease_ttl": 3.0,
                     "poll_interval": 0.1,
                     "max_concurrent_tasks": 4,
                     "grace": 1.0,

@@ -465,7 +465,7 @@ async def test_a_run_that_is_canceled_stops_the_job_that_it_started(tmp_path: Pa
 
     async with working(app):
         run = await app.enqueue("fusee.bulk", {"job": {"name": "c", "business": "calm", "source": 10**9}})
-        while not (jobs := await app.bulk_jobs.list()):
+        while not (jobs := await app.bulk_jobs.list()):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         await seen_in(app, jobs[0], lambda j: j.ended > 0)
         await app.runs.cancel(run.id)

@@ -40,7 +40,7 @@ SPECIFICATION = [
         "stopped because its worker went away; its policy allows one attempt",
     ),
     (End.RETURNED, 0, NEVER, "release", S.PENDING, 0, "handed back by its worker"),
-    # Accepted by a service that will call back: waits, and nothing is spent before that has said how it ended.
+    # Accepted by a service that will call back: waits, and nothing is spent before it has.
     (End.ACCEPTED, 0, THREE, "wait", S.WAITING, 0, "waits for the service that it called"),
     (End.ACCEPTED, 0, ONCE, "wait", S.WAITING, 0, "waits for the service that it called"),
     (End.ACCEPTED, 2, NEVER, "wait", S.WAITING, 0, "waits for the service that it called"),

@@ -55,6 +55,7 @@ class Definition(BaseModel):
     executor: str
     handler: str | None
     workflow: str | None
+    batch: dict[str, Any] | None
     payload: Any
     queue: str
     region: str
@@ -171,7 +172,7 @@ class TaskSummary(Standing):
             at=show_time(spec.at),
             timezone=spec.timezone,
             executor=spec.executor,
-            handler=None if spec.workflow is not None else spec.handler,
+            handler=None if spec.workflow is not None or spec.batch is not None else spec.handler,
             workflow=spec.workflow,
             queue=spec.queue,
             labels=dict(spec.labels),

@@ -58,6 +58,7 @@ PROPERTIES: Mapping[str, dict[str, Any]] = {
     "handler": _text("The handler that runs; http and shell need none.", examples=["greet"]),
     "payload": _object("The handler's arguments by name"),
     "workflow": _text("A workflow to start, in the place of `handler`."),
+    "batch": _object("A batch to start, in the place of `handler`: its fields and its `targets`"),
     "queue": _text("The queue of its runs."),
     "region": _text("The region of its runs."),
     "priority": _whole("The highest goes first.", -1000, 1000),

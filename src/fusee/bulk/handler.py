@@ -58,14 +58,21 @@ class BulkServer:
         try:
             job = await store.bulk_job(job_id)
             if asked and business.before_run is not None:
-                if isinstance(await call_back(business.before_run, context_of(job)), SelfStart):
+                if isinstance(await self._prepare(business, job), SelfStart):
                     await store.await_business(run.run_id, run.attempt, job_id, business.callbacks)
                     return
                 job = await store.bulk_job(job_id)
             bounds = await self._source(job).bounds()
             await store.launch_bulk_job(run.run_id, run.attempt, job_id, bounds, business.callbacks)
-        except (Invalid, NotFound, Conflict) as error:  # trying again would not change that
+        except (Invalid, NotFound, Conflict, OSError) as error:  # trying again would not change that
             raise Abandon(str(error)) from None
+
+    async def _prepare(self, business: Business, job: BulkJob) -> Any:
+        assert business.before_run is not None
+        try:
+            return await call_back(business.before_run, context_of(job))
+        except Exception as error:  # the job stops and says why; someone starts it again
+            raise Abandon(f"its business could not prepare it: {error}") from error
 
     async def _call_back(self, business: Business, job_id: int, callback: str) -> Any:
         function = {"stop": business.on_stop, "finish": business.on_finish}.get(callback)

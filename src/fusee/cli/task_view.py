@@ -95,6 +95,8 @@ def show_task(out: Out, app: Fusee, task: Task) -> None:
 def _what(spec: TaskSpec) -> str:
     if spec.workflow is not None:
         return f"workflow {spec.workflow}"
+    if spec.batch is not None:
+        return "a batch"
     return f"handler {spec.handler}" if spec.executor == "python" else spec.executor
 
 

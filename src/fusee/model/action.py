@@ -11,7 +11,7 @@ from fusee.model.run import RunSpec
 from fusee.model.task import TaskSpec
 from fusee.model.workflow import NodeSpec
 
-__all__ = ["Action", "action_of", "payload_of", "workflow_payload"]
+__all__ = ["Action", "action_of", "batch_payload", "payload_of", "workflow_payload"]
 
 
 class Action(NamedTuple):
@@ -66,12 +66,19 @@ def payload_of(
             return {**base, **fill(node.payload, known, typed=False)}
         case _:
             payload = {**base, **fill(node.payload, known)}
+            if task is not None and task.batch is not None:
+                return batch_payload(task.batch, payload)
             return payload if workflow is None else workflow_payload(workflow, payload)
 
 
 def workflow_payload(workflow: str, params: Mapping[str, Any]) -> dict[str, Any]:
     """The payload of a run that starts a workflow."""
     return {"workflow": workflow, "params": dict(params)}
+
+
+def batch_payload(batch: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """The payload of a run that starts a batch."""
+    return {"batch": {**batch, **over}}
 
 
 def _http(

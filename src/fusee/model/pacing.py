@@ -1,4 +1,4 @@
-"""How fast a bulk job goes: slots of an exact rate, a speed that forgets, and a concurrency that finds its level.
+"""How fast a bulk job goes: slots of an exact rate, a speed that forgets, a concurrency that finds its level.
 
 A rate is kept by giving out *slots*: so many starts in a row, each `1/rate` after the one before. The next
 slot begins where the last one ended, whoever asks; nothing is counted and nothing has to be given back.
@@ -86,7 +86,7 @@ class Aimd:
         return max(1, min(self.most, floor(self.limit)))
 
     def observe(self, ended: int, failed: int, latency: float) -> int:
-        """What happened since the last look: items ended, failed among them, seconds each; what is allowed."""
+        """Since the last look: items ended, failed among them, seconds each; answers what is allowed."""
         if ended <= 0:
             return self.allowed
         slow = self.baseline > 0 and latency > self.TOO_SLOW * self.baseline

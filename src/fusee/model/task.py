@@ -23,6 +23,8 @@ MOST_UPSTREAMS = 1000
 SLOWEST_RATE = 1 / (366 * 86400)
 WORKFLOW_HANDLER = "fusee.workflow"
 """The built-in handler that starts a workflow and waits for its end."""
+BATCH_HANDLER = "fusee.batch"
+"""The same for a batch."""
 
 
 class TriggerRule(StrEnum):
@@ -62,6 +64,9 @@ class TaskSpec:
     handler: str = ""
     payload: Mapping[str, Any] = field(default_factory=dict)
     workflow: str | None = None
+    batch: Mapping[str, Any] | None = None
+    """A batch to start, as it is written where batches are made, with its `targets`; the payload's members go
+    over it, so a trigger may bring targets of its own."""
     queue: str = "default"
     region: str = ""
     priority: int = 0
@@ -90,10 +95,12 @@ class TaskSpec:
             raise ValueError(f"executor must be one of {', '.join(EXECUTORS)}, not {self.executor!r:.60}")
         if self.workflow is not None:
             check_name(self.workflow, "workflow")
-            if self.handler not in ("", WORKFLOW_HANDLER) or self.executor != "python":
-                raise ValueError("workflow stands in the place of handler and executor: give one of them")
-            object.__setattr__(self, "handler", WORKFLOW_HANDLER)
-        elif not self.handler and self.executor != "python":
+            self._runs_instead("workflow", WORKFLOW_HANDLER)
+        if self.batch is not None:
+            if not isinstance(self.batch, Mapping):
+                raise ValueError('batch must be an object such as {"batch_type": …, "target_type": …}')
+            self._runs_instead("batch", BATCH_HANDLER)
+        if not self.handler and self.executor != "python":
             object.__setattr__(self, "handler", self.executor)
         self.run_spec()
         self._check_policy()
@@ -107,11 +114,16 @@ class TaskSpec:
         if len(set(self.after)) != len(self.after):
             raise ValueError("after names a task twice")
 
+    def _runs_instead(self, what: str, handler: str) -> None:
+        if self.handler not in ("", handler) or self.executor != "python":
+            raise ValueError(f"{what} stands in the place of handler and executor: give one of them")
+        object.__setattr__(self, "handler", handler)
+
     def run_spec(self) -> RunSpec:
         """Refuses what a run would be refused for."""
         if not self.handler:
             raise ValueError(
-                "handler is missing: name the handler that shall run, or give target_url, or workflow"
+                "handler is missing: name the handler that shall run, or give target_url, workflow or batch"
             )
         return RunSpec(
             handler=self.handler,

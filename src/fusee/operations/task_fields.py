@@ -13,8 +13,9 @@ from fusee.model import RetryPolicy
 from fusee.model.durations import seconds_from
 from fusee.model.policy import CatchUp, Concurrency, Failure, Overlap, Policy
 from fusee.model.schedule import zone_named
-from fusee.model.task import WORKFLOW_HANDLER, Alerts, TaskSpec, TriggerRule
+from fusee.model.task import BATCH_HANDLER, WORKFLOW_HANDLER, Alerts, TaskSpec, TriggerRule
 from fusee.model.times import iso
+from fusee.operations.batches import batch_from_fields, target_from
 
 __all__ = [
     "ALIASES",
@@ -65,6 +66,7 @@ POLICY_FIELDS: Mapping[str, str] = {
 
 PLAIN = (
     "name", "description", "cron", "every", "at", "timezone", "executor", "handler", "payload", "workflow",
+    "batch",
     "queue", "region", "priority", "timeout", "retry", "shards", "after", "trigger_rule", "alerts", "labels",
 )  # fmt: skip
 FIELDS = (*PLAIN, *POLICY_FIELDS)
@@ -75,6 +77,7 @@ _ENUMS: Mapping[str, Any] = {
     "failure_action": Failure,
     "catch_up_mode": CatchUp,
 }
+BUILT_IN = {WORKFLOW_HANDLER: "workflow", BATCH_HANDLER: "batch"}
 _DURATIONS = ("catch_up_window", "grace", "jitter")
 
 
@@ -159,7 +162,7 @@ def enabled_from(fields: dict[str, Any]) -> bool | None:
 
 def fields_from(spec: TaskSpec) -> dict[str, Any]:
     """The same as a flat object, complete; `task_from` makes an equal spec of it."""
-    inner = "" if spec.workflow is not None else spec.handler
+    inner = "" if spec.handler in BUILT_IN else spec.handler
     return {
         "name": spec.name,
         "description": spec.description,
@@ -170,6 +173,7 @@ def fields_from(spec: TaskSpec) -> dict[str, Any]:
         "executor": spec.executor,
         "handler": inner or None,
         "workflow": spec.workflow,
+        "batch": None if spec.batch is None else dict(spec.batch),
         "payload": dict(spec.payload),
         "queue": spec.queue,
         "region": spec.region,
@@ -205,8 +209,10 @@ def _flat(given: Mapping[str, Any]) -> dict[str, Any]:
         fields[name] = value
     call = {name: fields.pop(name) for name in HTTP if name in fields}
     if call.get("target_url") is not None:
-        if fields.get("handler") or fields.get("workflow"):
-            raise Invalid("target_url cannot stand beside handler or workflow: give one", field="target_url")
+        if fields.get("handler") or fields.get("workflow") or fields.get("batch"):
+            raise Invalid(
+                "target_url cannot stand beside handler, workflow or batch: give one", field="target_url"
+            )
         fields["executor"] = "http"
         fields["payload"] = {**_object(fields.get("payload") or {}, "payload"), **_http(call)}
     elif any(value is not None for value in call.values()):
@@ -238,8 +244,8 @@ def _drop_other_schedule(fields: dict[str, Any], before: dict[str, Any]) -> None
     if any(fields.get(kind) is not None for kind in ("cron", "every", "at")):
         for kind in ("cron", "every", "at"):
             before[kind] = None
-    if any(fields.get(what) is not None for what in ("handler", "workflow", "executor")):
-        before["handler"] = before["workflow"] = None
+    if any(fields.get(what) is not None for what in ("handler", "workflow", "batch", "executor")):
+        before["handler"] = before["workflow"] = before["batch"] = None
         before["executor"] = "python"
 
 
@@ -370,9 +376,27 @@ def _rule(value: Any, what: str) -> TriggerRule:
 
 
 def _handler(value: Any, what: str) -> str:
-    if value == WORKFLOW_HANDLER:
-        raise ValueError(f"{what}: name the workflow as `workflow`")
+    if value in BUILT_IN:
+        raise ValueError(f"{what}: name what it starts as `{BUILT_IN[value]}`")
     return _text(value, what)
+
+
+def _batch(value: Any, what: str) -> dict[str, Any]:
+    """A batch with its targets, checked as if it were made now, and kept as it was written."""
+    given = _object(value, what)
+    fields = {"batch_name": "task", **{key: item for key, item in given.items() if key != "targets"}}
+    if "name" in fields:
+        del fields["batch_name"]
+    targets = given.get("targets")
+    if targets is not None and (not isinstance(targets, list) or not targets):
+        raise ValueError(f"{what}.targets must be a list of at least one target")
+    try:
+        batch_from_fields(fields)
+        for nr, target in enumerate(targets or (), 1):
+            target_from(target, f"target {nr}")
+    except Invalid as error:
+        raise ValueError(f"{what}: {error}") from None
+    return given
 
 
 _READ: Mapping[str, Callable[[Any, str], Any]] = {
@@ -385,6 +409,7 @@ _READ: Mapping[str, Callable[[Any, str], Any]] = {
     "executor": _text,
     "handler": _handler,
     "workflow": _text,
+    "batch": _batch,
     "payload": _object,
     "queue": _text,
     "region": _text,

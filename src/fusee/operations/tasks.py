@@ -106,7 +106,7 @@ class TaskOperations:
 
     async def check_runnable(self, spec: TaskSpec, allow_unknown: bool) -> None:
         """Refuses a task whose runs could never run."""
-        if spec.workflow is None and not (allow_unknown and spec.executor == "python"):
+        if spec.workflow is None and spec.batch is None and not (allow_unknown and spec.executor == "python"):
             await self.check(spec.run_spec())
 
     # -- firing

@@ -27,7 +27,7 @@ __all__ = ["LAUNCH_TIMEOUT", "BulkMoves"]
 
 SEGMENT_RETRY = RetryPolicy(max_attempts=1000, base=1.0, max=60.0)
 """A segment goes on where it was, so losing its worker costs little, however often."""
-LAUNCH_RETRY = RetryPolicy(max_attempts=1000, on=("lost",))
+LAUNCH_RETRY = RetryPolicy(max_attempts=1000, base=1.0, max=60.0, on=("lost", "failed"))
 LAUNCH_TIMEOUT = 1800.0
 """Seconds: a business may have to download what it needs."""
 CALLBACK_RETRY = RetryPolicy(max_attempts=5, base=2.0)

@@ -16,6 +16,7 @@ from sqlalchemy import Connection, bindparam, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from fusee.model import Lane, RunStatus
+from fusee.model.action import batch_payload
 from fusee.model.catch_up import Due, due_fires
 from fusee.model.fire import Cause, Held
 from fusee.model.policy import Decision, Ruling, jitter_of, rule_on, start_at
@@ -321,10 +322,14 @@ def _births(one: Planned, lane_id: int) -> list[Birth]:
     spec, ruling = one.standing.spec, one.ruling
     status = RunStatus.BLOCKED if one.held is not None else _STATUS[ruling.decision]
     payload: dict[str, Any] = dict(spec.payload)
+    if spec.batch is not None:
+        payload = batch_payload(spec.batch, payload)
     if spec.workflow is not None:
         payload = {"workflow": spec.workflow, "params": dict(spec.payload)}
     if one.payload:
-        if spec.workflow is not None:
+        if spec.batch is not None:
+            payload["batch"] |= one.payload
+        elif spec.workflow is not None:
             payload["params"] |= one.payload
         elif spec.executor == "http":
             payload["params"] = {**(payload.get("params") or {}), **one.payload}

@@ -191,7 +191,7 @@ def _fields(
         fields["payload"] = payload
     fields |= fields_of_words(given["others"], "--set", fields)
     whole = {**base, **fields}
-    if not any(whole.get(way) for way in ("handler", "workflow", "executor", "target_url")):
+    if not any(whole.get(way) for way in ("handler", "workflow", "batch", "executor", "target_url")):
         fields["handler"] = whole.get("name")
     _point_at_cron(whole.get("cron"), out)
     return fields
