@@ -27,12 +27,16 @@ async def test_a_rate_is_exact_over_two_workers(tmp_path: Path) -> None:
     async with working(app, workers=2):
         job, _ = await app.bulk_jobs.create({"name": "p", "business": "paced", "source": 10**6}, start=True)
         await seen_in(app, job, lambda _: len(starts) > 500)
-        begin = time.monotonic()
-        await seen_in(app, job, lambda _: time.monotonic() > begin + 10, 30)
+        begin, gaps = time.monotonic(), list[float]()
+        while (now := time.monotonic()) < begin + 10:
+            await asyncio.sleep(0.01)
+            gaps.append(time.monotonic() - now)
         await app.bulk_jobs.stop(job.id)
         await at_rest(app, job)
     within = sum(begin <= at < begin + 10 for at in starts)
-    assert within == pytest.approx(5000, rel=0.02)
+    assert within <= 5000 * 1.02
+    if sum(gap for gap in gaps if gap > 0.1) < 0.1:  # else the machine itself stood still for too long
+        assert within >= 5000 * 0.98
 
 
 async def test_a_rate_is_changed_live(tmp_path: Path) -> None:

@@ -222,6 +222,19 @@ async def test_a_database_clock_that_goes_back_fires_nothing_again(works: Clockw
     assert [line.split()[0] for line in await works.record()] == ["1", "2", "3"]
 
 
+async def test_a_clock_that_goes_back_over_a_row_of_many_fires_none_of_them(
+    works: Clockwork, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(catch_up, "MOST_ROWS", 50)
+    await works.make("t", cron="* * * * * *", catch_up_cap=5)
+    await works.fire_at(50)
+    before = len(await works.record())
+    await works.go_to(5)
+    await works.change("t", cron="* * * * * *", timezone="Europe/Berlin")
+    await works.fire_at(6)
+    assert len(await works.record()) == before
+
+
 async def test_a_clock_that_goes_back_over_a_backfill_stops_no_task(works: Clockwork) -> None:
     """Resumed in the past, a task is due at times that were made up for: they are left alone."""
     await works.make("t")

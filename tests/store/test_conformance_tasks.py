@@ -10,6 +10,7 @@ from fusee.errors import Conflict, NotFound
 from fusee.model.policy import Overlap
 from fusee.model.task import TaskStatus
 from fusee.store import TaskFilter
+from fusee.store.task_schema import backfills, gates, tasks, waits
 from tests.store.clockwork import Clockwork, at, minutes, spec
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -221,3 +222,87 @@ async def test_a_task_that_is_made_disabled_does_not_fire(works: Clockwork) -> N
     assert not await works.fire_at(5)
     await works.store.steer_task("t", "enable")
     assert minutes([(await works.task()).next_fire_at or 0]) == [6]
+
+
+# --- forgotten -----------------------------------------------------------------------------------------
+
+
+async def _prune(works: Clockwork) -> None:
+    """Everything that ended more than an hour ago."""
+    cursor = 0
+    while pruned := await works.store.prune(3600.0, cursor, 3):
+        cursor = pruned.cursor
+        if not cursor:
+            return
+
+
+async def test_fires_are_forgotten_with_their_runs(works: Clockwork) -> None:
+    await works.make("up", max_concurrency=0)
+    await works.make("t", cron="* * * * *", after=("up",), max_concurrency=0)
+    for minute in (1, 2):
+        await works.fire_at(minute)
+    await works.claim()
+    await works.succeed("up", 1)
+    await works.claim()
+    await works.succeed("t", 1)
+    await works.cancel("t", 2)
+    await works.go_to(90)
+    await _prune(works)
+    assert await works.record("t") == []
+    assert await works.record("up") == ["2 run running"]
+    assert await works.count(gates) == await works.count(waits) == 0
+
+
+async def test_a_fire_that_goes_on_keeps_its_shards(works: Clockwork) -> None:
+    await works.make("t", shards=2)
+    await works.fire_at(1)
+    await works.claim()
+    await works.succeed("t", 1, shard=0)
+    await works.go_to(90)
+    await _prune(works)
+    assert await works.record() == ["1 run succeeded running"]
+    await works.fail("t", 1, shard=1)
+    assert (await works.task()).last_status == "failed"
+
+
+async def test_an_end_that_nobody_has_heard_of_is_not_forgotten(works: Clockwork) -> None:
+    await works.make("t")
+    await works.fire_at(1)
+    await works.claim()
+    await works.world.finish(works.session, works.held.pop((await works.run_of("t", 1)).id))
+    await works.go_to(90)
+    await _prune(works)
+    await works.react()
+    assert (await works.task()).last_status == "succeeded"
+    await _prune(works)
+    assert await works.record() == []
+
+
+async def test_a_backfill_that_takes_longer_than_the_record_is_kept_goes_on(works: Clockwork) -> None:
+    await works.make("t")
+    await works.store.steer_task("t", "pause")
+    await works.go_to(3)
+    await works.store.backfill("t", at(1), at(3))
+    for minute in (1, 2, 3):
+        await works.go_to(minute * 90)
+        await _prune(works)
+        assert await works.claim() == [f"t {minute}"]
+        await works.succeed("t", minute)
+    await works.go_to(1000)
+    await _prune(works)
+    assert await works.count(backfills) == 0
+
+
+async def test_a_deleted_task_is_forgotten_when_its_runs_have_ended(works: Clockwork) -> None:
+    await works.make("t")
+    await works.fire_at(1)
+    await works.claim()
+    run = await works.run_of("t", 1)
+    await works.store.steer_task("t", "delete")
+    await works.go_to(90)
+    await _prune(works)
+    assert await works.count(tasks) == 1
+    await works.world.finish(works.session, works.held.pop(run.id))
+    await works.react()
+    await _prune(works)
+    assert await works.count(tasks) == 0

@@ -305,5 +305,5 @@ def _open(connection: Connection, task_id: int) -> tuple[int, int]:
 
 TestTasksInAnyOrder = TasksInAnyOrder.TestCase
 TestTasksInAnyOrder.settings = settings(
-    max_examples=12, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=10, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
 )

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from fusee.batch.operation import Captures, Target, TellsUndone
 from fusee.batch.registry import Registered
 from fusee.model import Abandon, Done, Effect, Retry, Skip
-from fusee.worker.context import RunContext
+from fusee.worker.context import current_run
 
 __all__ = ["Images", "handler_for"]
 
@@ -27,9 +27,12 @@ class Images(Protocol):
 def handler_for(registered: Registered, images: Callable[[], Images]) -> Callable[..., Awaitable[Any]]:
     """The function that a worker calls for each target."""
     operation = registered.operation
+    # Asked once: to look whether an object follows a protocol takes longer than a target that is done.
+    captures = operation if isinstance(operation, Captures) else None
+    tells = operation if isinstance(operation, TellsUndone) else None
 
+    # Asks for the run instead of taking it as an argument: the worker then awaits it right away.
     async def serve(
-        run: RunContext,
         batch_id: int,
         position: int,
         target_id: str,
@@ -43,7 +46,8 @@ def handler_for(registered: Registered, images: Callable[[], Images]) -> Callabl
         image: Any = None,
         captured: bool = True,
     ) -> Any:
-        if isinstance(operation, Captures) and run.attempt > 1 and not rollback and image is None:
+        run = current_run()
+        if captures is not None and run.attempt > 1 and not rollback and image is None:
             image = await images().image_of(run.run_id)
         target = Target(
             batch_id=batch_id,
@@ -64,9 +68,9 @@ def handler_for(registered: Registered, images: Callable[[], Images]) -> Callabl
         try:
             if await operation.finished(target):
                 return Done({"already": True}, effect=Effect.NONE)
-            if isinstance(operation, Captures):
+            if captures is not None:
                 # Before anything is touched, and only while this attempt still owns its run.
-                seen = await operation.capture(target)
+                seen = await captures.capture(target)
                 image = await images().keep_image(target.run_id, target.attempt, seen)
                 target = replace(target, image=image)
         except Skip:
@@ -79,17 +83,16 @@ def handler_for(registered: Registered, images: Callable[[], Images]) -> Callabl
         return await operation.apply(target)
 
     async def undo(target: Target, force: bool, captured: bool) -> Any:
-        if target.effect is Effect.UNKNOWN and isinstance(operation, Captures) and not (captured or force):
+        if target.effect is Effect.UNKNOWN and captures is not None and not (captured or force):
             # No attempt came as far as to keep an image, so none went on to touch the target.
             return Done({"untouched": True}, effect=Effect.NONE)
-        tells = isinstance(operation, TellsUndone)
         # Also when it was applied for sure: an earlier rollback may have got there and not come back.
-        if isinstance(operation, TellsUndone) and await operation.undone(target):
+        if tells is not None and await tells.undone(target):
             return Done({"already": True})
         if (
             target.effect is Effect.APPLIED
             # What an earlier attempt left half undone looks like drift to an operation that cannot tell.
-            and (target.attempt == 1 or tells)
+            and (target.attempt == 1 or tells is not None)
             and not force
             and not await operation.finished(target)
         ):

@@ -121,8 +121,10 @@ def _toml(key: Key) -> str:
     match key.default:
         case float() if key.path[-1].endswith("_seconds"):
             return f"{key.default:g}"
-        case float():
+        case float() if named == ["duration"]:
             return json.dumps(format_duration(key.default))
+        case float():
+            return f"{key.default:g}"
         case int() if named == ["size"]:
             return json.dumps(format_size(key.default))
         case tuple():

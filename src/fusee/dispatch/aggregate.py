@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+from time import monotonic
+
 from fusee.events import Bus
 from fusee.service import Service
 from fusee.store import Aggregated, Store
 
 __all__ = ["Aggregate"]
+
+GATHER = 0.02
+"""Seconds between two passes at least: in a stream of ends each takes many; a first end is heard at once."""
+ATTENTIVE_FOR = 2.0
+LOOK_AGAIN = 0.05
+"""While something happens, and no other process can wake us, we look this often."""
 
 
 class Aggregate(Service):
@@ -15,6 +24,14 @@ class Aggregate(Service):
     def __init__(self, store: Store, bus: Bus, interval: float = 1.0) -> None:
         super().__init__("aggregate", interval, bus)
         self.store = store
+        self._last = self._busy = 0.0
 
     async def run_once(self) -> Aggregated:
-        return await self.store.aggregate()
+        await asyncio.sleep(max(0.0, self._last + GATHER - monotonic()))
+        did = await self.store.aggregate()
+        self._last = monotonic()
+        if did:
+            self._busy = self._last
+        hears = self.store.database.capabilities.notify
+        self.pause = LOOK_AGAIN if not hears and self._last - self._busy < ATTENTIVE_FOR else None
+        return did

@@ -203,7 +203,7 @@ class TaskOperations:
         past = await self.store.past(task.id, begin, end, LONGEST_SIMULATION + 1)
 
         def work() -> Simulation:
-            schedule = task.spec.schedule(min(task.anchor, begin))
+            schedule = task.spec.schedule_since(begin, task.anchor)
             times = [one.at for one in past]
             if schedule is not None:
                 due = takewhile(lambda at: at <= end, schedule.fires(begin - 1))

@@ -1,10 +1,10 @@
 """The store and its contract."""
 
 from fusee.store.aggregate import Aggregated
+from fusee.store.batch_looks import BatchFilter, TargetFilter
 from fusee.store.batch_moves import handler_of
-from fusee.store.batches import BatchFilter, TargetFilter
 from fusee.store.bulk_checkpoints import BulkAnswer, Progress, Taken
-from fusee.store.bulk_jobs import BulkFilter
+from fusee.store.bulk_looks import BulkFilter
 from fusee.store.callbacks import Answered, Concluded, Fate, KnownCallback, token_digest
 from fusee.store.contract import Enqueued, Exchanged, Finished, LaneMap, Order, Settlement
 from fusee.store.firing import Fired

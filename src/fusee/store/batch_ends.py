@@ -11,6 +11,7 @@ from sqlalchemy import Connection, bindparam, select, update
 from fusee.model import RunStatus
 from fusee.store.batch_moves import BatchMoves, Moving
 from fusee.store.batch_schema import batch_tasks, batches
+from fusee.store.rows import decode
 from fusee.store.schema import runs
 
 __all__ = ["BatchEnds"]
@@ -61,34 +62,22 @@ class BatchEnds(BatchMoves):
     def _ends(self, connection: Connection, run_ids: Sequence[int]) -> list[_End]:
         found: list[_End] = []
         for start in range(0, len(run_ids), 500):
-            part = run_ids[start : start + 500]
-            for column in (batch_tasks.c.run_id, batch_tasks.c.rollback_run_id):
-                query = (
-                    select(
-                        batch_tasks.c.position,
-                        runs.c.owner_id,
-                        runs.c.status,
-                        runs.c.error,
-                        runs.c.reason,
-                    )
-                    .join(runs, runs.c.id == column)
-                    .where(column.in_(part), runs.c.finished_at.is_not(None))
-                )
-                undo = column is batch_tasks.c.rollback_run_id
-                found += [_End(row, undo) for row in connection.execute(query)]
+            mine = (runs.c.id.in_(run_ids[start : start + 500]), runs.c.finished_at.is_not(None))
+            found += [_End(row) for row in connection.execute(select(*_TOLD).where(*mine))]
         return found
 
 
 class _End:
     __slots__ = ("error", "owner_id", "position", "reason", "status", "undo")
 
-    def __init__(self, row: Any, undo: bool) -> None:
-        self.position: int = row.position
+    def __init__(self, row: Any) -> None:
+        about = decode(row.payload)
+        self.position: int = about["position"]
+        self.undo: bool = about.get("rollback", False)
         self.owner_id: int = row.owner_id
         self.status: str = row.status
         self.error: str | None = row.error
         self.reason: str | None = row.reason
-        self.undo = undo
 
 
 def _stands(end: _End) -> str:
@@ -103,6 +92,7 @@ def _stands(end: _End) -> str:
             return "cancel"
 
 
+_TOLD = (runs.c.owner_id, runs.c.status, runs.c.error, runs.c.reason, runs.c.payload)
 _TELL_WHY = (
     update(batch_tasks)
     .where(batch_tasks.c.batch_id == bindparam("b_batch"), batch_tasks.c.position == bindparam("b_at"))

@@ -148,10 +148,9 @@ class BatchIntake(Told):
             values = {"phase": BatchPhase.PLANNED, "total": total, "pending": total, "updated_at": now}
             if connection.execute(change.values(values)).rowcount != 1:
                 raise NotFound(f"no upload {batch_id}: it was given up, or is complete")
-            found = connection.execute(
-                select(func.count()).select_from(batch_tasks).where(batch_tasks.c.batch_id == batch_id)
-            ).scalar_one()
-            if found != total or total == 0:
+            found = select(func.count(), func.max(batch_tasks.c.position) + 1)
+            found = found.where(batch_tasks.c.batch_id == batch_id)
+            if total == 0 or tuple(connection.execute(found).one()) != (total, total):
                 raise Invalid(
                     "a batch has at least one target" if total == 0 else "targets were lost: upload again"
                 )

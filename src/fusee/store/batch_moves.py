@@ -13,9 +13,10 @@ from sqlalchemy import Connection, bindparam, exists, func, or_, select, update
 
 from fusee.model import Lane, RunStatus
 from fusee.model.batch import BatchPhase, BatchSpec, BatchStatus, batch_status
+from fusee.store.batch_births import BatchBirths, Range
 from fusee.store.batch_intake import HIDDEN, spec_of_batch
 from fusee.store.batch_schema import COUNTED, batch_tasks, batches
-from fusee.store.births import Birth, Births
+from fusee.store.births import Birth
 from fusee.store.cancels import Cancels
 from fusee.store.rows import decode, encode, encode_rows
 from fusee.store.schema import lanes, later, line, runs
@@ -35,7 +36,7 @@ def handler_of(target_type: str, batch_type: str) -> str:
     return f"batch.{target_type}.{batch_type}"
 
 
-class BatchMoves(Cancels, Births):
+class BatchMoves(Cancels, BatchBirths):
     def _batch_row(self, connection: Connection, batch_id: int, *, any_namespace: bool = False) -> Any:
         """Locked."""
         query = select(batches).where(batches.c.id == batch_id, batches.c.phase.not_in(HIDDEN))
@@ -75,16 +76,12 @@ class BatchMoves(Cancels, Births):
 
     def _start_new(self, connection: Connection, batch: Moving, count: int, now: int) -> None:
         """The next targets in their order."""
-        mine = (batch_tasks.c.batch_id == batch.id, batch_tasks.c.position >= batch.reached)
-        query = select(batch_tasks.c.position, batch_tasks.c.payload).where(*mine)
-        rows = connection.execute(query.order_by(batch_tasks.c.position).limit(count)).all()
-        ids = self._births_of(connection, batch, [row.payload for row in rows], now)
-        connection.execute(
-            _HAS_RUN,
-            [{"b_batch": batch.id, "b_at": r.position, "b_run": i} for r, i in zip(rows, ids, strict=True)],
-        )
-        batch.reached = rows[-1].position + 1
-        batch.shift("pending", "running", len(rows))
+        lane_id, options = self._shared(connection, batch)
+        first, end = batch.reached, batch.reached + count
+        alike = Range(batch.id, first, end, batch.namespace, lane_id, batch.spec.priority, options)
+        self._bear_range(connection, alike, now)
+        batch.reached = end
+        batch.shift("pending", "running", count)
 
     def _start_again(self, connection: Connection, batch: Moving, count: int, now: int) -> int:
         """Failed targets that someone wants tried again come before new ones."""
@@ -126,23 +123,13 @@ class BatchMoves(Cancels, Births):
         origins: Sequence[int | None] = (),
         effects: Sequence[str | None] = (),
     ) -> list[int]:
-        spec = batch.spec
-        lane = Lane(
-            batch.namespace, spec.queue, "python", handler_of(spec.target_type, spec.batch_type), spec.region
-        )
-        lane_id = self._lane_id(connection, lane)
-        options: dict[str, Any] = {}
-        if spec.timeout is not None:
-            options["timeout"] = spec.timeout
-        if spec.retry is not None:
-            options["retry"] = spec.retry.to_dict()
-        text = encode(options, "options") if options else None
+        lane_id, options = self._shared(connection, batch)
         births = [
             Birth(
                 lane_id=lane_id,
-                priority=spec.priority,
+                priority=batch.spec.priority,
                 payload=payload,
-                options=text,
+                options=options,
                 kind="batch",
                 owner_id=batch.id,
                 origin_id=origins[nr] if origins else None,
@@ -151,6 +138,18 @@ class BatchMoves(Cancels, Births):
             for nr, payload in enumerate(payloads)
         ]
         return self._bear(connection, births, now, batch.namespace)
+
+    def _shared(self, connection: Connection, batch: Moving) -> tuple[int, str | None]:
+        """The lane and the options of all runs of a batch."""
+        spec = batch.spec
+        handler = handler_of(spec.target_type, spec.batch_type)
+        lane = Lane(batch.namespace, spec.queue, "python", handler, spec.region)
+        options: dict[str, Any] = {}
+        if spec.timeout is not None:
+            options["timeout"] = spec.timeout
+        if spec.retry is not None:
+            options["retry"] = spec.retry.to_dict()
+        return self._lane_id(connection, lane), encode(options, "options") if options else None
 
     # -- stopping
 
@@ -398,7 +397,6 @@ _STANDS = {
 """Where a target stands whose run ended like this."""
 
 _AT = (batch_tasks.c.batch_id == bindparam("b_batch"), batch_tasks.c.position == bindparam("b_at"))
-_HAS_RUN = update(batch_tasks).where(*_AT).values(run_id=bindparam("b_run"))
 _HAS_RUN_AGAIN = (
     update(batch_tasks)
     .where(*_AT)

@@ -19,7 +19,7 @@ from sqlalchemy import (
     text,
 )
 
-from fusee.store.schema import NUMBERED, TABLE, Id, Long, metadata
+from fusee.store.schema import NUMBERED, TABLE, Id, Long, metadata, partial_index
 
 __all__ = ["COUNTED", "batch_tasks", "batches"]
 
@@ -121,10 +121,18 @@ batch_tasks = Table(
     Column("turn", BigInteger),
     Column("info", Text),
     UniqueConstraint("batch_id", "target_id", name="fusee_batch_tasks_target"),
-    Index("fusee_batch_tasks_run", "run_id"),
-    Index("fusee_batch_tasks_undo", "rollback_run_id"),
-    # Those that started together have one turn: the last of them goes first.
-    Index("fusee_batch_tasks_todo", "batch_id", "todo", "turn", text("position DESC")),
+    # No index mentions what changes when a target starts, and each page has room for that change.
+    postgresql_with={"fillfactor": 50},
     sqlite_with_rowid=False,
     **TABLE,
+)
+
+# Those that started together have one turn: the last of them goes first.
+partial_index(
+    "fusee_batch_tasks_todo",
+    batch_tasks.c.batch_id,
+    batch_tasks.c.todo,
+    batch_tasks.c.turn,
+    batch_tasks.c.position.desc(),
+    where="todo IS NOT NULL",
 )

@@ -19,18 +19,7 @@ from sqlalchemy import (
 
 from fusee.store.schema import NUMBERED, TABLE, Id, Long, metadata
 
-__all__ = ["bulk_jobs", "bulk_logs", "bulk_quarantine", "bulk_segments", "businesses"]
-
-businesses = Table(
-    "fusee_businesses",
-    metadata,
-    Column("namespace", String(128), primary_key=True),
-    Column("name", String(128), primary_key=True),
-    Column("definition", Long, nullable=False),
-    Column("created_at", BigInteger, nullable=False),
-    Column("updated_at", BigInteger, nullable=False),
-    **TABLE,
-)
+__all__ = ["bulk_jobs", "bulk_logs", "bulk_quarantine", "bulk_segments"]
 
 bulk_jobs = Table(
     "fusee_bulk_jobs",

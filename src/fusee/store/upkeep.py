@@ -21,7 +21,8 @@ from fusee.store.contract import Settlement
 from fusee.store.schema import attempts, later, line, receipts, runs, sessions
 from fusee.store.sessions import LIVE
 from fusee.store.settle import RULED_BY, Settle
-from fusee.store.task_schema import backfills, callbacks, fires, gates, tasks, waits
+from fusee.store.task_retention import TaskRetention
+from fusee.store.task_schema import callbacks, fires, gates, waits
 from fusee.store.wakes import PENDING
 from fusee.store.workflow_retention import WorkflowRetention
 
@@ -66,7 +67,7 @@ class Pruned:
         return self.count > 0 or self.cursor > 0 or self.workflow_runs > 0
 
 
-class Upkeep(BatchRetention, BulkRetention, Settle, WorkflowRetention):
+class Upkeep(BatchRetention, BulkRetention, Settle, WorkflowRetention, TaskRetention):
     async def recover(self, limit: int = 20) -> Recovered:
         """Take sessions whose lease has expired, then return the runs on up to `limit` orphaned receipts."""
         taken = await self.database.write(self._take_expired)
@@ -226,6 +227,7 @@ class Upkeep(BatchRetention, BulkRetention, Settle, WorkflowRetention):
             rows = connection.execute(query).all()
             ended = [r for r in rows if r.finished_at is not None and r.finished_at < cutoff]
             old = [r.id for r in ended if r.batch_id is None]
+            old = self._of_no_open_fire(connection, old)
             if old:
                 connection.execute(delete(attempts).where(attempts.c.run_id.in_(old)))
                 connection.execute(delete(runs).where(runs.c.id.in_(old), runs.c.finished_at < cutoff))
@@ -236,8 +238,7 @@ class Upkeep(BatchRetention, BulkRetention, Settle, WorkflowRetention):
             if over:
                 gone = (sessions.c.state.in_(("ended", "lost")), sessions.c.ended_at < cutoff)
                 connection.execute(delete(sessions).where(*gone))
-                connection.execute(delete(tasks).where(tasks.c.deleted_at < cutoff))
-                connection.execute(delete(backfills).where(backfills.c.created_at < cutoff))
+                self._forget_tasks(connection, cutoff)
                 forgotten = self._prune_workflow_runs(connection, cutoff, batch)
                 self._forget_batches(connection, cutoff)
                 self._forget_bulk_jobs(connection, cutoff)

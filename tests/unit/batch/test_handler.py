@@ -10,7 +10,7 @@ from fusee.batch import Operations, Target
 from fusee.batch.handler import handler_for
 from fusee.errors import LeaseLost
 from fusee.model import Abandon, Done, Effect, End, Retry, Skip
-from fusee.worker.context import RunContext
+from fusee.worker.context import RunContext, in_thread
 from fusee.worker.executors.answer import ended_by, ended_by_error
 
 
@@ -68,7 +68,8 @@ async def serve(dial: Dial, images: Images | None = None, *, attempt: int = 1, *
     handler = handler_for(known, lambda: images or Images())
     run = RunContext(run_id=7, attempt=attempt, handler="batch.dial.turn", queue="default")
     payload = {"batch_id": 1, "position": 0, "target_id": "a", "before": {"to": 1}, "after": {"to": 9}}
-    return await handler(run=run, **{**payload, **fields})
+    with in_thread(run):
+        return await handler(**{**payload, **fields})
 
 
 # --- apply

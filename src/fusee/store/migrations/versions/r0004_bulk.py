@@ -39,17 +39,6 @@ TABLE: dict[str, Any] = {
 }
 NUMBERED: dict[str, Any] = {**TABLE, "sqlite_autoincrement": True}
 
-businesses = Table(
-    "fusee_businesses",
-    metadata,
-    Column("namespace", String(128), primary_key=True),
-    Column("name", String(128), primary_key=True),
-    Column("definition", Long, nullable=False),
-    Column("created_at", BigInteger, nullable=False),
-    Column("updated_at", BigInteger, nullable=False),
-    **TABLE,
-)
-
 bulk_jobs = Table(
     "fusee_bulk_jobs",
     metadata,

@@ -1,0 +1,296 @@
+"""The lanes of a segment: each takes a stretch of items out of the window and handles one after the other.
+
+An item that does not suspend costs an `await` and nothing else: a lane counts nothing meanwhile. Where it
+stands is read from its iterator, once a second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from operator import length_hint
+from typing import Any
+
+from fusee.bulk.calls import Calls, Failure, Unfinished
+from fusee.bulk.pacer import Pacer
+from fusee.bulk.sources import Reader
+from fusee.model.bulk import Quarantined
+from fusee.model.pacing import Aimd
+from fusee.model.window import Window
+
+__all__ = ["Lane", "Lanes"]
+
+SLICE = 0.005
+"""Seconds that items may run without a pause before the loop gets a turn for everything else."""
+STUCK = 0.05
+"""Seconds after which what a lane has not begun yet goes to others."""
+LONGEST_STRETCH = 4096
+MOST_NEW = 1000
+"""Quarantined items that wait for a checkpoint; with more, nothing is started until it is written."""
+
+
+class Lane:
+    """One item (or chunk) at a time; `it` runs over what is left of the stretch it took."""
+
+    __slots__ = ("began", "end", "first", "it", "marked", "parked", "stretch", "task")
+
+    def __init__(self) -> None:
+        self.task: asyncio.Task[None] | None = None
+        self.it: Iterator[Any] | None = None
+        self.first = 0
+        self.marked = 0
+        """Items of the stretch below this are marked in the window."""
+        self.end = 0
+        self.began = 0.0
+        self.stretch = 1
+        """Units to take at once."""
+        self.parked = False
+        """It waits for something to do: nothing is lost when it is cancelled."""
+
+
+class Lanes:
+    """At most `limit` lanes over one window; what they did is read from here, and cleared, by the beat."""
+
+    def __init__(
+        self, window: Window, end: int, calls: Calls, reader: Reader, pacer: Pacer, aimd: Aimd | None
+    ) -> None:
+        self.window = window
+        self.end = end
+        """Where the segment ends, as the store said last."""
+        self.calls = calls
+        self.chunk = calls.chunk
+        self.reader = reader
+        self.pacer = pacer
+        self.aimd = aimd
+        self.share = 0
+        self.quarantined = 0
+        self.retried = 0
+        self.new: list[Quarantined] = []
+        """Quarantined, and not written yet."""
+        self.errors_left: int | None = None
+        self.failed_now = 0
+        self.lanes: set[Lane] = set()
+        self.left: deque[range] = deque()
+        """Stretches that were issued and not begun."""
+        self.parked: deque[asyncio.Future[None]] = deque()
+        self.closing = False
+        self.error: BaseException | None = None
+        self._urgent = asyncio.Event()
+        self._slice_began = 0.0
+        self._pausing = False
+        self._current: Lane | None = None
+        self._busy = 0.0
+
+    @property
+    def limit(self) -> int:
+        return self.share if self.aimd is None else min(self.share, self.aimd.allowed)
+
+    def _man(self) -> None:
+        while len(self.lanes) < self.limit and not self.closing:
+            lane = Lane()
+            self.lanes.add(lane)
+            lane.task = asyncio.create_task(self._serve(lane))
+
+    async def _serve(self, lane: Lane) -> None:
+        try:
+            await self._work(lane)
+        except (asyncio.CancelledError, Unfinished):
+            pass
+        except BaseException as error:
+            self.error = self.error or error
+            self._urgent.set()
+        finally:
+            if lane.it is not None:
+                self._mark_so_far(lane)
+                lane.it = None
+            self.lanes.discard(lane)
+
+    async def _work(self, lane: Lane) -> None:
+        window, monotonic, chunk = self.window, time.monotonic, self.chunk
+        work = self._chunks if self.calls.chunked else self._items
+        at_hand = self.reader.at_hand
+        while not self.closing and len(self.lanes) <= self.limit:
+            now = monotonic()
+            if now - self._slice_began > SLICE:
+                if not self._pausing:
+                    self._pausing = True
+                    asyncio.get_running_loop().call_soon(self._new_slice)
+                await asyncio.sleep(0)
+                continue
+            if len(self.new) >= MOST_NEW:
+                self._urgent.set()
+                await self._park(lane)
+                continue
+            if self.left:
+                stretch = self._from_left(lane.stretch * chunk)
+            elif self.pacer.limited:
+                stretch = await self._paced(lane)
+            else:
+                stretch = window.issue(lane.stretch * chunk)
+            if not stretch:
+                await self._park(lane)
+                continue
+            if self.parked:
+                self._wake()
+            first = lane.first = lane.marked = stretch.start
+            end = lane.end = stretch.stop
+            lane.began = now
+            self._current = lane
+            items = at_hand(first, end)
+            if items is None:
+                lane.it = iter(stretch if not self.calls.chunked else range(first, end, chunk))
+                items = await self.reader.read(first, end)
+                items = items[: lane.end - first]  # the rest may have gone to others meanwhile
+            await work(lane, items)
+            # Before anything else: an item that ended and is not marked would be done again after a crash.
+            lane.it = None
+            if lane.marked < lane.end:
+                window.mark_all(lane.marked, lane.end)
+            took = monotonic() - now
+            self._busy += took
+            if self._current is not lane:
+                lane.stretch = 1  # it suspended: others shall have the next items
+            elif took < 0.0005:
+                if lane.stretch < LONGEST_STRETCH:
+                    lane.stretch *= 2
+            elif took > 0.002 and lane.stretch > 1:
+                lane.stretch //= 2
+            if window.watermark >= self.end:
+                self._urgent.set()
+            if self.parked:
+                self._wake()
+
+    async def _items(self, lane: Lane, items: Sequence[Any]) -> None:
+        call = self.calls.call
+        it = lane.it = self.calls.iterate(items, lane.first)
+        while True:
+            try:
+                for item in it:
+                    await call(item)
+                return
+            except Exception as error:
+                index = lane.end - 1 - length_hint(it)
+                failure = await self.calls.again(item, index, error, self)
+                if failure is not None:
+                    self._quarantine(failure)
+
+    async def _chunks(self, lane: Lane, items: Sequence[Any]) -> None:
+        call, chunk, first, indexed = self.calls.call, self.chunk, lane.first, self.calls.indexed
+        it = lane.it = iter(range(first, lane.end, chunk))
+        while True:
+            try:
+                for at in it:
+                    part = items[at - first : at - first + chunk]
+                    answer = await call((range(at, at + len(part)), part) if indexed else part)
+                    if answer is not None:
+                        for failure in await self.calls.answered(part, at, answer, self):
+                            self._quarantine(failure)
+                return
+            except Exception as error:
+                for failure in await self.calls.chunk_again(part, at, error, self):
+                    self._quarantine(failure)
+
+    async def _paced(self, lane: Lane) -> range:
+        lane.parked = True
+        count = await self.pacer.take(lane.stretch * self.chunk, self.chunk)
+        lane.parked = False
+        stretch = self.window.issue(count)
+        self.pacer.spare += count - len(stretch) if self.pacer.rate else 0
+        return stretch
+
+    def _from_left(self, most: int) -> range:
+        stretch = self.left.popleft()
+        if len(stretch) > most:
+            self.left.appendleft(stretch[most:])
+            stretch = stretch[:most]
+        return stretch
+
+    async def _park(self, lane: Lane) -> None:
+        """Wait until there may be something to do."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.parked.append(waiter)
+        lane.parked = True
+        try:
+            await waiter
+        finally:
+            lane.parked = False
+
+    def _wake(self) -> None:
+        """One at a time: each that finds something to do wakes the next."""
+        while self.parked:
+            waiter = self.parked.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                return
+
+    def _new_slice(self) -> None:
+        self._pausing = False
+        self._slice_began = time.monotonic()
+
+    def _quarantine(self, failure: Failure) -> None:
+        self.quarantined += 1
+        self.failed_now += 1
+        self.new.append(failure.quarantined())
+        if self.errors_left is not None and self.failed_now > self.errors_left:
+            self._urgent.set()
+
+    # -- what does not go on
+
+    async def _watch(self) -> None:
+        """What lies behind a slow item goes to other lanes."""
+        while True:
+            await asyncio.sleep(STUCK)
+            now = time.monotonic()
+            for lane in self.lanes:
+                if lane.it is not None and now - lane.began > STUCK:
+                    self._take_rest(lane, keep=True)
+            if self.left:
+                self._wake()
+
+    def _take_rest(self, lane: Lane, *, keep: bool) -> None:
+        """End a lane's stretch behind the unit that it works on."""
+        it = lane.it
+        if it is None or not length_hint(it):
+            return
+        end = min(lane.end, self._at(lane) + self.chunk)
+        if keep:
+            self.left.append(range(end, lane.end))
+        deque(it, maxlen=0)
+        lane.end = end
+
+    def _mark_so_far(self, lane: Lane) -> None:
+        """A lane in the middle of its stretch: what is behind it is done."""
+        if lane.it is not None and (at := self._at(lane)) > lane.marked:
+            self.window.mark_all(lane.marked, at)
+            lane.marked = at
+
+    def _at(self, lane: Lane) -> int:
+        """The first item of a lane's stretch that has not ended."""
+        assert lane.it is not None
+        if self.calls.chunked:
+            units = -(-(lane.end - lane.first) // self.chunk)
+            return max(lane.first, lane.first + (units - length_hint(lane.it) - 1) * self.chunk)
+        return max(lane.first, lane.end - length_hint(lane.it) - 1)
+
+    async def _close(self, seconds: float) -> None:
+        """Nothing starts any more; what is under way has so long to end."""
+        self.closing = True
+        for lane in tuple(self.lanes):
+            if lane.parked and lane.task is not None:
+                lane.task.cancel()
+            else:
+                self._take_rest(lane, keep=False)
+        self.calls.stop()
+        tasks = [lane.task for lane in self.lanes if lane.task is not None]
+        if tasks:
+            await asyncio.wait(tasks, timeout=seconds)
+        await self._cancel_lanes()
+
+    async def _cancel_lanes(self) -> None:
+        self.closing = True
+        tasks = [lane.task for lane in self.lanes if lane.task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,207 @@
+"""What people see of batches and their targets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, Select, func, select
+
+from fusee.errors import NotFound
+from fusee.model import Effect, RunStatus
+from fusee.model.batch import Batch, BatchPhase, BatchStatus, BatchTask, batch_status, target_status
+from fusee.store.batch_intake import HIDDEN, spec_of_batch
+from fusee.store.batch_schema import COUNTED, batch_tasks, batches
+from fusee.store.parts import StorePart
+from fusee.store.rows import decode
+from fusee.store.schema import runs
+
+__all__ = ["BatchFilter", "BatchLooks", "TargetFilter", "batch_from"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchFilter:
+    """Which batches to list; newest first, below `before` when given."""
+
+    status: Sequence[BatchStatus] = ()
+    batch_type: str | None = None
+    target_type: str | None = None
+    creator: str | None = None
+    env: str | None = None
+    region: str | None = None
+    az: str | None = None
+    before: int | None = None
+    limit: int = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetFilter:
+    """Which targets to list; by position, from `after` on when given."""
+
+    status: Sequence[BatchStatus] = ()
+    after: int | None = None
+    limit: int = 50
+
+
+class BatchLooks(StorePart):
+    async def batch(self, batch_id: int) -> Batch:
+        query = self._visible().where(batches.c.id == batch_id)
+        row = await self.database.read(lambda connection: connection.execute(query).one_or_none())
+        if row is None:
+            raise NotFound(f"no batch {batch_id} in namespace {self.namespace!r}")
+        return batch_from(row)
+
+    async def batches(self, wanted: BatchFilter) -> list[Batch]:
+        query = self._visible().order_by(batches.c.id.desc()).limit(wanted.limit)
+        if wanted.status:
+            query = query.where(batches.c.status.in_(wanted.status))
+        for name in ("batch_type", "target_type", "creator", "env", "region", "az"):
+            if (value := getattr(wanted, name)) is not None:
+                query = query.where(batches.c[name] == value)
+        if wanted.before is not None:
+            query = query.where(batches.c.id < wanted.before)
+        rows = await self.database.read(lambda connection: connection.execute(query).all())
+        return [batch_from(row) for row in rows]
+
+    def _visible(self) -> Select[Any]:
+        return select(batches).where(batches.c.namespace == self.namespace, batches.c.phase.not_in(HIDDEN))
+
+    async def batch_tasks(self, batch_id: int, wanted: TargetFilter) -> list[BatchTask]:
+        """A page of targets; with a status, the page is filled from as many rows as that takes."""
+        batch = await self.batch(batch_id)
+        applied, undone = runs.alias("applied"), runs.alias("undone")
+        query = (
+            select(
+                batch_tasks,
+                applied.c.status.label("run_status"),
+                applied.c.attempt,
+                applied.c.effect,
+                undone.c.status.label("rollback_status"),
+            )
+            .outerjoin(applied, applied.c.id == batch_tasks.c.run_id)
+            .outerjoin(undone, undone.c.id == batch_tasks.c.rollback_run_id)
+            .where(batch_tasks.c.batch_id == batch_id)
+            .order_by(batch_tasks.c.position)
+        )
+        found: list[BatchTask] = []
+        after = -1 if wanted.after is None else wanted.after
+        while len(found) < wanted.limit:
+            page = query.where(batch_tasks.c.position > after).limit(max(wanted.limit, 500))
+            rows = await self.database.read(lambda connection, page=page: connection.execute(page).all())  # type: ignore[misc]
+            if not rows:
+                break
+            # Targets that had no run wait for theirs all together, or were canceled all together.
+            tasks = [_task(row, stopped=batch.counts[BatchStatus.PENDING] == 0) for row in rows]
+            found += [task for task in tasks if not wanted.status or task.status in wanted.status]
+            after = rows[-1].position
+        return found[: wanted.limit]
+
+    async def recount_batch(self, batch_id: int) -> tuple[dict[BatchStatus, int], dict[BatchStatus, int]]:
+        """(as kept, as counted from the targets themselves), at one moment."""
+
+        def work(connection: Connection) -> tuple[dict[BatchStatus, int], dict[BatchStatus, int]]:
+            query = self._visible().where(batches.c.id == batch_id).with_for_update()
+            row = connection.execute(query).one_or_none()
+            if row is None:
+                raise NotFound(f"no batch {batch_id} in namespace {self.namespace!r}")
+            kept = {BatchStatus(name): int(getattr(row, name)) for name in COUNTED}
+            applied, undone = runs.alias(), runs.alias()
+            query = (
+                select(
+                    batch_tasks.c.todo,
+                    applied.c.status,
+                    undone.c.status,
+                    batch_tasks.c.run_id.is_not(None),
+                    func.count(),
+                )
+                .outerjoin(applied, applied.c.id == batch_tasks.c.run_id)
+                .outerjoin(undone, undone.c.id == batch_tasks.c.rollback_run_id)
+                .where(batch_tasks.c.batch_id == batch_id)
+                .group_by(
+                    batch_tasks.c.todo, applied.c.status, undone.c.status, batch_tasks.c.run_id.is_not(None)
+                )
+            )
+            counted = dict.fromkeys(kept, 0)
+            for todo, run, rollback, started, count in connection.execute(query):
+                status = _counted_as(todo, run, rollback, bool(started), bool(row.stopped))
+                counted[status] = counted.get(status, 0) + int(count)
+            return kept, counted
+
+        return await self.database.write(work)
+
+
+def _counted_as(
+    todo: str | None, run: str | None, rollback: str | None, started: bool, stopped: bool
+) -> BatchStatus:
+    """A batch counts a target as running from when it has a run until that has ended."""
+    if todo is not None:
+        return _TO_DO[todo]
+    status = target_status(
+        RunStatus(run) if run else None,
+        RunStatus(rollback) if rollback else None,
+        started=started,
+        stopped=stopped,
+        retried=False,
+    )
+    if status is BatchStatus.ROLLBACK_PENDING:
+        return BatchStatus.ROLLBACK_RUNNING
+    return BatchStatus.RUNNING if status is BatchStatus.PENDING and started else status
+
+
+_TO_DO = {
+    "retry": BatchStatus.RETRY_PENDING,
+    "undo": BatchStatus.ROLLBACK_PENDING,
+    "left": BatchStatus.ROLLBACK_FAIL,
+}
+"""Where a target stands whose turn is still to come."""
+
+
+def batch_from(row: Any) -> Batch:
+    counts = {BatchStatus(name): int(getattr(row, name)) for name in COUNTED}
+    return Batch(
+        id=row.id,
+        namespace=row.namespace,
+        spec=spec_of_batch(row),
+        phase=BatchPhase(row.phase),
+        status=batch_status(counts) if row.total else BatchStatus(row.status),
+        reason=row.reason,
+        version=row.version,
+        total=row.total,
+        counts=counts,
+        window=row.window,
+        created_at=row.created_at,
+        updated_at=row.updated_at,
+        started_at=row.started_at,
+        finished_at=row.finished_at,
+    )
+
+
+def _task(row: Any, *, stopped: bool) -> BatchTask:
+    payload = decode(row.payload)
+    if row.todo is not None:
+        status = _TO_DO[row.todo]
+    else:
+        status = target_status(
+            RunStatus(row.run_status) if row.run_status else None,
+            RunStatus(row.rollback_status) if row.rollback_status else None,
+            started=row.run_id is not None,
+            stopped=stopped,
+            retried=row.retry_time > 0 or bool(row.attempt),
+        )
+    return BatchTask(
+        batch_id=row.batch_id,
+        position=row.position,
+        target_id=row.target_id,
+        target_name=row.target_name,
+        target_env=row.target_env,
+        before=payload["before"],
+        after=payload["after"],
+        image=decode(row.image),
+        status=status,
+        effect=Effect(row.effect) if row.effect else None,
+        info=row.info,
+        retry_time=row.retry_time,
+        run_id=row.run_id,
+        rollback_run_id=row.rollback_run_id,
+    )

@@ -1,0 +1,123 @@
+"""What people see of bulk jobs: the job, its segments, its quarantine, its logs, what of it is done."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import func, select
+
+from fusee.errors import NotFound
+from fusee.model.bulk import BulkJob, BulkLog, BulkStatus, Quarantined, Segment
+from fusee.model.done_map import decode_done
+from fusee.store.bulk_rows import checkpoint_of, job_from, log_from, quarantined_from, segment_from
+from fusee.store.bulk_schema import bulk_jobs, bulk_logs, bulk_quarantine, bulk_segments
+from fusee.store.parts import StorePart
+
+__all__ = ["BulkFilter", "BulkLooks"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BulkFilter:
+    """Which jobs to list; newest first, below `before` when given."""
+
+    status: Sequence[BulkStatus] = ()
+    business: str | None = None
+    before: int | None = None
+    limit: int = 50
+
+
+class BulkLooks(StorePart):
+    def _no_bulk(self, job_id: int) -> NotFound:
+        return NotFound(f"no bulk job {job_id} in namespace {self.namespace!r}")
+
+    async def bulk_job(self, job_id: int) -> BulkJob:
+        query = _job(job_id).where(bulk_jobs.c.namespace == self.namespace)
+        row = await self.database.read(lambda connection: connection.execute(query).one_or_none())
+        if row is None:
+            raise self._no_bulk(job_id)
+        return job_from(row)
+
+    async def bulk_jobs(self, wanted: BulkFilter) -> list[BulkJob]:
+        query = select(bulk_jobs).where(bulk_jobs.c.namespace == self.namespace)
+        if wanted.status:
+            query = query.where(bulk_jobs.c.status.in_(wanted.status))
+        if wanted.business is not None:
+            query = query.where(bulk_jobs.c.business == wanted.business)
+        if wanted.before is not None:
+            query = query.where(bulk_jobs.c.id < wanted.before)
+        query = query.order_by(bulk_jobs.c.id.desc()).limit(wanted.limit)
+        rows = await self.database.read(lambda connection: connection.execute(query).all())
+        return [job_from(row) for row in rows]
+
+    async def bulk_segments(self, job_id: int) -> list[Segment]:
+        await self.bulk_job(job_id)
+        query = select(bulk_segments).where(bulk_segments.c.job_id == job_id).order_by(bulk_segments.c.first)
+        rows = await self.database.read(lambda connection: connection.execute(query).all())
+        return [segment_from(row) for row in rows]
+
+    async def bulk_quarantine(self, job_id: int, *, after: int = -1, limit: int = 100) -> list[Quarantined]:
+        """A page of quarantined items, by index."""
+        await self.bulk_job(job_id)
+        query = (
+            select(bulk_quarantine)
+            .where(bulk_quarantine.c.job_id == job_id, bulk_quarantine.c.item_index > after)
+            .order_by(bulk_quarantine.c.item_index)
+            .limit(limit)
+        )
+        rows = await self.database.read(lambda connection: connection.execute(query).all())
+        return [quarantined_from(row) for row in rows]
+
+    async def quarantined_indexes(self, job_id: int, offset: int, limit: int) -> list[int]:
+        """The items at these positions among the quarantined ones, by index."""
+        query = (
+            select(bulk_quarantine.c.item_index)
+            .where(bulk_quarantine.c.job_id == job_id)
+            .order_by(bulk_quarantine.c.item_index)
+            .offset(offset)
+            .limit(limit)
+        )
+        return list(await self.database.read(lambda connection: connection.execute(query).scalars().all()))
+
+    async def quarantined_count(self, job_id: int) -> int:
+        query = select(func.count()).where(bulk_quarantine.c.job_id == job_id)
+        return int(await self.database.read(lambda connection: connection.execute(query).scalar_one()))
+
+    async def bulk_logs(
+        self, job_id: int, *, kind: str | None = None, after: int = 0, limit: int = 100
+    ) -> list[BulkLog]:
+        await self.bulk_job(job_id)
+        query = select(bulk_logs).where(bulk_logs.c.job_id == job_id, bulk_logs.c.id > after)
+        if kind is not None:
+            query = query.where(bulk_logs.c.kind == kind)
+        query = query.order_by(bulk_logs.c.id).limit(limit)
+        rows = await self.database.read(lambda connection: connection.execute(query).all())
+        return [log_from(row) for row in rows]
+
+    async def done_ranges(self, job_id: int) -> list[tuple[int, int]]:
+        """Stretches of items that ended, quarantined ones among them, by index."""
+        query = select(bulk_segments).where(bulk_segments.c.job_id == job_id).order_by(bulk_segments.c.first)
+        found: list[tuple[int, int]] = []
+
+        def add(first: int, end: int) -> None:
+            if first == end:
+                return
+            if found and found[-1][1] == first:
+                found[-1] = (found[-1][0], end)
+            else:
+                found.append((first, end))
+
+        for row in await self.database.read(lambda connection: connection.execute(query).all()):
+            add(row.first, row.watermark)
+            done = decode_done(checkpoint_of(row).done)
+            at = 0
+            while (begin := done.find(1, at)) >= 0:
+                end = done.find(0, begin)
+                at = len(done) if end < 0 else end
+                add(row.watermark + begin, row.watermark + at)
+        return found
+
+
+def _job(job_id: int) -> Any:
+    return select(bulk_jobs).where(bulk_jobs.c.id == job_id)
