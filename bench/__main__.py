@@ -85,7 +85,6 @@ async def measure_growths(asked: argparse.Namespace, databases: Databases) -> di
         name: await measure_growth(
             _engine(name, asked.scale),
             partial(databases.fresh, name),
-            rounds=asked.rounds,
             scale=asked.scale,
             tell=console.log,
         )

@@ -100,7 +100,7 @@ async def apply(url: str, batch_id: int, alone: bool) -> None:
         before, started = time.process_time(), time.perf_counter()
         await app.batches.apply(batch_id)
         while (await app.batches.get(batch_id)).phase is not BatchPhase.DONE:  # noqa: ASYNC110
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(0.1)
         say(seconds=time.perf_counter() - started, cpu=time.process_time() - before)
 
 
@@ -124,7 +124,7 @@ async def plain(url: str, n: int, alone: bool) -> None:
         await in_lanes(n, SETTINGS["chunk"], SETTINGS["lanes"], send)
         # Counted when the line is empty: the whole table is read for it.
         while (await ask(WAITING)) or (await ask(UNFINISHED)):  # noqa: ASYNC110
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(0.1)
         say(seconds=time.perf_counter() - started, cpu=time.process_time() - before)
 
 

@@ -84,11 +84,6 @@ class Engine(Peer):
             producer.go()
             return [(await worker.hear())["latency"] / 1e9 for _ in range(samples)]
 
-    async def drains(self, url: str, n: int, times: int) -> list[float]:
-        """Seconds for n runs out of the middle of a longer queue, so many times by one process."""
-        async with self.start("drains", url, n, times) as runner:
-            return [(await runner.hear())["seconds"] for _ in range(times)]
-
     async def filled(self, url: str, n: int) -> None:
         await self._empty(url)
         await self._fill(url, n)

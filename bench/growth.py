@@ -1,24 +1,35 @@
 """Does the length of the queue matter? The same worker on 10,000, 100,000 and 1,000,000 waiting runs.
 
-Each round measures each length once, in an order that rotates, on a database of its own; short queues are
-drained several times a round, so that each length is timed for about as long as the noise lasts.
+The queues are drained by turns, a slice of each in every round, in an order that rotates, until the longest
+is empty: what slows the machine down for a while hits all of them alike.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
-from statistics import median
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from dataclasses import dataclass
+from statistics import median, quantiles
+from typing import NamedTuple
 
 from rich.table import Table
 
 from bench.engine import Engine
 
-__all__ = ["LENGTHS", "Growth", "as_table", "measure_growth"]
+__all__ = ["Growth", "as_table", "measure_growth"]
 
-LENGTHS = {10_000: 10, 100_000: 2, 1_000_000: 1}
-"""How long a queue, and how often it is drained in a round."""
+
+class Queue(NamedTuple):
+    """How many wait at first, and what is drained of them at a time; filled again when too few are left."""
+
+    length: int
+    size: int
+    times: int = 1
+
+
+QUEUES = (Queue(10_000, 10_000, 4), Queue(100_000, 50_000), Queue(1_000_000, 50_000))
+ROUNDS = 18
+"""Slices of the longest, which each take a little more than is timed."""
 
 Fresh = Callable[[], AbstractAsyncContextManager[str]]
 """A new database for as long as the block lasts."""
@@ -28,48 +39,54 @@ Fresh = Callable[[], AbstractAsyncContextManager[str]]
 class Growth:
     """Runs a second by the queue's length, one figure a round."""
 
-    rates: dict[int, list[float]] = field(default_factory=dict)
-
-    def median(self, length: int) -> float:
-        return median(self.rates[length])
+    rates: dict[int, list[float]]
 
     def against_the_shortest(self, length: int) -> float:
-        """The median of what each round says: what slows a whole round down does not count."""
+        """The median of what the rounds say, each by itself."""
         shortest = self.rates[min(self.rates)]
         return median(rate / first for rate, first in zip(self.rates[length], shortest, strict=True))
 
 
 async def measure_growth(
-    engine: Engine, fresh: Fresh, *, rounds: int, scale: float, tell: Callable[[str], None]
+    engine: Engine, fresh: Fresh, *, scale: float, tell: Callable[[str], None]
 ) -> Growth:
-    lengths = {round(length * scale): times for length, times in LENGTHS.items()}
-    growth = Growth({length: [] for length in lengths})
-    for number in range(rounds):
-        for length in _rotated([*lengths], number):
-            tell(f"round {number + 1} of {rounds}: {engine.name}, {length:,} runs")
-            async with fresh() as url:
-                seconds = await engine.drains(url, length, lengths[length])
-            growth.rates[length].append(length * len(seconds) / sum(seconds))
+    queues = [Queue(round(q.length * scale), round(q.size * scale), q.times) for q in QUEUES]
+    growth = Growth({queue.length: [] for queue in queues})
+    async with AsyncExitStack() as stack:
+        runners = {
+            queue: await stack.enter_async_context(
+                engine.start("slices", await stack.enter_async_context(fresh()), *queue)
+            )
+            for queue in queues
+        }
+        for runner in runners.values():
+            await runner.hear()
+        for number in range(ROUNDS):
+            tell(f"round {number + 1} of {ROUNDS}: {engine.name}")
+            for queue in _rotated(queues, number):
+                runners[queue].go()
+                fact = await runners[queue].hear()
+                growth.rates[queue.length].append(fact["runs"] / fact["seconds"])
     return growth
 
 
-def _rotated(lengths: Sequence[int], by: int) -> Sequence[int]:
-    by %= len(lengths)
-    return [*lengths[by:], *lengths[:by]]
+def _rotated(queues: Sequence[Queue], by: int) -> Sequence[Queue]:
+    by %= len(queues)
+    return [*queues[by:], *queues[:by]]
 
 
 def as_table(growths: dict[str, Growth]) -> Table:
     table = Table(title="Drain by the queue's length: runs a second")
-    for heading in ("", "runs", "median", "lowest", "highest", "against the shortest"):
+    for heading in ("", "runs", "median", "middle half", "against the shortest"):
         table.add_column(heading, justify="left" if not heading else "right")
     for name, growth in growths.items():
         for length, rates in growth.rates.items():
+            low, middle, high = quantiles(rates, n=4)
             table.add_row(
                 name,
                 f"{length:,}",
-                f"{growth.median(length):,.0f}",
-                f"{min(rates):,.0f}",
-                f"{max(rates):,.0f}",
+                f"{middle:,.0f}",
+                f"{low:,.0f} to {high:,.0f}",
                 f"{growth.against_the_shortest(length):.0%}",
             )
     return table

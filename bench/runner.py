@@ -13,7 +13,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent / "peers" / "runners"))
 
 import uvloop
-from protocol import SETTINGS, OnJob, in_lanes, say, serve
+from protocol import SETTINGS, OnJob, heard, in_lanes, say, serve
 from tables import empty, settle
 
 from fusee import Fusee
@@ -22,7 +22,7 @@ from fusee.store import Finished, Order
 from fusee.worker.worker import Worker
 
 LEAD = 2_000
-"""Runs before and after those that `drains` times."""
+"""Runs before and after those that `slices` times."""
 
 
 def app_on(url: str) -> Fusee:
@@ -98,36 +98,44 @@ async def ceiling(url: str, connections: int, batch: int = 500) -> None:
         say(seconds=time.perf_counter() - started, drained=drained)
 
 
-async def drains(url: str, n: int, times: int) -> None:
-    """Drain n runs out of the middle of a longer queue, so many times; the seconds that each took.
+async def slices(url: str, length: int, size: int, times: int) -> None:
+    """Whenever told to go on: drain so many slices of a queue that is as long as that, or what is left of it.
 
-    Neither the worker's start nor its end is timed: in a short queue they would be most of it.
+    The worker's start and end are not timed: of a short queue's drain they would be a good part.
     """
     app = app_on(url)
-    handled = 0
-    began = 0.0
+    handled = left = 0
+    began = seconds = 0.0
+    whole = LEAD + size + LEAD
     worker: Worker
 
     @app.handler("noop")
     async def noop(sent: int) -> None:
-        nonlocal handled, began
+        nonlocal handled, began, seconds
         handled += 1
         if handled == LEAD:
             began = time.perf_counter()
-        elif handled == LEAD + n:
-            say(seconds=time.perf_counter() - began)
-        elif handled == LEAD + n + LEAD:
+        elif handled == LEAD + size:
+            seconds += time.perf_counter() - began
+        elif handled == whole:
             worker.stop()
 
     async with app:
         await app.store.upgrade()
-        for _ in range(times):
-            await empty(app.store)
-            handled = 0
-            await FuseeProducer(app).bulk(LEAD + n + LEAD)
-            await settle(app.store)
-            worker = app.worker()
-            await worker.run()
+        say(ready=True)
+        while await heard():
+            seconds = 0.0
+            for _ in range(times):
+                if left < whole:
+                    left = LEAD + length + LEAD
+                    await empty(app.store)
+                    await FuseeProducer(app).bulk(left)
+                    await settle(app.store)
+                handled = 0
+                worker = app.worker()
+                await worker.run()
+                left -= handled
+            say(seconds=seconds, runs=size * times)
 
 
 async def memory(url: str, n: int) -> None:
@@ -157,8 +165,8 @@ if __name__ == "__main__":
     match sys.argv[1:]:
         case ["ceiling", url, connections]:
             uvloop.run(ceiling(url, int(connections)))
-        case ["drains", url, n, times]:
-            uvloop.run(drains(url, int(n), int(times)))
+        case ["slices", url, *numbers]:
+            uvloop.run(slices(url, *map(int, numbers)))
         case ["memory", url, n]:
             uvloop.run(memory(url, int(n)))
         case _:

@@ -11,6 +11,7 @@ from fusee.api.problems import KINDS
 from fusee.events import LoopFailed, QueuesStalled, RunsFinished
 
 RUNS = "/api/v1/runs"
+HANDLERS = ["fail", "fusee.batch", "fusee.bulk", "fusee.workflow", "greet", "hang"]
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 
@@ -43,7 +44,7 @@ async def test_workers(working):
     await working.ask("GET", f"{RUNS}/{(await working.app.enqueue('greet')).id}/wait")
     _, page, _ = await working.ask("GET", "/api/v1/workers")
     (worker,) = page["items"]
-    assert worker["state"] == "alive" and worker["handlers"] == ["fail", "fusee.workflow", "greet", "hang"]
+    assert worker["state"] == "alive" and worker["handlers"] == HANDLERS
     await working.app.store.end_session(worker["id"])
     assert (await working.ask("GET", "/api/v1/workers"))[1]["items"] == []
     _, page, _ = await working.ask("GET", "/api/v1/workers?all=true")

@@ -156,7 +156,8 @@ async def test_a_claim_costs_the_same_with_a_million_finished_runs(postgres_stor
     await _add_history(postgres_store, 1_000_000)
     after = [await _pages_of_a_claim(world, session, 100, lanes=lanes) for lanes in (one, many)]
     for now, then in zip(after, before, strict=True):
-        assert now <= 1.5 * then, f"pages of a claim of 100 without and with history: {before}, {after}"
+        # A tree of a million entries is two levels higher than one of a few: at most so many pages a run.
+        assert now <= then + 4 * 100, f"pages of a claim of 100 without and with history: {before}, {after}"
 
 
 @pytest.mark.parametrize("payload", [None, {"some": "text", "number": 12345}], ids=["bare", "with payload"])

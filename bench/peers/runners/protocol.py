@@ -68,13 +68,14 @@ async def in_lanes(n: int, chunk: int, lanes: int, send: Callable[[int, int], Aw
     await asyncio.gather(*(lane() for _ in range(lanes)))
 
 
-async def _line() -> str:
+async def heard() -> str:
+    """The next line that we are told; nothing when there will be none."""
     return await asyncio.to_thread(sys.stdin.readline)
 
 
 async def _until_closed(working: asyncio.Task[None]) -> None:
     """Returns when stdin closes; raises when the worker dies first."""
-    closed = asyncio.ensure_future(_line())
+    closed = asyncio.ensure_future(heard())
     await asyncio.wait({working, closed}, return_when=asyncio.FIRST_COMPLETED)
     if working.done():
         working.result()
@@ -83,7 +84,7 @@ async def _until_closed(working: asyncio.Task[None]) -> None:
 async def _work(runner: Runner, url: str) -> None:
     tally = Tally()
     say(ready=True)
-    await _line()
+    await heard()
     reporting = asyncio.create_task(tally.report())
     working = asyncio.create_task(runner.work(url, tally))
     await _until_closed(working)
@@ -107,7 +108,7 @@ async def _enqueue(runner: Runner, url: str, n: int) -> None:
 async def _trickle(runner: Runner, url: str, n: int, pause: float) -> None:
     producer = await runner.producer(url)
     say(ready=True)
-    await _line()
+    await heard()
     for _ in range(n):
         await producer.one(time.monotonic_ns)
         await asyncio.sleep(pause)

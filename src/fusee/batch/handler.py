@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from typing import Any, Protocol
+
+from msgspec.structs import replace
 
 from fusee.batch.operation import Captures, Target, TellsUndone
 from fusee.batch.registry import Registered

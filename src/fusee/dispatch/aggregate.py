@@ -11,7 +11,7 @@ from fusee.store import Aggregated, Store
 
 __all__ = ["Aggregate"]
 
-GATHER = 0.02
+GATHER = 0.05
 """Seconds between two passes at least: in a stream of ends each takes many; a first end is heard at once."""
 ATTENTIVE_FOR = 2.0
 LOOK_AGAIN = 0.05

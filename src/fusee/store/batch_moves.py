@@ -23,9 +23,9 @@ from fusee.store.schema import lanes, later, line, runs
 
 __all__ = ["BatchMoves", "Moving", "handler_of"]
 
-PORTION = 2500
+PORTION = 5000
 """Targets that start in one transaction."""
-WITHOUT_CAP = 2 * PORTION
+WITHOUT_CAP = 4 * PORTION
 """Under way at once when no cap is set: enough to keep workers busy, few enough to stop."""
 TOUCHED = ("applied", "unknown")
 UNDONE_BADLY = ("failed", "timed_out", "canceled", "skipped", "missed")
@@ -373,7 +373,9 @@ class Moving:
         room = self.window - self.running
         # Without a cap: in large portions, so that a few ends do not cost a transaction.
         left = self.pending + self.retry_pending
-        return room if self.spec.concurrency or room >= min(left, max(1, self.window // 2)) else 0
+        return (
+            room if self.spec.concurrency or room >= min(left, max(1, min(PORTION, self.window // 2))) else 0
+        )
 
     def changes(self) -> dict[str, Any]:
         values = {name: getattr(self, name) for name in self.KEPT} | dict(self._counts)

@@ -17,6 +17,7 @@ from fusee.store.contract import Exchanged, Finished, Order
 from fusee.store.database import Capabilities, EngineDatabase
 from fusee.store.hot import Hot
 from fusee.store.rows import Bulk, NewRun, claimed_from
+from fusee.store.sweeping import Sweeper
 
 __all__ = ["CHANNEL", "PostgresDatabase"]
 
@@ -174,6 +175,7 @@ class PostgresDatabase(EngineDatabase, Hot):
             connect_args={"server_settings": self._settings()},
         )
         self._pool: asyncpg.Pool[Any] | None = None
+        self._sweeper = Sweeper(lambda: self.pool.acquire())
         self._listener: asyncio.Task[None] | None = None
         self._insert = _INSERT.format(now=now, channel=CHANNEL)
         clock = f"WITH RECURSIVE clock AS MATERIALIZED (SELECT {now} AS us)"
@@ -212,6 +214,7 @@ class PostgresDatabase(EngineDatabase, Hot):
             self._listener.cancel()
             await asyncio.gather(self._listener, return_exceptions=True)
             self._listener = None
+        await self._sweeper.close()
         if self._pool is not None:
             try:
                 await asyncio.wait_for(self._pool.close(), 5)
@@ -288,6 +291,7 @@ class PostgresDatabase(EngineDatabase, Hot):
                 if written != len(finished.ids):
                     rows = await connection.fetch(_REFUSED, session, finished.ids, finished.attempts)
                     refused = [(row[0], row[1]) for row in rows]
+        self._sweeper.claimed(len(claimed))
         return Exchanged(claimed, refused)
 
     async def _exchange(
