@@ -24,6 +24,7 @@ from fusee import Fusee, RunHandle
 from fusee.errors import StoreUnavailable
 from fusee.model import Run, RunSpec, RunStatus
 from tests.chaos.crew import SHELL, STUBBORN, make
+from tests.chaos.inside import read_runs
 
 __all__ = ["Fleet", "Journal", "NeverEnded", "fleet", "judge", "some_runs"]
 
@@ -158,7 +159,7 @@ class Fleet:
                 run = await self.app.store.run(min(left))
                 raise NeverEnded(f"seed {self.seed}: {len(left)} runs never ended, such as {run}")
             await asyncio.sleep(0.05)
-        return [await self.app.store.run(handle.id) for handle in handles]
+        return await read_runs(self.app.store, [handle.id for handle in handles])
 
     def end(self) -> None:
         for member in [*self.members]:

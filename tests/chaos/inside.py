@@ -1,4 +1,4 @@
-"""The engine inside the test's own process: short leases, a journal that handlers write, bounded waits."""
+"""The engine inside the test's own process: a journal that handlers write, bounded waits."""
 
 from __future__ import annotations
 
@@ -6,30 +6,48 @@ import asyncio
 import inspect
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
+
+from sqlalchemy import Connection, update
 
 from fusee import Fusee, current_run
 from fusee.app import RunHandle
 from fusee.config import load
 from fusee.events import Bus, Event
 from fusee.model import Run
+from fusee.store import Store
+from fusee.store.runs import _run as run_from
+from fusee.store.schema import runs, sessions
 from fusee.worker.pace import Pace
 from fusee.worker.worker import Worker
 
-__all__ = ["FixedPace", "Journal", "Seen", "all_ended", "make_app", "until", "working"]
+__all__ = [
+    "FixedPace",
+    "Journal",
+    "Seen",
+    "all_ended",
+    "lose_lease",
+    "make_app",
+    "read_runs",
+    "until",
+    "working",
+]
 
 T = TypeVar("T")
 E = TypeVar("E", bound=Event)
 
 
 def make_app(url: str, *, dispatcher: dict[str, Any] | None = None, **worker: Any) -> Fusee:
-    """An app whose worker dies and recovers within seconds; keywords are settings of the worker."""
+    """An app that looks around often; keywords are settings of the worker.
+
+    Its lease outlives the slowest machine: a test of what happens without one asks for a shorter.
+    """
     settings = {
         "heartbeat_interval_seconds": 0.3,
-        "lease_ttl": 2.0,
+        "lease_ttl": 30.0,
         "poll_interval": 0.05,
         "grace": 0.3,
         "drain_timeout": 10.0,
@@ -89,6 +107,31 @@ async def until(
         await asyncio.sleep(0.01)
 
 
+async def lose_lease(app: Fusee, session: int) -> None:
+    """The database's clock passes the session's end, while its worker believes that it renews."""
+    told = asyncio.Event()
+
+    async def believed(*_: object) -> None:
+        told.set()
+
+    app.store.renew = believed  # type: ignore[method-assign]
+    await told.wait()  # so no real renewal is on its way
+    passed = update(sessions).where(sessions.c.id == session).values(expires_at=1)
+    await app.store.database.write(lambda connection: connection.execute(passed))
+
+
+async def read_runs(store: Store, ids: Sequence[int]) -> list[Run]:
+    """Whole, in this order; many in one query."""
+
+    def work(connection: Connection) -> dict[int, Run]:
+        parts = (ids[start : start + 500] for start in range(0, len(ids), 500))
+        queries = (store._select().where(runs.c.id.in_(part)) for part in parts)
+        return {row.id: run_from(row) for query in queries for row in connection.execute(query)}
+
+    found = await store.database.read(work)
+    return [found[run_id] for run_id in ids]
+
+
 async def all_ended(app: Fusee, handles: Iterable[RunHandle], seconds: float = 30.0) -> list[Run]:
     """All these runs, once every one has ended."""
     ids = [handle.id for handle in handles]
@@ -103,9 +146,9 @@ async def all_ended(app: Fusee, handles: Iterable[RunHandle], seconds: float = 3
     try:
         await until(ended, seconds)
     except AssertionError:
-        left = [run for run in [await app.store.run(run_id) for run_id in ids] if not run.ended]
+        left = [run for run in await read_runs(app.store, ids) if not run.ended]
         raise AssertionError(f"{len(left)} runs had not ended after {seconds:g} s: {left[:3]}") from None
-    return [await app.store.run(run_id) for run_id in ids]
+    return await read_runs(app.store, ids)
 
 
 @dataclass(frozen=True)

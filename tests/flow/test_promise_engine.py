@@ -12,7 +12,7 @@ from fusee import RetryPolicy, current_run
 from fusee.errors import StoreUnavailable
 from fusee.model import QueueLimits, RunSpec, RunStatus
 from fusee.store import Finished, Order
-from tests.chaos.inside import FixedPace, Journal, all_ended, make_app, until, working
+from tests.chaos.inside import FixedPace, Journal, all_ended, lose_lease, make_app, until, working
 
 MANY = RetryPolicy(max_attempts=50, backoff="fixed", base=0.01, jitter=0)
 
@@ -82,7 +82,7 @@ async def test_promise_2_each_attempt_starts_at_most_once(database_url: str) -> 
 
 @pytest.mark.parametrize("how", ["success", "failure"])
 async def test_promise_3_a_worker_that_lost_its_lease_changes_nothing(database_url: str, how: str) -> None:
-    zombie = make_app(database_url, lease_ttl=0.5, heartbeat_interval_seconds=0.15)
+    zombie = make_app(database_url)
     healthy, journal = make_app(database_url), Journal()
     let_go, hold = asyncio.Event(), asyncio.Event()
 
@@ -102,13 +102,9 @@ async def test_promise_3_a_worker_that_lost_its_lease_changes_nothing(database_u
         return "from the living"
 
     async with working(zombie, dispatcher=False) as worker:
-
-        async def believed(*_: object) -> None:
-            """The renewal never arrives, though its worker believes so."""
-
         handle = await zombie.enqueue("work")
         await until(lambda: journal.started(handle))
-        zombie.store.renew = believed  # type: ignore[method-assign]
+        await lose_lease(zombie, worker.session)
         async with working(healthy):
             await until(lambda: len(journal.starts()) == 2)
             let_go.set()  # the zombie reports while the next attempt runs
@@ -128,7 +124,7 @@ async def test_promise_3_a_worker_that_lost_its_lease_changes_nothing(database_u
 
 async def test_promise_4_a_worker_trusts_its_own_clock_less_a_margin(database_url: str) -> None:
     """Cut off, it has stopped its work by itself before the database's clock lets another begin."""
-    cut_off = make_app(database_url, lease_ttl=1.5, heartbeat_interval_seconds=0.3)
+    cut_off = make_app(database_url, lease_ttl=3.0)
     healthy, journal = make_app(database_url, dispatcher={"recover_interval": 0.01}), Journal()
 
     @cut_off.handler("work", retry=MANY)

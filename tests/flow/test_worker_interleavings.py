@@ -120,7 +120,7 @@ async def test_a_claim_that_commits_after_the_worker_looked_is_handed_back_at_a_
 async def test_a_report_that_failed_while_the_session_changed_is_not_made_again_under_the_new_one(
     database_url: str, end: str
 ) -> None:
-    app = make_app(database_url)
+    app = make_app(database_url, lease_ttl=3.0)
     journal, reports, refused = Journal(), Reports(), Seen(app.bus, RunRefused)
     sessions: list[int] = []
     app.bus.subscribe(SessionStarted, lambda event: sessions.append(event.session))
@@ -159,7 +159,7 @@ async def test_a_report_that_failed_while_the_session_changed_is_not_made_again_
 
 
 async def test_what_had_ended_when_the_lease_was_lost_is_kept_as_stale(database_url: str) -> None:
-    app = make_app(database_url)
+    app = make_app(database_url, lease_ttl=3.0)
     journal, reports, refused = Journal(), Reports(), Seen(app.bus, RunRefused)
     sessions: list[int] = []
     app.bus.subscribe(SessionStarted, lambda event: sessions.append(event.session))
@@ -204,7 +204,7 @@ async def test_what_had_ended_when_the_lease_was_lost_is_kept_as_stale(database_
 
 async def test_a_trip_begun_under_the_old_session_leaves_the_new_ones_outcomes_alone(url: str) -> None:
     """One courier asks for new lanes while its session is lost and the next one's first run ends."""
-    app = make_app(url)
+    app = make_app(url, lease_ttl=3.0)
     journal, reports, refused = Journal(), Reports(), Seen(app.bus, RunRefused)
     sessions: list[int] = []
     app.bus.subscribe(SessionStarted, lambda event: sessions.append(event.session))

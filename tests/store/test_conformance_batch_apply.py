@@ -7,8 +7,7 @@ import pytest
 from fusee.errors import Conflict, NotFound
 from fusee.model import Effect, End, RetryPolicy
 from fusee.model.batch import BatchPhase, BatchStatus
-from fusee.store import BatchFilter, Order, TargetFilter
-from fusee.store.batch_moves import PORTION, WITHOUT_CAP
+from fusee.store import BatchFilter, Order, TargetFilter, batch_moves
 from fusee.store.task_schema import ended
 from tests.store.batchwork import Batchwork
 from tests.store.harness import World, finished_of
@@ -201,18 +200,22 @@ async def test_a_canary_larger_than_the_batch_is_the_batch(world: World) -> None
     assert (await work.look()).phase is BatchPhase.DONE
 
 
-async def test_without_a_cap_many_start_at_once_and_a_few_ends_start_none(world: World) -> None:
-    work = await Batchwork.start(world, WITHOUT_CAP + 10, concurrency=0)
-    assert (await work.look()).counts[BatchStatus.RUNNING] == PORTION
-    for _ in range(WITHOUT_CAP // PORTION - 1):
+async def test_without_a_cap_many_start_at_once_and_a_few_ends_start_none(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batch_moves, "PORTION", 50)
+    monkeypatch.setattr(batch_moves, "WITHOUT_CAP", 200)
+    work = await Batchwork.start(world, 210, concurrency=0)
+    assert (await work.look()).counts[BatchStatus.RUNNING] == 50
+    for _ in range(3):
         await work.store.wake_batch(work.id)
         await work.store.aggregate()
-    assert (await work.look()).counts[BatchStatus.RUNNING] == WITHOUT_CAP
+    assert (await work.look()).counts[BatchStatus.RUNNING] == 200
     await work.claim(20)
     finished = finished_of(work.take(list(work.held)[:9]))
     await work.store.exchange(work.session, finished, Order())
     await work.store.aggregate()
-    assert await work.counts() == {"pending": 10, "running": WITHOUT_CAP - 9, "success": 9}
+    assert await work.counts() == {"pending": 10, "running": 191, "success": 9}
     await work.finish(next(iter(work.held)))
     assert (await work.look()).counts[BatchStatus.PENDING] == 0
     await work.cancel()
