@@ -31,22 +31,27 @@ from fusee.batch.operation import DEFAULT_RETRY, DEFAULT_TIMEOUT
 from fusee.batch.starter import BatchStarter
 from fusee.bulk import Business, Businesses
 from fusee.bulk.handler import BulkServer
+from fusee.bulk.http import HttpBusinesses
 from fusee.bulk.pacer import NodeCap
+from fusee.bulk.posts import Posts
 from fusee.bulk.sources.builtin import builtin_sources
+from fusee.bulk.sources.limits import SourceLimits
 from fusee.bulk.starter import BULK_HANDLER, BulkStarter
 from fusee.clock import Clock, SystemClock
 from fusee.config import Config, load
 from fusee.dispatch import Dispatcher
-from fusee.errors import ConfigError, FuseeError
+from fusee.errors import ConfigError, FuseeError, Invalid
 from fusee.events import Bus, LoopFailed
 from fusee.handles import RunHandle, RunHandles
 from fusee.model import RetryPolicy, RunSpec, WorkerInfo
-from fusee.model.bulk import handler_of_business
+from fusee.model.bulk import HTTP_HANDLER, handler_of_business
+from fusee.model.business import HttpBusiness
 from fusee.model.durations import seconds_from
 from fusee.model.task import BATCH_HANDLER, WORKFLOW_HANDLER
 from fusee.operations import (
     BatchOperations,
     BulkOperations,
+    BusinessOperations,
     CallbackOperations,
     Change,
     KeyOperations,
@@ -100,6 +105,7 @@ class Fusee:
         self.config = config or load(overrides=overrides)
         self.clock = clock or SystemClock()
         self.bus = Bus()
+        self._closers: list[Callable[[], Awaitable[None]]] = []
         self.handlers = Handlers()
         starter = WorkflowStarter(lambda: self.store)
         self.handlers.register(WORKFLOW_HANDLER, starter.start, builtin=True)
@@ -109,14 +115,20 @@ class Fusee:
         self.sources = builtin_sources(
             lambda: self.store, allow_private=self.config.executors.http.allow_private
         )
+        http = self.config.executors.http
+        posts = Posts(allow_private=http.allow_private, max_response=http.max_response)
+        self.on_close(posts.close)
+        self.http_businesses = HttpBusinesses(posts, self.config.api.base_url)
         node = NodeCap(self.config.worker.bulk_rate_cap)
         self.bulk_server = BulkServer(lambda: self.store, self.sources, node)
         bulk_starter = BulkStarter(lambda *job, **how: self.bulk_jobs.create(*job, **how))
         self.handlers.register(BULK_HANDLER, bulk_starter.start, builtin=True)
+        if http.enabled:
+            serve = self.bulk_server.http_handler(self.http_businesses)
+            self.handlers.register(HTTP_HANDLER, serve, builtin=True, hands_over=True)
         self._store: Store | None = None
         self._opened = 0
         self._declared: list[dict[str, Any]] = []
-        self._closers: list[Callable[[], Awaitable[None]]] = []
 
     # -- handlers
 
@@ -318,7 +330,37 @@ class Fusee:
 
     @property
     def bulk_jobs(self) -> BulkOperations:
-        return BulkOperations(self.store, self.businesses, self.sources, self.store.known_handlers)
+        return self._bulk_jobs(self.store, self.businesses)
+
+    def _bulk_jobs(self, store: Store, businesses: Businesses) -> BulkOperations:
+        allowed = self.config.executors.bulk
+        return BulkOperations(
+            store,
+            businesses,
+            self.sources,
+            store.known_handlers,
+            self._remote,
+            SourceLimits(allowed.folders, allowed.databases),
+        )
+
+    @property
+    def business_registry(self) -> BusinessOperations:
+        return self._business_registry(self.store, self.businesses)
+
+    def _business_registry(self, store: Store, businesses: Businesses) -> BusinessOperations:
+        return BusinessOperations(store, businesses, store.known_handlers, self._check_business)
+
+    def _remote(self, spec: HttpBusiness) -> Business:
+        self._refuse_http()
+        return self.http_businesses(spec)
+
+    def _check_business(self, spec: HttpBusiness) -> None:
+        self._refuse_http()
+        self.http_businesses.check(spec)
+
+    def _refuse_http(self) -> None:
+        if not self.config.executors.http.enabled:
+            raise Invalid("businesses over HTTP are off here: set executors.http.enabled = true")
 
     @property
     def workflows(self) -> WorkflowOperations:
@@ -516,6 +558,8 @@ class Fusee:
                 tasks=self._tasks(store, runs),
                 workflows=WorkflowOperations(store, runs.check),
                 batches=BatchOperations(store, self.operations, store.known_handlers),
+                bulk_jobs=self._bulk_jobs(store, self.businesses if own else Businesses()),
+                businesses=self._business_registry(store, self.businesses if own else Businesses()),
             )
 
         mine = operations(self.config.namespace)

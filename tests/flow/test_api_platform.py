@@ -11,7 +11,7 @@ from fusee.api.problems import KINDS
 from fusee.events import LoopFailed, QueuesStalled, RunsFinished
 
 RUNS = "/api/v1/runs"
-HANDLERS = ["fail", "fusee.batch", "fusee.bulk", "fusee.workflow", "greet", "hang"]
+HANDLERS = ["fail", "fusee.batch", "fusee.bulk", "fusee.bulk_http", "fusee.workflow", "greet", "hang"]
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 

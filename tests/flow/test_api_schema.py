@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,11 @@ from schemathesis.engine import events, from_schema
 from schemathesis.python.asgi import get_client
 
 from fusee import Fusee
+from fusee.batch import Target
 from fusee.config import load
 from fusee.model.names import check_name
 from fusee.operations import digest
+from tests.chaos.inside import until
 
 KEY = "a-long-random-secret"
 CLOSE = "/close"
@@ -47,7 +49,16 @@ SAME_BODY = (
     ("put", "/api/v1/workflows/{workflow}"),
 )
 """Bodies like those of PATCH and of POST /api/v1/workflows, where the borders of each field are tried."""
-THERE = {"run_id": 1, "task": "nightly", "workflow": "there", "workflow_run_id": 1, "name": "default"}
+THERE = {
+    "run_id": 1,
+    "task": "nightly",
+    "workflow": "there",
+    "workflow_run_id": 1,
+    "name": "default",
+    "batch_id": 1,
+    "job_id": 1,
+    "business": "crm",
+}
 """For each parameter of a path, something that exists."""
 NUMBER = count()
 
@@ -66,6 +77,8 @@ class Seeded:
             )
         )
         self.app.handler("greet")(greet)
+        self.app.operation("lamp", "dim")(Dim)
+        self.app.bulk("count", item_attempts=1, undo=count)(count)
         self.api: Any = None
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -84,6 +97,22 @@ async def greet(**_: Any) -> str:
     return "hello"
 
 
+class Dim:
+    """An operation of batches that finds all as it should be."""
+
+    async def finished(self, target: Target) -> bool:
+        return True
+
+    async def apply(self, target: Target) -> None: ...
+
+    async def undo(self, target: Target) -> None: ...
+
+
+async def count(item: Any) -> None:
+    if item == 3:
+        raise ValueError("unlucky")
+
+
 async def seed(app: Fusee) -> None:
     async with app.running():
         await (await app.enqueue("greet", {"name": "Ada"})).result(timeout=20)
@@ -92,6 +121,18 @@ async def seed(app: Fusee) -> None:
         await app.runs.wait(triggered.run_ids[0], timeout=20)
         await app.workflows.create({"name": "there", "nodes": [{"name": "a", "handler": "greet"}]})
         await app.workflows.wait((await app.workflows.start("there")).id, timeout=20)
+        header = {"batch_name": "dim", "batch_type": "dim", "target_type": "lamp"}
+        batch, _ = await app.batches.create(header, [{"target_id": "a"}, {"target_id": "b"}], apply=True)
+        await until(lambda: over(app.batches.get(batch.id), "success"), 20, "the batch to end")
+        await app.business_registry.register({"name": "crm", "item": "https://crm.example/mail"})
+        fields = {"name": "count", "business": "count", "source": 5}
+        job, _ = await app.bulk_jobs.create(fields, data={"a": 1}, start=True)
+        await app.bulk_jobs.log(job.id, "counted", who="count")
+        await until(lambda: over(app.bulk_jobs.get(job.id), "finished"), 20, "the bulk job to end")
+
+
+async def over(look: Awaitable[Any], status: str) -> bool:
+    return bool((await look).status == status)
 
 
 @schemathesis.serializer("application/x-ndjson")

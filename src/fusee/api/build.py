@@ -20,6 +20,9 @@ from fusee.api.paths import EscapedSlashes
 from fusee.api.problems import Problem, problem_of
 from fusee.api.routes import (
     batches,
+    bulk_jobs,
+    bulk_record,
+    businesses,
     callbacks,
     keys,
     live,
@@ -60,6 +63,9 @@ def create_api(services: Services) -> FastAPI:
         workflow_runs,
         workflows,
         batches,
+        bulk_record,
+        bulk_jobs,
+        businesses,
         queues,
         keys,
         platform,

@@ -10,6 +10,7 @@ from fastapi.openapi.utils import get_openapi
 
 from fusee.api.incoming import SCHEMAS
 from fusee.api.incoming_batches import BATCH_SCHEMAS
+from fusee.api.incoming_bulk import BULK_SCHEMAS
 from fusee.api.incoming_tasks import TASK_SCHEMAS
 from fusee.api.incoming_workflows import WORKFLOW_SCHEMAS
 from fusee.api.problems import KINDS, MEDIA_TYPE
@@ -27,7 +28,7 @@ def describe(api: FastAPI) -> dict[str, Any]:
     document = get_openapi(title=api.title, version=api.version, summary=api.summary, routes=api.routes)
     components = document.setdefault("components", {})
     schemas = components.setdefault("schemas", {})
-    for model in (*SCHEMAS, *TASK_SCHEMAS, *WORKFLOW_SCHEMAS, *BATCH_SCHEMAS):
+    for model in (*SCHEMAS, *TASK_SCHEMAS, *WORKFLOW_SCHEMAS, *BATCH_SCHEMAS, *BULK_SCHEMAS):
         schema = model.model_json_schema(ref_template=_REFS)
         _add(schemas, {**schema.pop("$defs", {}), model.__name__: schema})
     _add(schemas, TASK_BODIES)

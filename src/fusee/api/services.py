@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from fusee.config import ApiConfig
 from fusee.operations import (
     BatchOperations,
+    BulkOperations,
+    BusinessOperations,
     CallbackOperations,
     KeyOperations,
     QueueOperations,
@@ -32,6 +34,8 @@ class Operations:
     tasks: TaskOperations
     workflows: WorkflowOperations
     batches: BatchOperations
+    bulk_jobs: BulkOperations
+    businesses: BusinessOperations
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

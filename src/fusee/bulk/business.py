@@ -26,6 +26,12 @@ class BulkContext:
     """The business's own data."""
     total: int | None = None
     undo: bool = False
+    status: str | None = None
+    """What the job was when the handler's segment began, or when the callback was called."""
+    reason: str | None = None
+    ended: int = 0
+    """Items that were done or quarantined by then."""
+    quarantined: int = 0
 
     def idempotency_key(self, index: int) -> str:
         """The same at every try of an item: give it to services that take one."""

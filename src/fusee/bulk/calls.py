@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import msgspec
 
 from fusee.bulk.business import BulkContext, ChunkFailed, parameters_of
-from fusee.bulk.sources import ABSENT, BadItem
+from fusee.bulk.sources import ABSENT, BadItem, Placed
 from fusee.model import Abandon, Retry, Skip
 from fusee.model.bulk import Quarantined
 
@@ -38,13 +38,21 @@ class Failure:
     """An item that failed for good."""
 
     index: int
+    """Its place in the job."""
     item: Any
     error: BaseException | str
     attempts: int
 
     def quarantined(self) -> Quarantined:
+        index, item, position = self.index, self.item, None
+        if isinstance(item, Placed):
+            index, item, position = item.index, item.item, self.index
         return Quarantined(
-            index=self.index, error=_told(self.error), attempts=self.attempts, item=_shown(self.item)
+            index=index,
+            error=_told(self.error),
+            attempts=self.attempts,
+            item=_shown(item),
+            position=position,
         )
 
 
@@ -60,6 +68,7 @@ class Calls:
         attempts: int,
         backoff: float,
         sparse: bool = False,
+        placed: bool = False,
         threads: int = 32,
     ) -> None:
         self.chunked = chunk is not None
@@ -78,6 +87,8 @@ class Calls:
         call = _with_index(bound, wants.index) if wants.index else bound
         if sparse:
             call = self._passing_over_chunk(call) if self.chunked else self._passing_over(call)
+        if placed:
+            call = self._in_their_places(call)
         self.call: Callable[[Any], Awaitable[Any]] = call
 
     def iterate(self, items: Sequence[Any], first: int) -> Iterator[Any]:
@@ -191,6 +202,19 @@ class Calls:
             return asyncio.get_running_loop().run_in_executor(threads, partial(function, *given, **named))
 
         return call
+
+    def _in_their_places(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        """Items of another job go by the index that they have there."""
+        chunked, indexed = self.chunked, self.indexed
+
+        def moved(given: Any) -> Any:
+            items = given[1] if indexed else given
+            if not chunked:
+                return call((items.index, items.item) if indexed else items.item)
+            plain = [one.item for one in items]
+            return call(([one.index for one in items], plain) if indexed else plain)
+
+        return moved
 
     def _passing_over(self, call: Callable[..., Any]) -> Callable[..., Any]:
         indexed = self.indexed

@@ -7,6 +7,7 @@ from typing import Any
 
 from fusee.bulk.business import BulkContext, Business, SelfStart, call_back
 from fusee.bulk.calls import Calls
+from fusee.bulk.http import HttpBusinesses
 from fusee.bulk.pacer import NodeCap, Pacer
 from fusee.bulk.runner import BEAT, DRAIN, Runner
 from fusee.bulk.sources import Source, SourceKinds
@@ -42,15 +43,50 @@ class BulkServer:
             launch: str | None = None,
             callback: str | None = None,
         ) -> Any:
-            if segment is not None:
-                return await self._segment(run, business, job, segment)
-            if launch is not None:
-                return await self._launch(run, business, job, asked=launch == "ask")
-            if callback is not None:
-                return await self._call_back(business, job, callback)
-            raise Abandon("a run of a bulk job names a segment, a launch or a callback")
+            return await self._serve(run, business, job, segment, launch, callback)
 
         return serve
+
+    def http_handler(self, http: HttpBusinesses) -> Callable[..., Awaitable[Any]]:
+        """The function that a worker calls for each run of any business of the registry."""
+
+        async def serve(
+            run: RunContext,
+            job: int,
+            segment: int | None = None,
+            launch: str | None = None,
+            callback: str | None = None,
+        ) -> Any:
+            store = self.store()
+            name = (await store.bulk_job(job)).spec.business
+            registered = await store.business(name)
+            if registered is None:
+                raise Abandon(f"business {name!r} is not registered any more: register it, then resume")
+            if launch is not None:
+                try:
+                    await http.posts.check(registered.spec.handles)
+                except Invalid as error:
+                    raise Abandon(str(error)) from None
+            return await self._serve(run, http(registered.spec), job, segment, launch, callback)
+
+        return serve
+
+    async def _serve(
+        self,
+        run: RunContext,
+        business: Business,
+        job: int,
+        segment: int | None,
+        launch: str | None,
+        callback: str | None,
+    ) -> Any:
+        if segment is not None:
+            return await self._segment(run, business, job, segment)
+        if launch is not None:
+            return await self._launch(run, business, job, asked=launch == "ask")
+        if callback is not None:
+            return await self._call_back(business, job, callback)
+        raise Abandon("a run of a bulk job names a segment, a launch or a callback")
 
     async def _launch(self, run: RunContext, business: Business, job_id: int, *, asked: bool) -> None:
         """Let the business prepare itself, look at the source, cut it into segments."""
@@ -113,6 +149,7 @@ class BulkServer:
             attempts=job.spec.item_attempts,
             backoff=job.spec.item_backoff,
             sparse=source.sparse,
+            placed=getattr(source, "placed", False),
             threads=job.concurrency,
         )
 
@@ -146,4 +183,8 @@ def context_of(job: BulkJob) -> BulkContext:
         data=job.data,
         total=job.total,
         undo=job.undo_of is not None,
+        status=str(job.status),
+        reason=job.reason,
+        ended=job.ended,
+        quarantined=job.quarantined,
     )

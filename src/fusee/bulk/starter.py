@@ -22,7 +22,10 @@ class BulkStarter:
     async def start(self, run: RunContext, job: dict[str, Any], data: Any = None) -> Wait:
         """An attempt that is repeated finds the job that the earlier one started."""
         try:
-            await self.create(job, data=data, start=True, waiter=run.run_id, who=f"run {run.run_id}")
+            # Not trusted: whoever may create a run chose what it reads.
+            await self.create(
+                job, data=data, start=True, waiter=run.run_id, who=f"run {run.run_id}", trusted=False
+            )
         except (NotFound, Invalid, Conflict) as error:  # trying again would not change that
             raise Abandon(str(error)) from None
         return Wait()

@@ -10,6 +10,7 @@ from fusee.config.load import load
 from fusee.config.reference import example_toml, reference
 from fusee.config.sections import (
     ApiConfig,
+    BulkConfig,
     DatabaseConfig,
     DispatcherConfig,
     ExecutorsConfig,
@@ -26,6 +27,7 @@ from fusee.config.whole import Config
 
 __all__ = [
     "ApiConfig",
+    "BulkConfig",
     "Config",
     "DatabaseConfig",
     "DispatcherConfig",

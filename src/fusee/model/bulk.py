@@ -14,6 +14,7 @@ from fusee.model.window import LARGEST_WINDOW, window_for
 
 __all__ = [
     "BULK",
+    "HTTP_HANDLER",
     "BulkJob",
     "BulkLog",
     "BulkSpec",
@@ -25,6 +26,8 @@ __all__ = [
     "next_bulk_status",
 ]
 
+HTTP_HANDLER = "fusee.bulk_http"
+"""The built-in handler that serves every business that is reached over HTTP."""
 MOST_ITEMS = 2**62
 LARGEST_CHUNK = 100_000
 
@@ -197,11 +200,19 @@ class Quarantined:
     """An item that failed as often as it may be tried."""
 
     index: int
+    """In the job that it came from: an item keeps its index when its quarantine is run again."""
     error: str
     attempts: int
     item: str | None = None
     """The item as JSON, cut short when it is long."""
     at: int = 0
+    position: int | None = None
+    """Its place in this job, when it is another job's item."""
+
+    @property
+    def place(self) -> int:
+        """Where it stands among the items of this job."""
+        return self.index if self.position is None else self.position
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

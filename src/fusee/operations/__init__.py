@@ -2,7 +2,8 @@
 
 from fusee.operations.apply import Change, apply, plan
 from fusee.operations.batches import BatchOperations, batch_from_fields, target_from
-from fusee.operations.bulk import BulkOperations, bulk_from_fields
+from fusee.operations.bulk import BulkOperations, bulk_from_fields, source_brief
+from fusee.operations.businesses import HIDDEN, BusinessOperations, business_from
 from fusee.operations.callbacks import CallbackAnswer, CallbackOperations, callback_end
 from fusee.operations.documents import DURATIONS, document_of, read_document
 from fusee.operations.explain import Explanation
@@ -43,6 +44,7 @@ __all__ = [
     "ALIASES",
     "DURATIONS",
     "FIELDS",
+    "HIDDEN",
     "HTTP",
     "NODE_FIELDS",
     "POLICY_FIELDS",
@@ -53,6 +55,7 @@ __all__ = [
     "BatchOperations",
     "BulkFilter",
     "BulkOperations",
+    "BusinessOperations",
     "CallbackAnswer",
     "CallbackOperations",
     "Caller",
@@ -82,6 +85,7 @@ __all__ = [
     "apply",
     "batch_from_fields",
     "bulk_from_fields",
+    "business_from",
     "callback_end",
     "digest",
     "document_of",
@@ -91,6 +95,7 @@ __all__ = [
     "policy_fields",
     "policy_from",
     "read_document",
+    "source_brief",
     "spec_from",
     "target_from",
     "task_from",

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
-from fusee.bulk import BulkContext, Businesses
+from fusee.bulk import BulkContext, Business, Businesses
 from fusee.bulk.business import call_back
 from fusee.bulk.sources import SourceKinds
+from fusee.bulk.sources.limits import SourceLimits
 from fusee.errors import Conflict, FuseeError, Invalid
 from fusee.model.bulk import (
     BulkJob,
@@ -19,11 +20,12 @@ from fusee.model.bulk import (
     check_rate,
     handler_of_business,
 )
+from fusee.model.business import HttpBusiness
 from fusee.model.durations import seconds_from
-from fusee.model.names import check_key
+from fusee.model.names import check_key, check_name
 from fusee.store import BulkFilter, Store
 
-__all__ = ["BulkOperations", "bulk_from_fields"]
+__all__ = ["FIELDS", "BulkOperations", "bulk_from_fields", "source_brief"]
 
 LONGEST_LIST = 1000
 FIELDS = tuple(BulkSpec.__slots__)
@@ -40,12 +42,18 @@ class BulkOperations:
         businesses: Businesses,
         sources: SourceKinds,
         known_elsewhere: Callable[[], Awaitable[frozenset[str]]],
+        remote: Callable[[HttpBusiness], Business],
+        limits: SourceLimits | None = None,
     ) -> None:
         self.store = store
         self.businesses = businesses
         """What this process itself knows."""
         self.sources = sources
         self.known_elsewhere = known_elsewhere
+        self.remote = remote
+        """Makes a business of the registry one that can be called."""
+        self.limits = limits or SourceLimits()
+        """What a job may read that was asked for from outside."""
 
     # -- creating
 
@@ -58,19 +66,15 @@ class BulkOperations:
         start: bool = False,
         waiter: int | None = None,
         who: str = "",
+        trusted: bool = True,
     ) -> tuple[BulkJob, bool]:
         """(the job, whether it is new). Its source is looked at, and its business asked, before it exists.
 
-        `waiter` is a run that waits for the job's end."""
-        spec = fields if isinstance(fields, BulkSpec) else self._spec(fields)
-        business = self.businesses.get(spec.business)
-        if business is None:
-            await self._known(spec.business)
-        if idempotency_key is not None:
-            try:
-                check_key(idempotency_key, "idempotency_key")
-            except ValueError as error:
-                raise Invalid(str(error), field="idempotency_key") from None
+        `waiter` is a run that waits for the job's end; `trusted`: whoever asks may read any file."""
+        spec, business = await self._spec(fields)
+        _check_key(idempotency_key)
+        if not trusted:
+            self.limits.check(spec.source)
         source = self.sources.make(spec.source)
         await source.check()
         if business is not None and business.on_create is not None:
@@ -82,10 +86,33 @@ class BulkOperations:
             job = await self.start(job.id, who=who)
         return job, new
 
-    def _spec(self, fields: Mapping[str, Any]) -> BulkSpec:
+    async def _spec(self, fields: Mapping[str, Any] | BulkSpec) -> tuple[BulkSpec, Business | None]:
+        """The job, and its business where this process can call it."""
+        if isinstance(fields, BulkSpec):
+            return fields, await self._find(fields.business)
         named = fields.get("business", fields.get("handler")) if isinstance(fields, Mapping) else None
-        business = self.businesses.get(named) if isinstance(named, str) else None
-        return bulk_from_fields(fields, defaults=business.defaults if business else {})
+        business = await self._here(named)
+        spec = bulk_from_fields(fields, defaults=business.defaults if business else {})
+        if business is None:
+            await self._known(spec.business)
+        return spec, business
+
+    async def _here(self, name: object) -> Business | None:
+        """Of the registry, or of this process; None when neither knows it."""
+        try:
+            registered = await self.store.business(check_name(name, "business"))
+        except ValueError:
+            return None
+        if registered is not None:
+            return self.remote(registered.spec)
+        return self.businesses.get(str(name))
+
+    async def _find(self, name: str) -> Business | None:
+        """None when only workers elsewhere have it; `Invalid` when nobody has."""
+        business = await self._here(name)
+        if business is None:
+            await self._known(name)
+        return business
 
     async def _ask(self, on_create: Callable[..., Any], spec: BulkSpec, data: Any) -> None:
         """A business refuses a job by raising."""
@@ -102,6 +129,7 @@ class BulkOperations:
         if handler_of_business(business) in elsewhere:
             return
         there = {name.removeprefix("bulk.") for name in elsewhere if name.startswith("bulk.")}
+        there |= {one.spec.name for one in await self.store.registered_businesses()}
         known = ", ".join(sorted(there | {business.name for business in self.businesses}))
         raise Invalid(
             f"no worker knows business {business!r}; known are: {known or 'none yet'}", field="business"
@@ -179,7 +207,7 @@ class BulkOperations:
         while page := await self.store.bulk_quarantine(job_id, after=after, limit=LONGEST_LIST):
             for item in page:
                 yield item
-            after = page[-1].index
+            after = page[-1].place
 
     async def log(self, job_id: int, text: str, *, who: str = "") -> int:
         """Append to the job's data log; answers the line's number."""
@@ -199,23 +227,36 @@ class BulkOperations:
     # -- again, and back
 
     async def rerun_quarantine(
-        self, job_id: int, *, name: str | None = None, start: bool = False, who: str = "", **changes: Any
+        self,
+        job_id: int,
+        *,
+        name: str | None = None,
+        start: bool = False,
+        who: str = "",
+        idempotency_key: str | None = None,
+        **changes: Any,
     ) -> BulkJob:
         """A new job over the quarantined items of this one; `changes` are fields of the new job."""
         job = await self._at_rest(job_id)
         if not job.quarantined:
             raise Conflict(f"bulk job {job_id} has no quarantined items")
         source = {"kind": "quarantine", "job": job_id, "source": dict(job.spec.source)}
-        return await self._follow_up(
-            job, name or f"{job.spec.name} (quarantine)", source, start, who, changes
-        )
+        again = name or f"{job.spec.name} (quarantine)"
+        return await self._follow_up(job, again, source, start, who, changes, idempotency_key)
 
     async def undo(
-        self, job_id: int, *, name: str | None = None, start: bool = False, who: str = "", **changes: Any
+        self,
+        job_id: int,
+        *,
+        name: str | None = None,
+        start: bool = False,
+        who: str = "",
+        idempotency_key: str | None = None,
+        **changes: Any,
     ) -> BulkJob:
         """A new job that calls the business's undo for every item that is done, the last one first."""
         job = await self._at_rest(job_id)
-        business = self.businesses.get(job.spec.business)
+        business = await self._find(job.spec.business)
         if business is not None and business.undo is None:
             raise Conflict(f"business {job.spec.business!r} has no undo handler")
         if job.undo_of is not None:
@@ -224,7 +265,7 @@ class BulkOperations:
             raise Conflict(f"no item of bulk job {job_id} is done: there is nothing to undo")
         source = {"kind": "done", "job": job_id, "source": dict(job.spec.source)}
         undo = name or f"{job.spec.name} (undo)"
-        return await self._follow_up(job, undo, source, start, who, changes, undo_of=job_id)
+        return await self._follow_up(job, undo, source, start, who, changes, idempotency_key, undo_of=job_id)
 
     async def _follow_up(
         self,
@@ -234,13 +275,20 @@ class BulkOperations:
         start: bool,
         who: str,
         changes: Mapping[str, Any],
+        idempotency_key: str | None,
         *,
         undo_of: int | None = None,
     ) -> BulkJob:
+        _check_key(idempotency_key)
         kept = {field: getattr(job.spec, field) for field in FIELDS if field != "segments"}
         spec = bulk_from_fields({**kept, **changes, "name": name[:200], "source": source})
-        made, _ = await self.store.create_bulk_job(spec, job.data, undo_of=undo_of, who=who)
-        return await self.start(made.id, who=who) if start else made
+        await self._find(spec.business)
+        made, _ = await self.store.create_bulk_job(
+            spec, job.data, undo_of=undo_of, who=who, idempotency_key=idempotency_key
+        )
+        if start and made.status is BulkStatus.CREATED:
+            made = await self.start(made.id, who=who)
+        return made
 
     async def _at_rest(self, job_id: int) -> BulkJob:
         job = await self.store.bulk_job(job_id)
@@ -278,6 +326,19 @@ def bulk_from_fields(given: Mapping[str, Any], *, defaults: Mapping[str, Any] | 
         raise Invalid(str(error), field=word if word in FIELDS else None) from None
 
 
+def source_brief(source: Mapping[str, Any]) -> dict[str, Any]:
+    """A source as it is shown: of an inline list, how many items it has; no database's password."""
+    brief: dict[str, Any] = {}
+    for name, value in source.items():
+        if name == "items" and isinstance(value, list | tuple):
+            brief["count"] = len(value)
+        elif name == "url" and source.get("kind") == "sql" and not str(value).startswith("env:"):
+            brief[name] = "***"
+        else:
+            brief[name] = source_brief(value) if isinstance(value, Mapping) else value
+    return brief
+
+
 def _source(given: Any) -> Any:
     """A number is a range from 0, a range is a range, a list is a list."""
     match given:
@@ -301,6 +362,14 @@ def _share(text: str) -> float:
         return float(text.rstrip("% ")) / 100 if text.strip().endswith("%") else float(text)
     except ValueError:
         raise ValueError(f"error_budget must be a number or a share such as 2%, not {text!r:.40}") from None
+
+
+def _check_key(key: str | None) -> None:
+    try:
+        if key is not None:
+            check_key(key, "idempotency_key")
+    except ValueError as error:
+        raise Invalid(str(error), field="idempotency_key") from None
 
 
 def _within(what: str, value: int) -> None:

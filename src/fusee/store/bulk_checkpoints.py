@@ -216,7 +216,7 @@ class BulkCheckpoints(BulkMoves):
         rest = segment.stop - progress.reached
         if any(row.status != RunStatus.RUNNING or row.stop - row.reached > rest for row in others):
             return False  # something waits for a worker already, or another has more to give
-        return self._workers_of(connection, job.namespace, job.business) > len(others) + 1
+        return self._workers_of(connection, job) > len(others) + 1
 
     def _split(
         self, connection: Connection, job_id: int, number: int, segment: Any, at: int, now: int
@@ -229,14 +229,15 @@ class BulkCheckpoints(BulkMoves):
         """Written with the checkpoint that calls them ended: none is lost, and none is there twice."""
         for start in range(0, len(new), 500):
             part = new[start : start + 500]
-            again = bulk_quarantine.c.item_index.in_([item.index for item in part])
+            again = bulk_quarantine.c.item_index.in_([item.place for item in part])
             connection.execute(delete(bulk_quarantine).where(bulk_quarantine.c.job_id == job_id, again))
             connection.execute(
                 insert(bulk_quarantine),
                 [
                     {
                         "job_id": job_id,
-                        "item_index": item.index,
+                        "item_index": item.place,
+                        "origin": None if item.position is None else item.index,
                         "error": item.error[:LONGEST_ERROR],
                         "attempts": item.attempts,
                         "item": None if item.item is None else item.item[:LONGEST_ITEM],

@@ -11,12 +11,14 @@ from sqlalchemy.exc import IntegrityError
 from fusee.errors import Conflict, LeaseLost
 from fusee.model import IllegalTransition, RunStatus
 from fusee.model.bulk import (
+    HTTP_HANDLER,
     BulkJob,
     BulkSpec,
     BulkStatus,
     SegmentState,
     next_bulk_status,
 )
+from fusee.store.bulk_businesses import BulkBusinesses
 from fusee.store.bulk_checkpoints import BulkCheckpoints
 from fusee.store.bulk_looks import BulkLooks
 from fusee.store.bulk_rows import (
@@ -34,7 +36,7 @@ __all__ = ["BulkJobs"]
 Change = Callable[[Connection, Any, int], None]
 
 
-class BulkJobs(BulkLooks, BulkCheckpoints):
+class BulkJobs(BulkLooks, BulkCheckpoints, BulkBusinesses):
     async def create_bulk_job(
         self,
         spec: BulkSpec,
@@ -71,6 +73,7 @@ class BulkJobs(BulkLooks, BulkCheckpoints):
                     )
                 return job_from(row), False
             now = self._now(connection)
+            remote = self._business_row(connection, spec.business, lock=True) is not None
             added = connection.execute(
                 insert(bulk_jobs).values(
                     namespace=self.namespace,
@@ -89,6 +92,7 @@ class BulkJobs(BulkLooks, BulkCheckpoints):
                     rate=float(spec.rate),
                     waiter=waiter,
                     idempotency_key=idempotency_key,
+                    handler=HTTP_HANDLER if remote else None,
                     created_at=now,
                     updated_at=now,
                 )

@@ -24,6 +24,7 @@ class BulkFilter:
 
     status: Sequence[BulkStatus] = ()
     business: str | None = None
+    name: str | None = None
     before: int | None = None
     limit: int = 50
 
@@ -45,6 +46,8 @@ class BulkLooks(StorePart):
             query = query.where(bulk_jobs.c.status.in_(wanted.status))
         if wanted.business is not None:
             query = query.where(bulk_jobs.c.business == wanted.business)
+        if wanted.name is not None:
+            query = query.where(bulk_jobs.c.name == wanted.name)
         if wanted.before is not None:
             query = query.where(bulk_jobs.c.id < wanted.before)
         query = query.order_by(bulk_jobs.c.id.desc()).limit(wanted.limit)
@@ -58,7 +61,7 @@ class BulkLooks(StorePart):
         return [segment_from(row) for row in rows]
 
     async def bulk_quarantine(self, job_id: int, *, after: int = -1, limit: int = 100) -> list[Quarantined]:
-        """A page of quarantined items, by index."""
+        """A page of quarantined items, by their place in this job, behind `after`."""
         await self.bulk_job(job_id)
         query = (
             select(bulk_quarantine)

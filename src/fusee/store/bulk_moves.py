@@ -74,7 +74,7 @@ class BulkMoves(Cancels, Births):
         kind: str | None = "bulk",
     ) -> list[int]:
         spec = spec_of_bulk(job)
-        lane = Lane(job.namespace, spec.queue, "python", handler_of_business(spec.business), spec.region)
+        lane = Lane(job.namespace, spec.queue, "python", _handler(job), spec.region)
         options: dict[str, Any] = {"retry": retry.to_dict()}
         if timeout is not None:
             options["timeout"] = timeout
@@ -111,7 +111,7 @@ class BulkMoves(Cancels, Births):
         """Cut a job's items into its first segments; their numbers."""
         spec = spec_of_bulk(job)
         total = stop - first
-        many = spec.segments or self._workers_of(connection, job.namespace, spec.business)
+        many = spec.segments or self._workers_of(connection, job)
         many = max(1, min(many, job.concurrency, total))
         rows, begin = [], first
         for number in range(many if total else 0):
@@ -122,14 +122,14 @@ class BulkMoves(Cancels, Births):
             connection.execute(insert(bulk_segments), rows)
         return [row["number"] for row in rows]
 
-    def _workers_of(self, connection: Connection, namespace: str, business: str) -> int:
+    def _workers_of(self, connection: Connection, job: Any) -> int:
         """Live workers that serve it."""
-        name = encode(handler_of_business(business), "business").replace("_", "!_")
+        name = encode(_handler(job), "business").replace("_", "!_")
         query = (
             select(func.count())
             .select_from(sessions)
             .where(
-                sessions.c.namespace == namespace,
+                sessions.c.namespace == job.namespace,
                 sessions.c.state == "alive",
                 sessions.c.abilities.like(f"%{name}%", escape="!"),
             )
@@ -236,6 +236,10 @@ class BulkMoves(Cancels, Births):
     def _run_of(self, connection: Connection, run_id: int) -> Any:
         query = select(runs.c.id, runs.c.status, runs.c.error, runs.c.reason).where(runs.c.id == run_id)
         return connection.execute(query).one_or_none()
+
+
+def _handler(job: Any) -> str:
+    return job.handler or handler_of_business(job.business)
 
 
 def _open_with_runs(job_id: int) -> Any:

@@ -89,7 +89,15 @@ def done_text(done: bytes) -> str:
 
 
 def quarantined_from(row: Any) -> Quarantined:
-    return Quarantined(index=row.item_index, error=row.error, attempts=row.attempts, item=row.item, at=row.at)
+    moved = row.origin is not None
+    return Quarantined(
+        index=row.origin if moved else row.item_index,
+        error=row.error,
+        attempts=row.attempts,
+        item=row.item,
+        at=row.at,
+        position=row.item_index if moved else None,
+    )
 
 
 def log_from(row: Any) -> BulkLog:

@@ -19,7 +19,7 @@ from sqlalchemy import (
 
 from fusee.store.schema import NUMBERED, TABLE, Id, Long, metadata
 
-__all__ = ["bulk_jobs", "bulk_logs", "bulk_quarantine", "bulk_segments"]
+__all__ = ["bulk_jobs", "bulk_logs", "bulk_quarantine", "bulk_segments", "businesses"]
 
 bulk_jobs = Table(
     "fusee_bulk_jobs",
@@ -57,6 +57,7 @@ bulk_jobs = Table(
     Column("updated_at", BigInteger, nullable=False),
     Column("started_at", BigInteger),
     Column("finished_at", BigInteger),
+    Column("handler", String(128)),  # who serves its runs; null: the handler of its business
     CheckConstraint(
         "status IN ('created', 'waiting_business', 'running', 'stopping', 'stopped', 'finished', 'failed')",
         name="fusee_bulk_jobs_status",
@@ -112,6 +113,7 @@ bulk_quarantine = Table(
     Column("attempts", Integer, nullable=False),
     Column("item", Text),
     Column("at", BigInteger, nullable=False),
+    Column("origin", BigInteger),  # its index in the job that it came from, when it is another job's item
     sqlite_with_rowid=False,
     **TABLE,
 )
@@ -129,3 +131,17 @@ bulk_logs = Table(
     sqlite_with_rowid=False,
     **TABLE,
 )
+
+businesses = Table(
+    "fusee_businesses",
+    metadata,
+    Column("namespace", String(128), primary_key=True),
+    Column("name", String(128), primary_key=True),
+    Column("version", Integer, nullable=False),
+    Column("definition", Long, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("updated_at", BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+    **TABLE,
+)
+"""Businesses that are reached over HTTP; those in Python are known by the workers that have them."""

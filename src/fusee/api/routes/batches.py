@@ -65,7 +65,11 @@ _BODY: dict[str, Any] = {
     }
 }
 _CREATED: dict[int | str, dict[str, Any]] = {
-    200: {"model": BatchOut, "description": "The idempotency key had been used before."}
+    200: {"model": BatchOut, "description": "The idempotency key had been used before."},
+    409: {"description": "The key was used for another batch."},
+}
+_REFUSED: dict[int | str, dict[str, Any]] = {
+    409: {"description": "It is in a phase that does not allow this, or at another version."}
 }
 
 
@@ -179,7 +183,12 @@ async def recount_batch(request: Request, batch_id: BatchId) -> RecountOut:
     )
 
 
-@router.post("/{batch_id}/apply", dependencies=[Operator], openapi_extra=body_of(SteerIn, required=False))
+@router.post(
+    "/{batch_id}/apply",
+    dependencies=[Operator],
+    openapi_extra=body_of(SteerIn, required=False),
+    responses=_REFUSED,
+)
 async def apply_batch(request: Request, batch_id: BatchId) -> BatchOut:
     """Start what was planned; asked twice, nothing changes."""
     wish = await read_json(request, SteerIn, "an apply", optional=True)
@@ -188,7 +197,12 @@ async def apply_batch(request: Request, batch_id: BatchId) -> BatchOut:
     return BatchOut.of(made)
 
 
-@router.post("/{batch_id}/cancel", dependencies=[Operator], openapi_extra=body_of(SteerIn, required=False))
+@router.post(
+    "/{batch_id}/cancel",
+    dependencies=[Operator],
+    openapi_extra=body_of(SteerIn, required=False),
+    responses=_REFUSED,
+)
 async def cancel_batch(request: Request, batch_id: BatchId) -> BatchOut:
     """No further target starts; what runs keeps its real outcome."""
     wish = await read_json(request, SteerIn, "a cancel", optional=True)
@@ -198,7 +212,10 @@ async def cancel_batch(request: Request, batch_id: BatchId) -> BatchOut:
 
 
 @router.post(
-    "/{batch_id}/retry", dependencies=[Operator], openapi_extra=body_of(BatchRetryIn, required=False)
+    "/{batch_id}/retry",
+    dependencies=[Operator],
+    openapi_extra=body_of(BatchRetryIn, required=False),
+    responses=_REFUSED,
 )
 async def retry_batch(request: Request, batch_id: BatchId) -> RetriedOut:
     """Try the failed targets again, and no others."""
@@ -211,7 +228,10 @@ async def retry_batch(request: Request, batch_id: BatchId) -> RetriedOut:
 
 
 @router.post(
-    "/{batch_id}/rollback", dependencies=[Operator], openapi_extra=body_of(RollbackIn, required=False)
+    "/{batch_id}/rollback",
+    dependencies=[Operator],
+    openapi_extra=body_of(RollbackIn, required=False),
+    responses=_REFUSED,
 )
 async def roll_back_batch(request: Request, batch_id: BatchId) -> BatchOut:
     """Undo what was applied, or may have been; newest first."""

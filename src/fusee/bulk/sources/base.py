@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from fusee.errors import Invalid
 
-__all__ = ["ABSENT", "BadItem", "Reader", "Source", "SourceKinds", "fields_of"]
+__all__ = ["ABSENT", "BadItem", "Placed", "Reader", "Source", "SourceKinds", "fields_of"]
 
 
 class _Absent:
@@ -29,6 +29,14 @@ class BadItem:
     raw: bytes = b""
 
 
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Another job's item, with the index that it has there: what its handler is told."""
+
+    index: int
+    item: Any
+
+
 class Reader(Protocol):
     """Reads for one segment; asked for stretches that mostly follow each other."""
 
@@ -44,6 +52,8 @@ class Reader(Protocol):
 class Source(Protocol):
     sparse: bool
     """Whether an item may be `ABSENT`, or a `BadItem`."""
+    placed: bool
+    """Whether every item is `Placed`: it has another index than its place in this job."""
 
     async def check(self) -> None:
         """Raise `Invalid` when it cannot be read; called when a job is created."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
-from fusee.bulk.sources.base import Reader, Source, SourceKinds, fields_of
+from fusee.bulk.sources.base import Placed, Reader, Source, SourceKinds, fields_of
 from fusee.bulk.sources.blocks import BlockReader
 from fusee.store import Store
 
@@ -15,7 +15,9 @@ __all__ = ["DoneSource", "QuarantineSource"]
 
 
 class _Of:
-    """A source whose items are some of another's."""
+    """A source whose items are some of another's; each keeps the index that it has there."""
+
+    placed = True
 
     def __init__(self, given: Mapping[str, Any], kinds: SourceKinds, store: Callable[[], Store]) -> None:
         fields = fields_of(given, "job", "source")
@@ -73,8 +75,8 @@ class DoneSource(_Of):
         whole: list[tuple[int, int]] = []
         bad: list[int] = []
         while page := await store.bulk_quarantine(self.job, after=after, limit=1000):
-            bad += [item.index for item in page]
-            after = page[-1].index
+            bad += [item.place for item in page]
+            after = page[-1].place
         at = 0
         for first, end in found:
             while at < len(bad) and bad[at] < end:
@@ -130,6 +132,8 @@ async def _picked(reader: Reader, indexes: Sequence[int]) -> list[Any]:
                 to += 1
         low, high = min(indexes[at], indexes[to - 1]), max(indexes[at], indexes[to - 1])
         part = await reader.read(low, high + 1)
-        items += part if indexes[at] == low else part[::-1]
+        found = zip(range(low, high + 1), part, strict=True)
+        placed = [item if isinstance(item, Placed) else Placed(index, item) for index, item in found]
+        items += placed if indexes[at] == low else placed[::-1]
         at = to
     return items

@@ -17,7 +17,8 @@ from fusee.bulk.sources.base import fields_of
 from fusee.bulk.sources.blocks import BlockReader
 from fusee.bulk.sources.records import FORMATS, Layout, RecordFile
 from fusee.errors import Invalid
-from fusee.worker.executors.guard import Guard, GuardedResolver
+from fusee.worker.executors.guard import Guard
+from fusee.worker.executors.guarded import guarded_session
 
 __all__ = ["FileSource", "UrlSource"]
 
@@ -29,6 +30,7 @@ class FileSource:
     """`{"kind": "file", "path": "/data/users.csv", "format": "csv"}`, on a disk that every worker sees."""
 
     sparse = True
+    placed = False
 
     def __init__(self, given: Mapping[str, Any]) -> None:
         fields = fields_of(given, "path", *LAYOUT)
@@ -77,6 +79,7 @@ class UrlSource:
     """
 
     sparse = True
+    placed = False
 
     def __init__(self, given: Mapping[str, Any], allow_private: Sequence[str] = ()) -> None:
         fields = fields_of(given, "url", *LAYOUT)
@@ -87,17 +90,7 @@ class UrlSource:
         self.guard = Guard(allow_private)
 
     def session(self) -> aiohttp.ClientSession:
-        return aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(
-                resolver=GuardedResolver(self.guard, aiohttp.ThreadedResolver()),
-                socket_factory=self.guard.open_socket,
-                use_dns_cache=False,
-            ),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            trust_env=False,
-            auto_decompress=False,
-            headers={"User-Agent": "fusee", "Accept-Encoding": "identity"},
-        )
+        return guarded_session(self.guard, headers={"Accept-Encoding": "identity"}, auto_decompress=False)
 
     async def check(self) -> None:
         try:

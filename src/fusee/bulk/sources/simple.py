@@ -15,6 +15,7 @@ class _AtHand:
     """A source that is its own reader."""
 
     sparse = False
+    placed = False
 
     async def check(self) -> None:
         """Checked when it was made."""

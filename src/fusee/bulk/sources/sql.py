@@ -31,6 +31,7 @@ class SqlSource:
     """
 
     sparse = True
+    placed = False
 
     def __init__(self, given: Mapping[str, Any]) -> None:
         fields = fields_of(given, "url", "query", "key")

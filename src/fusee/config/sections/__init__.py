@@ -3,7 +3,7 @@
 from fusee.config.sections.api import ApiConfig
 from fusee.config.sections.database import DatabaseConfig
 from fusee.config.sections.dispatcher import DispatcherConfig
-from fusee.config.sections.executors import ExecutorsConfig, HttpConfig, PythonConfig, ShellConfig
+from fusee.config.sections.executors import BulkConfig, ExecutorsConfig, HttpConfig, PythonConfig, ShellConfig
 from fusee.config.sections.grpc import GrpcConfig
 from fusee.config.sections.observe import LoggingConfig, MetricsConfig
 from fusee.config.sections.section import Secret, Section
@@ -11,6 +11,7 @@ from fusee.config.sections.worker import WorkerConfig
 
 __all__ = [
     "ApiConfig",
+    "BulkConfig",
     "DatabaseConfig",
     "DispatcherConfig",
     "ExecutorsConfig",

@@ -9,7 +9,7 @@ from fusee.config.sections.section import SECRET, Section
 from fusee.config.table import Labels, Table
 from fusee.config.units import Duration, Size
 
-__all__ = ["ExecutorsConfig", "HttpConfig", "PythonConfig", "ShellConfig"]
+__all__ = ["BulkConfig", "ExecutorsConfig", "HttpConfig", "PythonConfig", "ShellConfig"]
 
 _TAIL = "How much of the end of a run's output is kept."
 
@@ -53,9 +53,25 @@ class PythonConfig(Section):
     )
 
 
+class BulkConfig(Section):
+    folders: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
+        default=(),
+        description="Folders whose files a bulk job may read that was created over the API or by a run; jobs "
+        "created in code or with `fusee bulk create` may read any.",
+    )
+    databases: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
+        default=(),
+        description="Databases that such a job may ask, written as its source writes `url`, such as "
+        '`["env:CRM"]`.',
+    )
+
+
 class ExecutorsConfig(Section):
     shell: ShellConfig = Field(default_factory=ShellConfig, description="Programs on the worker's machine.")
     http: HttpConfig = Field(default_factory=HttpConfig, description="HTTP calls.")
     python: PythonConfig = Field(
         default_factory=PythonConfig, description="Handlers registered in your application."
+    )
+    bulk: BulkConfig = Field(
+        default_factory=BulkConfig, description="What bulk jobs that were asked for from outside may read."
     )

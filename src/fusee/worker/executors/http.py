@@ -18,7 +18,8 @@ from fusee.errors import LeaseLost, StoreUnavailable
 from fusee.model import Effect, End, Ended
 from fusee.worker.executors.base import Job
 from fusee.worker.executors.callback import Callback, OpenCallback, terms_of
-from fusee.worker.executors.guard import Guard, GuardedResolver, Refused
+from fusee.worker.executors.guard import Guard, Refused
+from fusee.worker.executors.guarded import guarded_session
 from fusee.worker.executors.request import Request, check_http, prepare
 from fusee.worker.executors.tail import Tail, storable
 
@@ -156,23 +157,10 @@ class HttpExecutor:
 
     def _open(self) -> aiohttp.ClientSession:
         if self._session is None:
-            resolver = self._resolver or aiohttp.ThreadedResolver()
             trace = aiohttp.TraceConfig()
             trace.on_connection_create_end.append(_connected)
             trace.on_connection_reuseconn.append(_connected)
-            self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(
-                    resolver=GuardedResolver(self._guard, resolver),
-                    socket_factory=self._guard.open_socket,
-                    # Every new connection resolves and is judged anew; the pool limits their number.
-                    use_dns_cache=False,
-                    limit=0,
-                ),
-                cookie_jar=aiohttp.DummyCookieJar(),
-                trust_env=False,
-                trace_configs=[trace],
-                headers={"User-Agent": "fusee"},
-            )
+            self._session = guarded_session(self._guard, self._resolver, trace_configs=[trace])
         return self._session
 
 

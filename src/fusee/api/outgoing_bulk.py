@@ -1,0 +1,269 @@
+"""What the API answers about bulk jobs and businesses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Self
+
+from pydantic import BaseModel, Field
+
+from fusee.api.times import show_time
+from fusee.model.bulk import BulkJob, BulkLog, BulkStatus, Quarantined, Segment, SegmentState
+from fusee.model.business import KnownBusiness
+from fusee.operations import HIDDEN, source_brief
+
+__all__ = [
+    "BulkBrief",
+    "BulkLogOut",
+    "BulkLogPage",
+    "BulkOut",
+    "BulkPage",
+    "BulkShown",
+    "BusinessOut",
+    "BusinessPage",
+    "LoggedOut",
+    "QuarantinePage",
+    "QuarantinedOut",
+    "SegmentOut",
+]
+
+MOST_SEGMENTS = 1000
+
+
+class BulkBrief(BaseModel):
+    """A bulk job in a list: without its data."""
+
+    id: int
+    namespace: str
+    name: str
+    business: str
+    status: BulkStatus
+    reason: str | None
+    version: int
+    undo_of: int | None
+    source: dict[str, Any] = Field(description="Of an inline list, how many items it has.")
+    first: int | None
+    total: int | None = Field(description="Null until its source was looked at.")
+    ended: int = Field(description="Items that are done or quarantined.")
+    done: int
+    quarantined: int
+    retried: int = Field(description="Tries beyond the first of each item.")
+    replayed: int = Field(description="Items that were started again after a worker was lost.")
+    progress: float | None = Field(description="From 0 to 1.")
+    speed: float = Field(description="Items a second, over about the last five seconds.")
+    eta_seconds: float | None
+    rate: float
+    concurrency: int
+    window: int
+    item_attempts: int
+    item_backoff: float
+    error_budget: float | None
+    adaptive: bool
+    queue: str
+    region: str
+    priority: int
+    creator: str
+    env: str
+    labels: dict[str, str]
+    created_at: str
+    updated_at: str
+    started_at: str | None
+    finished_at: str | None
+
+    @classmethod
+    def of(cls, job: BulkJob, **more: Any) -> Self:
+        spec = job.spec
+        return cls(
+            id=job.id,
+            namespace=job.namespace,
+            name=spec.name,
+            business=spec.business,
+            status=job.status,
+            reason=job.reason,
+            version=job.version,
+            undo_of=job.undo_of,
+            source=source_brief(spec.source),
+            first=job.first,
+            total=job.total,
+            ended=job.ended,
+            done=job.done,
+            quarantined=job.quarantined,
+            retried=job.retried,
+            replayed=job.replayed,
+            progress=job.progress,
+            speed=job.speed,
+            eta_seconds=job.eta,
+            rate=job.rate,
+            concurrency=job.concurrency,
+            window=spec.window,
+            item_attempts=spec.item_attempts,
+            item_backoff=spec.item_backoff,
+            error_budget=spec.error_budget,
+            adaptive=spec.adaptive,
+            queue=spec.queue,
+            region=spec.region,
+            priority=spec.priority,
+            creator=spec.creator,
+            env=spec.env,
+            labels=dict(spec.labels),
+            created_at=show_time(job.created_at) or "",
+            updated_at=show_time(job.updated_at) or "",
+            started_at=show_time(job.started_at),
+            finished_at=show_time(job.finished_at),
+            **more,
+        )
+
+
+class BulkOut(BulkBrief):
+    """A bulk job, and how far it is."""
+
+    data: Any
+
+    @classmethod
+    def of(cls, job: BulkJob, **more: Any) -> Self:
+        return super().of(job, data=job.data, **more)
+
+
+class BulkPage(BaseModel):
+    items: list[BulkBrief]
+    next_cursor: str | None
+
+
+class SegmentOut(BaseModel):
+    """A part of a job's items, in the hands of one worker."""
+
+    number: int
+    first: int
+    stop: int
+    watermark: int = Field(description="Every item of it below this is done.")
+    reached: int = Field(description="None at or above this had been started at the last checkpoint.")
+    ended: int
+    quarantined: int
+    retried: int
+    replayed: int
+    share: int = Field(description="Items or chunks that it may have under way at once.")
+    state: SegmentState
+    run_id: int | None
+
+    @classmethod
+    def of(cls, segment: Segment) -> Self:
+        return cls(**{name: getattr(segment, name) for name in cls.model_fields})
+
+
+class BulkShown(BulkOut):
+    """The same with its segments, by their first item; of very many, the first thousand."""
+
+    segment_count: int
+    segments: list[SegmentOut]
+
+    @classmethod
+    def whole(cls, job: BulkJob, segments: Sequence[Segment]) -> Self:
+        shown = [SegmentOut.of(segment) for segment in segments[:MOST_SEGMENTS]]
+        return cls.of(job, segment_count=len(segments), segments=shown)
+
+
+class QuarantinedOut(BaseModel):
+    """An item that failed as often as it may be tried."""
+
+    index: int = Field(description="In the job that it came from.")
+    position: int = Field(description="Among the items of this job.")
+    error: str
+    attempts: int
+    item: str | None = Field(description="As JSON, cut short when it is long.")
+    at: str
+
+    @classmethod
+    def of(cls, item: Quarantined) -> Self:
+        return cls(
+            index=item.index,
+            position=item.place,
+            error=item.error,
+            attempts=item.attempts,
+            item=item.item,
+            at=show_time(item.at) or "",
+        )
+
+
+class QuarantinePage(BaseModel):
+    items: list[QuarantinedOut]
+    next_cursor: str | None
+
+
+class BulkLogOut(BaseModel):
+    """What its business wrote (`data`), or what was done to it (`operator`)."""
+
+    id: int
+    at: str
+    kind: str
+    who: str
+    text: str
+
+    @classmethod
+    def of(cls, log: BulkLog) -> Self:
+        return cls(id=log.id, at=show_time(log.at) or "", kind=log.kind, who=log.who, text=log.text)
+
+
+class BulkLogPage(BaseModel):
+    items: list[BulkLogOut]
+    next_cursor: str | None
+
+
+class LoggedOut(BaseModel):
+    id: int = Field(description="The line's number in the job's log.")
+
+
+class BusinessOut(BaseModel):
+    """A business; of one in Python only its name is known here."""
+
+    name: str
+    kind: str = Field(description="http or python")
+    version: int | None
+    item: str | None = None
+    chunk: str | None = None
+    chunk_size: int | None = None
+    undo: str | None = None
+    on_create: str | None = None
+    before_run: str | None = None
+    on_stop: str | None = None
+    on_finish: str | None = None
+    headers: dict[str, str] = Field(default={}, description="Names; the values are shown to nobody.")
+    timeout: float | None = None
+    before_run_timeout: float | None = None
+    with_data: bool | None = None
+    defaults: dict[str, Any] = {}
+    description: str = ""
+    created_at: str | None = None
+    updated_at: str | None = None
+
+    @classmethod
+    def of(cls, business: KnownBusiness) -> Self:
+        registered = business.registered
+        if registered is None:
+            return cls(name=business.name, kind=business.kind, version=None)
+        spec = registered.spec
+        return cls(
+            name=business.name,
+            kind=business.kind,
+            version=registered.version,
+            item=spec.item,
+            chunk=spec.chunk,
+            chunk_size=spec.chunk_size if spec.chunk else None,
+            undo=spec.undo,
+            on_create=spec.on_create,
+            before_run=spec.before_run,
+            on_stop=spec.on_stop,
+            on_finish=spec.on_finish,
+            headers=dict.fromkeys(spec.headers, HIDDEN),
+            timeout=spec.timeout,
+            before_run_timeout=spec.before_run_timeout,
+            with_data=spec.with_data,
+            defaults=dict(spec.defaults),
+            description=spec.description,
+            created_at=show_time(registered.created_at),
+            updated_at=show_time(registered.updated_at),
+        )
+
+
+class BusinessPage(BaseModel):
+    items: list[BusinessOut]
+    next_cursor: str | None
