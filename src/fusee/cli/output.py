@@ -46,6 +46,13 @@ STYLES = {
     "run": "green",
     "queue": "cyan",
     "skip": "yellow",
+    "created": "cyan",
+    "waiting_business": "magenta",
+    "stopping": "yellow",
+    "stopped": "dim",
+    "finished": "green",
+    "open": "yellow",
+    "done": "green",
     "miss": "dim red",
 }
 

@@ -1,0 +1,91 @@
+"""Following a bulk job with a live bar: done, speed, what is left, what failed, what was replayed."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING
+
+from fusee.cli.bulk_shapes import bulk_object
+from fusee.cli.exits import Exit
+from fusee.cli.output import Out, clean, human
+
+if TYPE_CHECKING:
+    from fusee.app import Fusee
+    from fusee.model.bulk import BulkJob
+
+__all__ = ["follow", "summary"]
+
+OVER = ("finished", "failed", "stopped")
+LOOK_EVERY = 0.25
+TELL_EVERY = 1.0
+
+
+def summary(job: BulkJob) -> str:
+    of = "" if job.total is None else f" of {job.total:,}"
+    parts = [f"bulk job {job.id} {job.status}: {job.done:,}{of} done"]
+    if job.quarantined:
+        parts.append(f"{job.quarantined:,} quarantined")
+    if job.replayed:
+        parts.append(f"{job.replayed:,} replayed")
+    if job.speed >= 0.05:
+        parts.append(f"{job.speed:,.1f}/s")
+    if job.eta is not None:
+        parts.append(f"{human(job.eta)} left")
+    return ", ".join(parts) + (f"; {job.reason}" if job.reason else "")
+
+
+async def follow(
+    app: Fusee, out: Out, job_id: int, timeout: float | None = None, *, lines: bool = False
+) -> None:
+    """Until it rests; exits 5 when it did not finish, 124 when the time was up first.
+
+    `lines`: with --json a line whenever it has moved, and its end is no error."""
+    from rich.progress import BarColumn, Progress, TextColumn
+
+    deadline = None if timeout is None else time.monotonic() + timeout
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.percentage:>5.1f} %"),
+        TextColumn("{task.fields[words]}"),
+    )
+    told_at, told = 0.0, -1
+    with Progress(*columns, console=out.progress_console(), transient=True) as bar:
+        shown = bar.add_task("", total=None, words="")
+        while True:
+            job = await app.bulk_jobs.get(job_id)
+            bar.update(
+                shown,
+                completed=job.ended,
+                total=job.total,
+                description=clean(f"{job.spec.name[:30]} {job.status}"),
+                words=_words(job),
+            )
+            over = str(job.status) in OVER
+            now = time.monotonic()
+            if lines and out.json and (over or (job.ended != told and now - told_at >= TELL_EVERY)):
+                out.data(bulk_object(job), line=True)
+                told_at, told = now, job.ended
+            if over:
+                break
+            if deadline is not None and now > deadline:
+                out.say(f"not over after {timeout:g} s: {summary(job)}")
+                raise SystemExit(Exit.TIMED_OUT)
+            await asyncio.sleep(LOOK_EVERY)
+    if not out.json:
+        out.show(summary(job))
+    elif not lines:
+        out.data(bulk_object(job))
+    if str(job.status) != "finished" and not lines:
+        raise SystemExit(Exit.UNSUCCESSFUL)
+
+
+def _words(job: BulkJob) -> str:
+    of = "?" if job.total is None else f"{job.total:,}"
+    left = "" if job.eta is None else f", {human(job.eta)} left"
+    words = f"{job.ended:,}/{of}, {job.speed:,.0f}/s{left}"
+    for count, name in ((job.quarantined, "failed"), (job.retried, "retries"), (job.replayed, "replayed")):
+        if count:
+            words += f", {count:,} {name}"
+    return words
