@@ -38,7 +38,7 @@ from fusee.bulk.sources.builtin import builtin_sources
 from fusee.bulk.sources.limits import SourceLimits
 from fusee.bulk.starter import BULK_HANDLER, BulkStarter
 from fusee.clock import Clock, SystemClock
-from fusee.config import Config, load
+from fusee.config import ApiConfig, Config, load
 from fusee.dispatch import Dispatcher
 from fusee.errors import ConfigError, FuseeError, Invalid
 from fusee.events import Bus, LoopFailed
@@ -79,6 +79,7 @@ from fusee.worker.workflow import WorkflowStarter
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
+    from fusee.api import Services
     from fusee.rpc.server import GrpcServer
 
 __all__ = ["Fusee", "RunHandle"]
@@ -539,7 +540,19 @@ class Fusee:
         """The REST API over this app's store, which must be open. Call it before `worker()`: a worker
         times its runs only when the metrics already listen."""
         # Here and not above: whoever only runs or enqueues work never loads a web framework.
-        from fusee.api import Operations, Services, create_api
+        from fusee.api import create_api
+
+        return create_api(self._services(self.config.api))
+
+    def status(self) -> FastAPI:
+        """Health and metrics alone, for a process without the API; before `worker()`, as with `api()`."""
+        from fusee.api import create_status
+
+        where = {"bind_address": self.config.status.bind_address}
+        return create_status(self._services(self.config.api.model_copy(update=where)))
+
+    def _services(self, config: ApiConfig) -> Services:
+        from fusee.api import Operations, Services
         from fusee.observe import Health, Metrics
 
         @functools.cache
@@ -575,17 +588,15 @@ class Fusee:
             else None
         )
         health = Health(self.bus, ping=self.store.ping, revision=self.store.revision)
-        return create_api(
-            Services(
-                config=self.config.api,
-                namespace=self.config.namespace,
-                operations=operations,
-                callbacks=self.callbacks,
-                health=health.reasons,
-                warnings=health.warnings,
-                metrics=metrics.render if metrics else None,
-                version=__version__,
-            )
+        return Services(
+            config=config,
+            namespace=self.config.namespace,
+            operations=operations,
+            callbacks=self.callbacks,
+            health=health.reasons,
+            warnings=health.warnings,
+            metrics=metrics.render if metrics else None,
+            version=__version__,
         )
 
     def grpc(self) -> GrpcServer:

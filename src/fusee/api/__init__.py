@@ -5,10 +5,19 @@ server = ApiServer(api)
 await server.run()
 """
 
-from fusee.api.build import create_api
+from fusee.api.build import create_api, create_status
 from fusee.api.gate import refuse_open_bind
 from fusee.api.problems import Problem
 from fusee.api.services import Operations, Services
-from fusee.api.serving import ApiServer
+from fusee.api.serving import ApiServer, StatusServer
 
-__all__ = ["ApiServer", "Operations", "Problem", "Services", "create_api", "refuse_open_bind"]
+__all__ = [
+    "ApiServer",
+    "Operations",
+    "Problem",
+    "Services",
+    "StatusServer",
+    "create_api",
+    "create_status",
+    "refuse_open_bind",
+]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from fastapi import Depends, FastAPI, Request
+from collections.abc import Iterable
+
+from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
@@ -37,10 +39,40 @@ from fusee.api.routes import (
 )
 from fusee.api.services import Services
 
-__all__ = ["create_api"]
+__all__ = ["create_api", "create_status"]
+
+
+# Those whose paths end in a word before those that take any name.
+_PARTS = (
+    runs,
+    live,
+    callbacks,
+    task_fires,
+    task_steers,
+    tasks,
+    workflow_runs,
+    workflows,
+    batches,
+    bulk_record,
+    bulk_jobs,
+    businesses,
+    queues,
+    keys,
+    platform,
+)
 
 
 def create_api(services: Services) -> FastAPI:
+    """All of it."""
+    return _assemble(services, [*(part.router for part in _PARTS), batches.alias])
+
+
+def create_status(services: Services) -> FastAPI:
+    """Health and metrics only, behind the same gate and limits."""
+    return _assemble(services, [platform.router])
+
+
+def _assemble(services: Services, routers: Iterable[APIRouter]) -> FastAPI:
     api = FastAPI(
         title="Fusee",
         version=services.version,
@@ -52,26 +84,8 @@ def create_api(services: Services) -> FastAPI:
     )
     api.state.services = services
     api.state.keyring = Keyring(services.operations(services.namespace).keys)
-    # Those whose paths end in a word before those that take any name.
-    for part in (
-        runs,
-        live,
-        callbacks,
-        task_fires,
-        task_steers,
-        tasks,
-        workflow_runs,
-        workflows,
-        batches,
-        bulk_record,
-        bulk_jobs,
-        businesses,
-        queues,
-        keys,
-        platform,
-    ):
-        api.include_router(part.router)
-    api.include_router(batches.alias)
+    for router in routers:
+        api.include_router(router)
     api.add_exception_handler(HTTPException, _answer_http)
     api.add_exception_handler(RequestValidationError, _answer_invalid)
     # The last added is the outermost: a request passes them from the bottom up.

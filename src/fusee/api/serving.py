@@ -18,7 +18,7 @@ from fusee.api.problems import MEDIA_TYPE, Problem
 from fusee.api.services import Services
 from fusee.errors import ConfigError
 
-__all__ = ["ApiServer"]
+__all__ = ["ApiServer", "StatusServer"]
 
 KEEP_ALIVE = 30
 GRACE = 10
@@ -28,6 +28,8 @@ BACKLOG = 1024
 
 class ApiServer:
     """`await server.run()` until `server.stop()`; `server.url` once it has `started`."""
+
+    setting = "api.bind_address"
 
     def __init__(self, api: FastAPI) -> None:
         self.services: Services = api.state.services
@@ -65,15 +67,32 @@ class ApiServer:
 
     async def run(self) -> None:
         config = self.services.config
-        keys = self.services.operations(self.services.namespace).keys
-        refuse_open_bind(config, await keys.any())
-        with _bound(config.host, config.port) as listening:
+        await self._may_listen()
+        with _bound(self.setting, config.host, config.port) as listening:
             self._socket = listening
             await self._server.serve([listening])
 
     def stop(self) -> None:
         self.services.closing.set()
         self._server.should_exit = True
+
+    async def _may_listen(self) -> None:
+        keys = self.services.operations(self.services.namespace).keys
+        refuse_open_bind(self.services.config, await keys.any())
+
+
+class StatusServer(ApiServer):
+    """Health and metrics of a process without the API: it may listen widely before there is a key, since
+    health tells nobody anything and the gate asks for a key before it shows the metrics."""
+
+    setting = "status.bind_address"
+
+    def drain(self) -> None:
+        """From now on say that this process is not ready; go on answering."""
+        self.services.closing.set()
+
+    async def _may_listen(self) -> None:
+        return
 
 
 class _Server(uvicorn.Server):
@@ -91,21 +110,21 @@ class _Server(uvicorn.Server):
 
 
 @contextmanager
-def _bound(host: str, port: int) -> Iterator[socket.socket]:
+def _bound(setting: str, host: str, port: int) -> Iterator[socket.socket]:
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
         listening = socket.socket(family, kind, protocol)
     except OSError as error:
-        raise ConfigError(f"api.bind_address {host}:{port}: {error.strerror or error}") from None
+        raise ConfigError(f"{setting} {host}:{port}: {error.strerror or error}") from None
     with listening:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listening.bind(address)
         except OSError as error:
             raise ConfigError(
-                f"api.bind_address {host}:{port} cannot be used: {error.strerror}; choose another port"
+                f"{setting} {host}:{port} cannot be used: {error.strerror}; choose another port"
             ) from None
         listening.listen(BACKLOG)
         yield listening

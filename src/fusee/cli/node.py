@@ -18,6 +18,7 @@ from fusee.cli.opening import naming
 from fusee.errors import ConfigError, Conflict, Invalid, NotFound
 
 if TYPE_CHECKING:
+    from fusee.api import StatusServer
     from fusee.app import Fusee
     from fusee.operations import Change
 
@@ -58,6 +59,8 @@ class Started:
     worker: str | None
     tasks: Sequence[Change] = ()
     """What became of the tasks that the application declares."""
+    status: str | None = None
+    """Where health and metrics are, when not at `address`."""
 
 
 class Node:
@@ -69,12 +72,17 @@ class Node:
         self.announce = announce
         self._stop = asyncio.Event()
         self._running: dict[asyncio.Task[Any], tuple[str, Part]] = {}
+        self._status: StatusServer | None = None
+        """Stopped when all others have ended: it tells how they are draining."""
 
     def stop(self) -> None:
         """Drain: take nothing more, finish or hand back what there is."""
         self._stop.set()
+        if self._status is not None:
+            self._status.drain()
         for _, part in self._running.values():
-            part.stop()
+            if part is not self._status:
+                part.stop()
 
     async def run(self) -> None:
         with self._signals():
@@ -88,12 +96,24 @@ class Node:
                     asked = self._stop.is_set()
                 finally:
                     self.stop()
+                    working = [t for t, (_, part) in self._running.items() if part is not self._status]
+                    await asyncio.gather(*working, return_exceptions=True)
+                    if self._status is not None:
+                        self._status.stop()
                     await asyncio.gather(*self._running, return_exceptions=True)
         self._tell_deaths(asked)
 
     async def _start_all(self) -> None:
         """The API first: a port in use shall end this before a worker has taken anything."""
-        address = worker_name = None
+        address = worker_name = status = None
+        if not self.parts.api and self.app.config.status.bind_address is not None:
+            from fusee.api import StatusServer
+
+            self._status = StatusServer(self.app.status())
+            self._start("status", self._status)
+            if not await self._something(self._status.started.wait()):
+                return
+            status = self._status.url
         if self.parts.api:
             from fusee.api import ApiServer
 
@@ -117,7 +137,7 @@ class Node:
                 return
             worker_name = worker.info.name
         if not self._stop.is_set():
-            self.announce(Started(self.app, self.parts, address, worker_name, tasks))
+            self.announce(Started(self.app, self.parts, address, worker_name, tasks, status))
 
     async def _declare(self) -> Sequence[Change]:
         """Make the tasks what the application says, before a dispatcher here fires them as they were."""

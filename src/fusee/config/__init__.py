@@ -20,6 +20,7 @@ from fusee.config.sections import (
     MetricsConfig,
     PythonConfig,
     ShellConfig,
+    StatusConfig,
     WorkerConfig,
 )
 from fusee.config.units import parse_duration, parse_size
@@ -38,6 +39,7 @@ __all__ = [
     "MetricsConfig",
     "PythonConfig",
     "ShellConfig",
+    "StatusConfig",
     "WorkerConfig",
     "example_toml",
     "load",

@@ -40,6 +40,7 @@ _PLACEHOLDERS: dict[KeyPath, str] = {
     ("dispatcher", "alert_webhook"): "https://alerts.example/hook",
     ("api", "public_url"): "https://fusee.example.com",
     ("worker", "worker_id"): "worker-001",
+    ("status", "bind_address"): "127.0.0.1:9090",
     ("worker", "app"): "myproject.jobs:app",
 }
 

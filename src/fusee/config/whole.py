@@ -14,6 +14,7 @@ from fusee.config.sections import (
     LoggingConfig,
     MetricsConfig,
     Section,
+    StatusConfig,
     WorkerConfig,
 )
 
@@ -50,3 +51,7 @@ class Config(Section):
     logging: LoggingConfig = Field(default_factory=LoggingConfig, description="What is logged, and how.")
     grpc: GrpcConfig = Field(default_factory=GrpcConfig, description="The gRPC server.")
     metrics: MetricsConfig = Field(default_factory=MetricsConfig, description="Prometheus metrics.")
+    status: StatusConfig = Field(
+        default_factory=StatusConfig,
+        description="Health and metrics of a process without the API.",
+    )

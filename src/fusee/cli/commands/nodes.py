@@ -207,6 +207,7 @@ def _announce(out: Out, started: Started, command: str) -> None:
         "pid": os.getpid(),
         "parts": started.parts.names(),
         "address": started.address,
+        "status": started.status,
         "database": app.config.database.safe_url,
         "namespace": app.config.namespace,
         "worker": started.worker,
@@ -230,6 +231,8 @@ def _banner(started: Started) -> None:
     lines: list[tuple[str, str]] = []
     if started.address:
         lines.append(("api", f"{started.address}/api/v1   reference: {started.address}/docs"))
+    if started.status:
+        lines.append(("status", f"{started.status}/readyz   {started.status}/metrics"))
     lines.append(("database", app.config.database.safe_url))
     if app.config.namespace != "default":
         lines.append(("namespace", app.config.namespace))

@@ -7,6 +7,7 @@ from fusee.config.sections.executors import BulkConfig, ExecutorsConfig, HttpCon
 from fusee.config.sections.grpc import GrpcConfig
 from fusee.config.sections.observe import LoggingConfig, MetricsConfig
 from fusee.config.sections.section import Secret, Section
+from fusee.config.sections.status import StatusConfig
 from fusee.config.sections.worker import WorkerConfig
 
 __all__ = [
@@ -23,5 +24,6 @@ __all__ = [
     "Secret",
     "Section",
     "ShellConfig",
+    "StatusConfig",
     "WorkerConfig",
 ]
