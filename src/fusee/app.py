@@ -503,6 +503,9 @@ class Fusee:
             queues=tuple(settings.queues),
             region=settings.region,
             labels=dict(settings.labels),
+            address=settings.address or "",
+            cpu=settings.cpu,
+            memory=settings.memory,
             policies={h.name: h.retry for h in self.handlers.all() if h.retry != RetryPolicy()},
         )
         worker = Worker(
@@ -534,6 +537,7 @@ class Fusee:
             starvation_after=settings.starvation_after,
             stalled_after=settings.stalled_after,
             alert_webhook=settings.alert_webhook,
+            region=settings.region,
         )
 
     def api(self) -> FastAPI:

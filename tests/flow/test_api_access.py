@@ -100,6 +100,8 @@ async def test_roles(served):
     allowed = {
         ("GET", RUNS): "viewer",
         ("GET", "/api/v1/workers"): "viewer",
+        ("GET", "/api/v1/workers/w"): "viewer",
+        ("POST", "/api/v1/workers/w/drain"): "operator",
         ("GET", "/api/v1/queues"): "viewer",
         ("POST", RUNS): "operator",
         ("POST", f"{RUNS}/1/cancel"): "operator",

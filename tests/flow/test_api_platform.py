@@ -51,6 +51,36 @@ async def test_workers(working):
     assert page["items"][0]["state"] == "ended"
 
 
+async def test_workers_are_found_by_what_they_have(working):
+    await working.ask("GET", f"{RUNS}/{(await working.app.enqueue('greet')).id}/wait")
+    for query, many in (
+        ("state=alive", 1),
+        ("state=down", 0),
+        ("handler=greet&queue=mail", 1),
+        ("handler=none", 0),
+        ("region=eu", 0),
+        ("label=gpu=yes", 0),
+    ):
+        _, page, _ = await working.ask("GET", f"/api/v1/workers?{query}")
+        assert len(page["items"]) == many, query
+    status, problem, _ = await working.ask("GET", "/api/v1/workers?label=gpu")
+    assert status == 422 and "name=value" in problem["detail"]
+
+
+async def test_a_worker_is_asked_to_leave(working):
+    (worker,) = (await working.ask("GET", "/api/v1/workers"))[1]["items"]
+    name = worker["name"]
+    status, page, _ = await working.ask("POST", f"/api/v1/workers/{name}/drain")
+    assert status == 202
+    assert [(one["name"], one["state"]) for one in page["items"]] == [(name, "draining")]
+    assert page["items"][0]["drain_asked_at"].endswith("Z")
+    await working.app.workers.wait_until_down([await working.app.workers.get(name)], 10)
+    _, worker, _ = await working.ask("GET", f"/api/v1/workers/{name}")
+    assert worker["state"] == "ended"
+    for method, path in (("GET", "/api/v1/workers/nobody"), ("POST", f"/api/v1/workers/{name}/drain")):
+        assert (await working.ask(method, path))[0] == 404
+
+
 async def test_ready_until_a_loop_keeps_failing(served):
     assert (await served.ask("GET", "/readyz"))[1] == {"ready": True, "reasons": [], "warnings": []}
     for _ in range(3):

@@ -19,6 +19,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from fusee import Fusee
+from fusee import __version__ as fusee_version
 from fusee.cli import cli
 from fusee.cli.exits import Exit, Failure
 from fusee.cli.node import Node, Parts, Started
@@ -262,3 +263,37 @@ async def test_a_part_that_dies_brings_the_process_down(monkeypatch: pytest.Monk
     with pytest.raises(Failure, match="the dispatcher died: RuntimeError: out of luck") as failure:
         await Node(app, Parts(dispatcher=True, worker=True), started.append).run()
     assert failure.value.exit is Exit.FAILED
+
+
+def test_a_worker_drained_by_command_ends_well(folder: Folder) -> None:
+    with folder.node("worker", "--app", "jobs:app", "--name", "one", "--cpu", "2", "--memory", "1GiB") as (
+        node,
+        _,
+    ):
+        run = folder.json("run", "submit", "hold", "-p", "marker=started", "-p", "seconds=1")["id"]
+        folder.wait_for("started")
+        asked = folder.json("worker", "drain", "one", "--wait", "20s")
+        assert ([one["name"] for one in asked["items"]], asked["left"]) == (["one"], 1)
+        code, stderr = ended(node)
+        assert code == 0, stderr
+    assert folder.json("run", "show", str(run))["result"] == "held"
+    [worker] = folder.json("workers", "--state", "down")["items"]
+    assert (worker["name"], worker["state"], worker["cpu"], worker["memory"]) == ("one", "ended", 2, 2**30)
+    assert worker["version"] == fusee_version and worker["drain_asked_at"] is not None
+
+
+def test_the_rest_of_a_node_goes_on_without_its_drained_worker(folder: Folder) -> None:
+    with folder.node("up", "--app", "jobs:app", "--bind", "127.0.0.1:0", "--name", "one") as (node, said):
+        folder.json("worker", "drain", "one", "--wait", "20s")
+        with urlopen(said["address"] + "/api/v1/workers", timeout=10) as answer:
+            assert json.loads(answer.read())["items"] == []
+        assert node.poll() is None
+        node.send_signal(signal.SIGTERM)
+        code, stderr = ended(node)
+        assert code == 0, stderr
+
+
+def test_draining_whom_nobody_knows(folder: Folder) -> None:
+    folder.json("db", "upgrade")
+    refused = folder.client("worker", "drain", "nobody")
+    assert refused.exit_code == Exit.NOT_FOUND and "no worker 'nobody' is alive" in refused.stderr

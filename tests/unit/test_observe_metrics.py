@@ -18,7 +18,7 @@ from fusee.events import (
     SessionExpired,
     SessionLost,
 )
-from fusee.model import QueueLimits, QueueStats
+from fusee.model import QueueLimits, QueueStats, Session, SessionState, WorkerInfo
 from fusee.observe import Metrics
 from fusee.observe.histogram import BOUNDS, Histogram
 from fusee.observe.metrics import MOST_NAMES, SAMPLE_EVERY
@@ -159,3 +159,52 @@ async def test_many_queues_are_summed_as_other():
     metrics = Metrics(Bus(), queues=sampled.queues, workers=sampled.workers)
     text = (await metrics.render()).decode()
     assert 'fusee_queue_depth{queue="other",status="pending"} 12.0' in text
+
+
+async def test_workers_are_counted_by_state_region_and_version_and_never_by_name():
+    def session(state: str, region: str = "", version: str = "1.0", cpu: float | None = None) -> Session:
+        info = WorkerInfo(
+            name=f"secret-{region}-{state}",
+            host="h",
+            pid=1,
+            version=version,
+            capacity=4,
+            executors=("python",),
+            handlers=(),
+            queues=("*",),
+            region=region,
+            cpu=cpu,
+            memory=100,
+        )
+        return Session(
+            id=1,
+            namespace="default",
+            info=info,
+            state=SessionState(state),
+            running=2,
+            started_at=0,
+            seen_at=0,
+            expires_at=0,
+            ended_at=None,
+            cpu_taken=1.5,
+            memory_taken=40,
+        )
+
+    sampled = Sampled()
+
+    async def workers() -> list:
+        return [session("alive", "eu", cpu=4), session("alive"), session("draining", "eu", "1.1")]
+
+    metrics = Metrics(Bus(), queues=sampled.queues, workers=workers)
+    text = (await metrics.render()).decode()
+    for line in (
+        'fusee_workers_by_state{state="alive"} 2.0',
+        'fusee_workers_by_state{state="draining"} 1.0',
+        'fusee_workers_by_region{region="eu"} 2.0',
+        'fusee_workers_by_version{version="1.1"} 1.0',
+        'fusee_worker_cpu{what="declared"} 4.0',
+        'fusee_worker_cpu{what="free"} 2.5',
+        'fusee_worker_memory_bytes{what="free"} 180.0',
+    ):
+        assert line in text
+    assert "secret" not in text

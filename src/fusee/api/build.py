@@ -34,6 +34,7 @@ from fusee.api.routes import (
     task_fires,
     task_steers,
     tasks,
+    workers,
     workflow_runs,
     workflows,
 )
@@ -56,6 +57,7 @@ _PARTS = (
     bulk_record,
     bulk_jobs,
     businesses,
+    workers,
     queues,
     keys,
     platform,

@@ -197,13 +197,21 @@ class WorkerOut(BaseModel):
     pid: int
     version: str
     state: str
+    address: str
     capacity: int
     running: int
+    assigned: int
+    load: float
     executors: list[str]
     handlers: list[str]
     queues: list[str]
     region: str
     labels: dict[str, str]
+    cpu: float | None
+    cpu_free: float | None
+    memory: int | None
+    memory_free: int | None
+    drain_asked_at: str | None
     started_at: str
     seen_at: str
     expires_at: str
@@ -219,13 +227,21 @@ class WorkerOut(BaseModel):
             pid=info.pid,
             version=info.version,
             state=session.state,
+            address=info.address,
             capacity=info.capacity,
             running=session.running,
+            assigned=session.assigned,
+            load=round(session.load, 3),
             executors=list(info.executors),
             handlers=list(info.handlers),
             queues=list(info.queues),
             region=info.region,
             labels=dict(info.labels),
+            cpu=info.cpu,
+            cpu_free=session.cpu_free,
+            memory=info.memory,
+            memory_free=session.memory_free,
+            drain_asked_at=show_time(session.drain_asked_at),
             started_at=show_time(session.started_at) or "",
             seen_at=show_time(session.seen_at) or "",
             expires_at=show_time(session.expires_at) or "",

@@ -13,7 +13,18 @@ from urllib.parse import unquote
 from starlette.convertors import Convertor, register_url_convertor
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-__all__ = ["BUSINESS", "OF_QUEUE", "OF_TASK", "OF_WORKFLOW", "QUEUE", "TASK", "WORKFLOW", "EscapedSlashes"]
+__all__ = [
+    "BUSINESS",
+    "OF_QUEUE",
+    "OF_TASK",
+    "OF_WORKER",
+    "OF_WORKFLOW",
+    "QUEUE",
+    "TASK",
+    "WORKER",
+    "WORKFLOW",
+    "EscapedSlashes",
+]
 
 _ESCAPED = "\u2215"
 """Stands for an escaped slash until the route is found; no name can hold it."""
@@ -51,6 +62,7 @@ TASK, OF_TASK = _named(
 )
 WORKFLOW, OF_WORKFLOW = _named("workflow", "workflow", ["runs", "graph", "start"])
 BUSINESS, _ = _named("business", "business", [])
+WORKER, OF_WORKER = _named("worker", "name", ["drain"])
 QUEUE, OF_QUEUE = _named("queue", "name", ["pause", "resume"])
 
 

@@ -92,8 +92,7 @@ class Node:
                 stack.push_async_callback(self.app.close)
                 try:
                     await self._start_all()
-                    await self._something(self._stop.wait())
-                    asked = self._stop.is_set()
+                    asked = await self._until_the_end()
                 finally:
                     self.stop()
                     working = [t for t, (_, part) in self._running.items() if part is not self._status]
@@ -102,6 +101,28 @@ class Node:
                         self._status.stop()
                     await asyncio.gather(*self._running, return_exceptions=True)
         self._tell_deaths(asked)
+
+    async def _until_the_end(self) -> bool:
+        """Whether it was asked for: of this process, or of the worker that is all of it."""
+        while True:
+            await self._something(self._stop.wait())
+            if self._stop.is_set():
+                return True
+            if not self._dismiss_drained():
+                return False
+            if not self._running:
+                return True
+
+    def _dismiss_drained(self) -> bool:
+        """A worker that was asked to leave has left, and nothing else ended: the others go on without it."""
+        ended = [task for task in self._running if task.done()]
+        for task in ended:
+            part = self._running[task][1]
+            if task.cancelled() or task.exception() is not None or not getattr(part, "drained", False):
+                return False
+        for task in ended:
+            del self._running[task]
+        return bool(ended)
 
     async def _start_all(self) -> None:
         """The API first: a port in use shall end this before a worker has taken anything."""

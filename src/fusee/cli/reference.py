@@ -56,7 +56,7 @@ def page() -> str:
 def _section(name: str, command: click.Command) -> str:
     text, example = _help(command)
     lines = [f"## {name}\n", text, ""]
-    if not isinstance(command, click.Group):
+    if not isinstance(command, click.Group) or command.invoke_without_command:
         usage = " ".join(command.collect_usage_pieces(click.Context(command)))
         lines += [f"```sh\n{name} {usage}\n```\n"]
         if options := _options(command):

@@ -42,6 +42,9 @@ _PLACEHOLDERS: dict[KeyPath, str] = {
     ("worker", "worker_id"): "worker-001",
     ("status", "bind_address"): "127.0.0.1:9090",
     ("worker", "app"): "myproject.jobs:app",
+    ("worker", "address"): "10.0.0.7",
+    ("worker", "cpu"): "4",
+    ("worker", "memory"): "8GiB",
 }
 
 

@@ -36,11 +36,12 @@ class Dispatcher:
         starvation_after: float = 300.0,
         stalled_after: float = 300.0,
         alert_webhook: str | None = None,
+        region: str = "",
     ) -> None:
         self.store = store
         self.recover = Recover(store, bus, recover_interval)
         self.promote = Promote(store, bus, interval)
-        self.scan = Scan(store, bus, interval)
+        self.scan = Scan(store, bus, interval, region=region)
         self.aggregate = Aggregate(store, bus, interval)
         loops: list[Service] = [
             self.recover,

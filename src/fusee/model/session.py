@@ -25,6 +25,12 @@ class WorkerInfo:
     queues: tuple[str, ...]
     region: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
+    address: str = ""
+    """Where it can be reached, for people; nothing of ours connects to it."""
+    cpu: float | None = None
+    """Cores that it has to give to work which asks for some; None declares nothing."""
+    memory: int | None = None
+    """Bytes, in the same way."""
     policies: Mapping[str, RetryPolicy] = field(default_factory=dict)
     """How its handlers are retried, where not by the default: who recovers its runs must know."""
 
@@ -42,6 +48,30 @@ class Session:
     seen_at: int
     expires_at: int
     ended_at: int | None
+    drain_asked_at: int | None = None
+    """When someone asked it to leave."""
+    assigned: int = 0
+    """Runs that a strategy gave it and that have not ended."""
+    cpu_taken: float = 0.0
+    """Of what it declares, what those runs ask for."""
+    memory_taken: int = 0
+
+    @property
+    def load(self) -> float:
+        """The share of its slots in use, at its last renewal."""
+        return self.running / self.info.capacity
+
+    @property
+    def cpu_free(self) -> float | None:
+        return None if self.info.cpu is None else max(0.0, self.info.cpu - self.cpu_taken)
+
+    @property
+    def memory_free(self) -> int | None:
+        return None if self.info.memory is None else max(0, self.info.memory - self.memory_taken)
+
+    @property
+    def down(self) -> bool:
+        return self.state in (SessionState.ENDED, SessionState.LOST)
 
 
 class Lease:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import Counter as Tally
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TypeVar
 
@@ -35,7 +36,7 @@ from fusee.events import (
     SessionLost,
     TasksFired,
 )
-from fusee.model import TERMINAL, QueueStats, Session
+from fusee.model import TERMINAL, QueueStats, Session, SessionState
 from fusee.observe.histogram import Histogram
 
 __all__ = ["Metrics"]
@@ -107,6 +108,7 @@ class Metrics(Collector):
         self.now_us = now_us
         self.monotonic = monotonic
         self._handler, self._queue, self._loop = Names(), Names(), Names()
+        self._region, self._release = Names(), Names()
         self.enqueued = Counter("fusee_runs_enqueued", "Runs accepted here.", "queue", "handler")
         self.finished = Counter("fusee_runs_finished", "Runs that ended here.", "handler", "status")
         self.attempts = Counter("fusee_attempts", "Attempts that ended here.", "handler", "end")
@@ -262,9 +264,23 @@ class Metrics(Collector):
         yield depth
         yield oldest
 
-    @staticmethod
-    def _of_workers(sessions: Sequence[Session]) -> Iterable[Metric]:
+    def _of_workers(self, sessions: Sequence[Session]) -> Iterable[Metric]:
         yield GaugeMetricFamily("fusee_workers", "Live workers.", value=len(sessions))
+        states = GaugeMetricFamily("fusee_workers_by_state", "Live workers, by state.", labels=["state"])
+        for state in (SessionState.ALIVE, SessionState.DRAINING):
+            states.add_metric([state], sum(session.state is state for session in sessions))
+        yield states
+        regions = GaugeMetricFamily("fusee_workers_by_region", "Live workers, by region.", labels=["region"])
+        for region, many in Tally(self._region(session.info.region) for session in sessions).items():
+            regions.add_metric([region], many)
+        yield regions
+        versions = GaugeMetricFamily(
+            "fusee_workers_by_version", "Live workers, by the version they run.", labels=["version"]
+        )
+        for version, many in Tally(self._release(session.info.version) for session in sessions).items():
+            versions.add_metric([version], many)
+        yield versions
+        yield from _resources(sessions)
         slots = sum(session.info.capacity for session in sessions)
         yield GaugeMetricFamily("fusee_worker_slots", "Runs that all live workers can hold.", value=slots)
         busy = sum(session.running for session in sessions)
@@ -276,3 +292,17 @@ class Metrics(Collector):
         yield GaugeMetricFamily(
             "fusee_worker_busy", "Runs that live workers held at their last renewal.", value=busy
         )
+
+
+def _resources(sessions: Sequence[Session]) -> Iterable[Metric]:
+    """What live workers declare to have, and what of it no work has asked for."""
+    cpu = GaugeMetricFamily("fusee_worker_cpu", "Cores that live workers declare.", labels=["what"])
+    cpu.add_metric(["declared"], sum(session.info.cpu or 0.0 for session in sessions))
+    cpu.add_metric(["free"], sum(session.cpu_free or 0.0 for session in sessions))
+    yield cpu
+    memory = GaugeMetricFamily(
+        "fusee_worker_memory_bytes", "Memory that live workers declare.", labels=["what"]
+    )
+    memory.add_metric(["declared"], sum(session.info.memory or 0 for session in sessions))
+    memory.add_metric(["free"], sum(session.memory_free or 0 for session in sessions))
+    yield memory

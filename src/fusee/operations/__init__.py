@@ -7,7 +7,7 @@ from fusee.operations.businesses import HIDDEN, BusinessOperations, business_fro
 from fusee.operations.callbacks import CallbackAnswer, CallbackOperations, callback_end
 from fusee.operations.documents import DURATIONS, document_of, read_document
 from fusee.operations.explain import Explanation
-from fusee.operations.platform import ROLES, Caller, KeyOperations, QueueOperations, WorkerOperations, digest
+from fusee.operations.platform import ROLES, Caller, KeyOperations, QueueOperations, digest
 from fusee.operations.runs import CancelAnswer, RunOperations, RunWithAttempts, spec_from
 from fusee.operations.simulation import Compared, Simulation
 from fusee.operations.task_fields import (
@@ -22,6 +22,7 @@ from fusee.operations.task_fields import (
     task_from,
 )
 from fusee.operations.tasks import TaskOperations
+from fusee.operations.workers import WORKER_STATES, WorkerFilter, WorkerOperations
 from fusee.operations.workflow_fields import NODE_FIELDS, WORKFLOW_FIELDS, workflow_from
 from fusee.operations.workflows import WorkflowCancelAnswer, WorkflowOperations
 from fusee.store import (
@@ -49,6 +50,7 @@ __all__ = [
     "NODE_FIELDS",
     "POLICY_FIELDS",
     "ROLES",
+    "WORKER_STATES",
     "WORKFLOW_FIELDS",
     "Backfilled",
     "BatchFilter",
@@ -77,6 +79,7 @@ __all__ = [
     "TaskFilter",
     "TaskOperations",
     "Triggered",
+    "WorkerFilter",
     "WorkerOperations",
     "WorkflowCancelAnswer",
     "WorkflowFilter",

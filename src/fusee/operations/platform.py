@@ -1,4 +1,4 @@
-"""Workers, queues, keys and health, as people see them."""
+"""Queues and keys, as people see them."""
 
 from __future__ import annotations
 
@@ -12,18 +12,10 @@ from fusee.model import Lane, QueueLimits, QueueStats, Session
 from fusee.model.names import check_name
 from fusee.store import ApiKey, Store
 
-__all__ = ["ROLES", "Caller", "KeyOperations", "QueueOperations", "WorkerOperations", "digest"]
+__all__ = ["ROLES", "Caller", "KeyOperations", "QueueOperations", "digest"]
 
 ROLES = ("viewer", "operator", "admin")
 """Each may do what those before it may."""
-
-
-class WorkerOperations:
-    def __init__(self, store: Store) -> None:
-        self.store = store
-
-    async def list(self, *, all_states: bool = False) -> Sequence[Session]:
-        return await self.store.sessions(all_states=all_states)
 
 
 class QueueOperations:

@@ -29,6 +29,7 @@ from fusee.store.cancels import Cancels
 from fusee.store.rows import encode
 from fusee.store.schema import lanes
 from fusee.store.standing import Closed, OpenFire, Standing
+from fusee.store.task_regions import TaskRegions, served_by
 from fusee.store.task_schema import fires, tasks
 from fusee.store.upstreams import EndedFire, Gated
 
@@ -83,29 +84,36 @@ class Planned:
         return self.standing.spec.shards if self.ruling.decision in (Decision.RUN, Decision.QUEUE) else 1
 
 
-class Firing(Admission, Cancels, Alarms):
-    async def fire_due(self, limit: int = 500) -> Fired:
-        """Decide every fire that is due, of up to `limit` tasks; earliest first."""
+class Firing(Admission, Cancels, Alarms, TaskRegions):
+    async def fire_due(self, limit: int = 500, region: str = "") -> Fired:
+        """Decide every fire that is due, of up to `limit` tasks; earliest first. With a region, only of tasks
+        of that region, and of those that have none."""
         try:
-            fired = await self.database.write(lambda connection: self._fire_due(connection, limit))
+            fired = await self.database.write(lambda connection: self._fire_due(connection, limit, region))
         except IntegrityError:
             # Such a fire is on record: the database's clock went back meanwhile. This time, look first.
-            fired = await self.database.write(lambda connection: self._fire_due(connection, limit, look=True))
+            fired = await self.database.write(
+                lambda connection: self._fire_due(connection, limit, region, look=True)
+            )
         self._wake_all(bool(fired))
         return fired
 
-    def _fire_due(self, connection: Connection, limit: int, *, look: bool = False) -> Fired:
+    def _fire_due(self, connection: Connection, limit: int, region: str = "", *, look: bool = False) -> Fired:
         now = self._now(connection)
         query = (
             select(tasks)
-            .where(tasks.c.next_fire_at <= now)
+            .where(tasks.c.next_fire_at <= now, *served_by(region))
             .order_by(tasks.c.next_fire_at, tasks.c.id)
             .limit(limit)
             .with_for_update(skip_locked=self.database.capabilities.skip_locked)
         )
         rows = connection.execute(query).all()
         if not rows:
-            return Fired({}, next_in=self._next_in(connection, now))
+            return Fired({}, next_in=self._next_in(connection, now, region))
+        if region:
+            rows = self._mine(connection, rows, region)
+            if not rows:
+                return Fired({}, next_in=0.0)  # the column told wrong, and is right now
         standings, closed = self._bring_up_to_date(connection, rows)
         self._heard(connection, standings, closed, now)
         planned: list[Planned] = []
@@ -289,8 +297,9 @@ class Firing(Admission, Cancels, Alarms):
                 ruling = Ruling(decision=Decision.SKIP, code="failure", rule=rule)
                 self._pass_over(connection, standing, ruling, now)
 
-    def _next_in(self, connection: Connection, now: int) -> float | None:
-        next_at = connection.execute(select(func.min(tasks.c.next_fire_at))).scalar_one_or_none()
+    def _next_in(self, connection: Connection, now: int, region: str = "") -> float | None:
+        earliest = select(func.min(tasks.c.next_fire_at)).where(*served_by(region))
+        next_at = connection.execute(earliest).scalar_one_or_none()
         if next_at is None:
             return None
         # Due and yet not taken, it is locked by someone: ask again soon, not at once.

@@ -325,6 +325,7 @@ class PostgresDatabase(EngineDatabase, Hot):
                     hear("pending")  # something may have come while nobody listened
                     hear("delayed")
                     hear("cancel")
+                    hear("drain")
                     while True:
                         await asyncio.sleep(15)
                         await connection.execute("SELECT 1", timeout=10)

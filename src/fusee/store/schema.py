@@ -35,6 +35,7 @@ from fusee.model import ACTIVE, TERMINAL
 
 __all__ = [
     "api_keys",
+    "assigned",
     "attempts",
     "lanes",
     "later",
@@ -188,7 +189,8 @@ lanes = Table(
     Column("queue", String(128), nullable=False),
     Column("executor", String(16), nullable=False),
     Column("handler", String(128), nullable=False),
-    Column("region", String(128), nullable=False),
+    Column("region", String(128), nullable=False),  # and, behind a `!`, the strategy of work that is placed
+    Column("turn", String(128)),  # the worker that was given something last, by turns
     UniqueConstraint("namespace", "queue", "executor", "handler", "region", name="fusee_lanes_unique"),
     **NUMBERED,
 )
@@ -228,6 +230,10 @@ sessions = Table(
     Column("seen_at", BigInteger, nullable=False),
     Column("expires_at", BigInteger, nullable=False),
     Column("ended_at", BigInteger),
+    Column("address", String(255)),
+    Column("cpu", Float(53)),  # what it declares to have; null declares nothing
+    Column("memory", BigInteger),
+    Column("drain_asked_at", BigInteger),  # someone asked this worker to leave
     CheckConstraint("state IN ('alive', 'draining', 'ended', 'lost')", name="fusee_sessions_state"),
     Index("fusee_sessions_expiry", "state", "expires_at"),
     **NUMBERED,
@@ -244,6 +250,20 @@ queues = Table(
     Column("burst", Integer),
     Column("tokens", Float(53), nullable=False, server_default=text("0")),
     Column("tokens_at", BigInteger, nullable=False, server_default=text("0")),
+    Column("strategy", String(16)),  # how its runs find their worker; null is shared
+    **TABLE,
+)
+
+assigned = Table(
+    "fusee_assigned",
+    metadata,
+    Column("run_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("session_id", BigInteger, nullable=False),
+    Column("assigned_at", BigInteger, nullable=False),
+    Column("cpu", Float(53), nullable=False, server_default=text("0")),
+    Column("memory", BigInteger, nullable=False, server_default=text("0")),
+    Index("fusee_assigned_session", "session_id"),
+    sqlite_with_rowid=False,
     **TABLE,
 )
 

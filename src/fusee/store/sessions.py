@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Row, insert, select, update
+from sqlalchemy import Connection, Row, func, insert, select, update
 
-from fusee.errors import LeaseLost
+from fusee.errors import LeaseLost, NotFound
 from fusee.model import RetryPolicy, Session, SessionState, WorkerInfo
 from fusee.model.states import sessions_that_can
 from fusee.store.parts import StorePart
 from fusee.store.rows import decode, encode
-from fusee.store.schema import sessions
+from fusee.store.schema import assigned, sessions
+from fusee.store.wakes import DRAIN
 
 __all__ = ["Sessions"]
 
@@ -35,6 +36,9 @@ class Sessions(StorePart):
                     version=info.version,
                     state=SessionState.ALIVE,
                     capacity=info.capacity,
+                    address=info.address or None,
+                    cpu=info.cpu,
+                    memory=info.memory,
                     abilities=encode(
                         {
                             "executors": info.executors,
@@ -64,6 +68,41 @@ class Sessions(StorePart):
     async def drain_session(self, session: int) -> None:
         """Stop claiming; the lease goes on."""
         await self._change(session, LIVE, state=SessionState.DRAINING)  # asked twice, it drains all the same
+
+    async def ask_to_drain(self, name: str) -> list[Session]:
+        """Have every live worker of that name leave; claims of theirs find nothing from now on.
+
+        The worker sees it at its next look and goes as with SIGTERM. What it had asked for stays asked for:
+        should it lose its lease meanwhile, its next session heeds it too.
+        """
+        mine = (sessions.c.namespace == self.namespace, sessions.c.worker == name)
+
+        def work(connection: Connection) -> None:
+            now = self._now(connection)
+            asked = update(sessions).where(*mine, sessions.c.state.in_(LIVE))
+            connection.execute(
+                asked.values(
+                    state=SessionState.DRAINING, drain_asked_at=func.coalesce(sessions.c.drain_asked_at, now)
+                )
+            )
+            self._notify(connection, DRAIN)
+
+        await self.database.write(work)
+        self.wakes.fire(DRAIN)
+        live = [session for session in await self.sessions() if session.info.name == name]
+        if not live:
+            raise NotFound(
+                f"no worker {name!r} is alive in namespace {self.namespace!r}: `fusee workers` lists them"
+            )
+        return live
+
+    async def drain_asked(self, session_ids: Sequence[int]) -> bool:
+        """Whether someone asked one of these sessions, all of one process, to leave."""
+        query = select(sessions.c.id).where(
+            sessions.c.id.in_(session_ids), sessions.c.drain_asked_at.is_not(None)
+        )
+        found = await self.database.read(lambda connection: connection.execute(query.limit(1)).one_or_none())
+        return found is not None
 
     async def end_session(self, session: int) -> None:
         """Say goodbye; whatever it still owned is returned by the next recovery."""
@@ -105,7 +144,22 @@ class Sessions(StorePart):
 
     async def sessions(self, *, all_states: bool = False) -> list[Session]:
         """The workers of this namespace, live ones unless all are asked for; newest first."""
-        query = select(sessions).where(sessions.c.namespace == self.namespace).order_by(sessions.c.id.desc())
+        given = (
+            select(
+                assigned.c.session_id,
+                func.count().label("many"),
+                func.sum(assigned.c.cpu).label("cpu_taken"),
+                func.sum(assigned.c.memory).label("memory_taken"),
+            )
+            .group_by(assigned.c.session_id)
+            .subquery()
+        )
+        query = (
+            select(sessions, given.c.many, given.c.cpu_taken, given.c.memory_taken)
+            .outerjoin(given, given.c.session_id == sessions.c.id)
+            .where(sessions.c.namespace == self.namespace)
+            .order_by(sessions.c.id.desc())
+        )
         query = query.limit(1000) if all_states else query.where(sessions.c.state.in_(LIVE))
         rows = await self.database.read(lambda connection: connection.execute(query).all())
         return [_session(row) for row in rows]
@@ -127,6 +181,9 @@ def _session(row: Row[Any]) -> Session:
             queues=tuple(abilities["queues"]),
             region=abilities["region"],
             labels=abilities["labels"],
+            address=row.address or "",
+            cpu=row.cpu,
+            memory=row.memory,
             policies={name: RetryPolicy.from_dict(policy) for name, policy in abilities["policies"].items()},
         ),
         state=SessionState(row.state),
@@ -135,4 +192,8 @@ def _session(row: Row[Any]) -> Session:
         seen_at=row.seen_at,
         expires_at=row.expires_at,
         ended_at=row.ended_at,
+        drain_asked_at=row.drain_asked_at,
+        assigned=row.many or 0,
+        cpu_taken=float(row.cpu_taken or 0),
+        memory_taken=int(row.memory_taken or 0),
     )

@@ -41,7 +41,10 @@ class Steering(Firing, Tasks):
                     f"a task keeps its name: make a new one called {spec.name!r} and delete this one"
                 )
             now = self._now(connection)
-            values: dict[str, Any] = {"definition": encode(spec.to_dict(), "the task")}
+            values: dict[str, Any] = {
+                "definition": encode(spec.to_dict(), "the task"),
+                "region": spec.region,
+            }
             if _timing(spec) != _timing(before):
                 values |= self._miss_undecided(connection, row, "given another schedule", now)
                 schedule = spec.schedule(now)

@@ -62,6 +62,7 @@ tasks = Table(
     Column("created_at", BigInteger, nullable=False),
     Column("updated_at", BigInteger, nullable=False),
     Column("deleted_at", BigInteger),
+    Column("region", String(128)),  # as in the definition; null when an older version wrote it
     UniqueConstraint("namespace", "live_name", name="fusee_tasks_name"),
     CheckConstraint(
         "status IN ('enabled', 'paused', 'disabled', 'deleted')",

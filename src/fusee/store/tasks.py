@@ -51,6 +51,7 @@ class Tasks(TaskGraph, Lanes):
                     next_fire_at=schedule.next(now) if schedule is not None and fires else None,
                     anchor=now,
                     failure_skipped=False,
+                    region=spec.region,
                     created_at=now,
                     updated_at=now,
                 )

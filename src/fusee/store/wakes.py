@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-__all__ = ["CANCEL", "DELAYED", "ENDED", "PENDING", "SCHEDULE", "Wakes"]
+__all__ = ["CANCEL", "DELAYED", "DRAIN", "ENDED", "PENDING", "SCHEDULE", "Wakes"]
 
 PENDING = "pending"
 """Some run became claimable."""
@@ -12,8 +12,8 @@ DELAYED = "delayed"
 """Some run will become due later."""
 CANCEL = "cancel"
 """Some running run should stop."""
-
-
+DRAIN = "drain"
+"""Some worker should leave."""
 ENDED = "ended"
 """Some run that belongs to a task or the like has ended, or a run waits to be looked at."""
 SCHEDULE = "schedule"

@@ -38,6 +38,7 @@ MOST_A_TRIP = 500
 """Runs claimed by one statement at most: beyond this the database's time a run no longer falls."""
 LIMITS_EVERY = 1.0
 CANCELS_EVERY = 1.0
+DRAIN_EVERY = 1.0
 WATCH_EVERY = 0.1
 LIMITED_EVERY = 0.1
 LOOK_AGAIN = 5
@@ -65,7 +66,12 @@ class Worker:
         self.started = asyncio.Event()
         """Set when the first session is open."""
         self._draining = asyncio.Event()
+        self.drained = False
+        """Someone asked this worker, and not this process, to leave."""
         self._cancels_wanted = asyncio.Event()
+        self._drain_hinted = asyncio.Event()
+        self._sessions: list[int] = []
+        """Of this life of the process: what was asked of one is asked of the next."""
         self._beat_now = Nudge()
         self._late: list[Late] = []
         """What ended after the lease was lost: told to the store as stale, once it answers."""
@@ -91,6 +97,7 @@ class Worker:
         undo = [
             self.store.wakes.on("pending", self._hear_pending),
             self.store.wakes.on("cancel", self._cancels_wanted.set),
+            self.store.wakes.on("drain", self._drain_hinted.set),
         ]
         try:
             await self._open()
@@ -109,7 +116,7 @@ class Worker:
                 forget()
 
     def _loops(self) -> tuple[Callable[[], Coroutine[None, None, None]], ...]:
-        return self._beat, self._watch, self._follow_limits, self._heed_cancels
+        return self._beat, self._watch, self._follow_limits, self._heed_cancels, self._heed_drain
 
     async def _open(self) -> None:
         """Begin a session, however long the store takes to answer."""
@@ -127,6 +134,7 @@ class Worker:
                         await self._draining.wait()
                 continue
             self.lease = Lease(self.settings.lease_ttl, asked_at)
+            self._sessions = [*self._sessions[-9:], self.session]
             self.bus.emit(SessionStarted(session=self.session, worker=self.info.name))
             self._dry_until = 0.0
             self.started.set()
@@ -422,6 +430,22 @@ class Worker:
                 await self.served.read()
             except Exception as error:
                 self.bus.emit(LoopFailed(loop="limits", error=error, failures=1))
+
+    async def _heed_drain(self) -> None:
+        """Once a second, and at every hint: did someone ask this worker to leave?"""
+        while not self._draining.is_set():
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(DRAIN_EVERY):
+                    await self._drain_hinted.wait()
+            self._drain_hinted.clear()
+            try:
+                asked = bool(self._sessions) and await self.store.drain_asked(self._sessions)
+            except Exception as error:
+                self.bus.emit(LoopFailed(loop="drain", error=error, failures=1))
+                continue
+            if asked:
+                self.drained = True
+                self.stop()
 
     async def _heed_cancels(self) -> None:
         """Once a second, and at every hint: which of our runs should stop?"""

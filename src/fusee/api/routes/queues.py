@@ -1,15 +1,15 @@
-"""Queues and workers."""
+"""Queues."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query, Request
+from fastapi import APIRouter, Path, Request
 
 from fusee.api.asking import Operator, Viewer, audit, body_of
 from fusee.api.context import operations_of
 from fusee.api.incoming import LimitsIn
-from fusee.api.outgoing import QueueOut, QueuePage, WorkerOut, WorkerPage
+from fusee.api.outgoing import QueueOut, QueuePage
 from fusee.api.paths import OF_QUEUE, QUEUE
 from fusee.api.reading import read_json
 from fusee.errors import Invalid
@@ -26,15 +26,6 @@ Name = Annotated[
         json_schema_extra={"pattern": f"^{NAME}$"},
     ),
 ]
-
-
-@router.get("/workers", dependencies=[Viewer], tags=["workers"])
-async def list_workers(
-    request: Request, all: Annotated[bool, Query(description="Also those that ended or were lost.")] = False
-) -> WorkerPage:
-    """The workers of this namespace, with what they can run."""
-    sessions = await operations_of(request).workers.list(all_states=all)
-    return WorkerPage(items=[WorkerOut.of(session) for session in sessions])
 
 
 @router.get("/queues", dependencies=[Viewer], tags=["queues"])

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fusee.cli.options import Command, Shared, merged
+from fusee.cli.commands.workers import drain
+from fusee.cli.options import Command, Group, Shared, merged
 from fusee.cli.output import Out, clean
 
 if TYPE_CHECKING:
@@ -32,6 +33,10 @@ def _worker_options(function: Callable[..., Any]) -> Callable[..., Any]:
             click.option("--capacity", metavar="N", type=click.IntRange(1, 10_000), help="Most at once."),
             click.option("--name", metavar="NAME", help="The worker's name.  [default: host and pid]"),
             click.option("--region", metavar="NAME", help="Also take runs of this region."),
+            click.option(
+                "--cpu", metavar="N", type=click.FloatRange(0, min_open=True), help="Cores to give."
+            ),
+            click.option("--memory", metavar="SIZE", help="Memory to give, such as 8GiB."),
         )
     ):
         function = option(function)
@@ -98,8 +103,9 @@ def server(context: click.Context, /, app: str | None, **given: Any) -> None:
 
 
 @click.command(cls=Command)
+@click.option("--region", "dispatcher_region", metavar="NAME", help="Only work of this region, and of none.")
 @click.pass_context
-def dispatcher(context: click.Context) -> None:
+def dispatcher(context: click.Context, /, **given: Any) -> None:
     """Start a dispatcher only.
 
     It makes delayed runs due, returns the runs of dead workers, and deletes old ones. Run two or more: there
@@ -108,16 +114,17 @@ def dispatcher(context: click.Context) -> None:
     \b
     Example:
       fusee dispatcher
+      fusee dispatcher --region eu
     """
-    _start(context, None, {}, lambda app: _parts(dispatcher=True), needs_app=False)
+    _start(context, None, given, lambda app: _parts(dispatcher=True), needs_app=False)
 
 
-@click.command(cls=Command)
+@click.group(cls=Group, invoke_without_command=True)
 @APP
 @_worker_options
 @click.pass_context
 def worker(context: click.Context, /, app: str | None, **given: Any) -> None:
-    """Start a worker only.
+    """Start a worker only; or, with `drain`, have one leave.
 
     It takes the runs that its handlers, queues and region allow, and no others. Start as many as you like; a
     dispatcher must run somewhere (`fusee up` or `fusee dispatcher`).
@@ -125,8 +132,14 @@ def worker(context: click.Context, /, app: str | None, **given: Any) -> None:
     \b
     Example:
       fusee worker --app myproject.jobs:app --queue mail --queue default --capacity 64
+      fusee worker --app myproject.jobs:app --region eu --cpu 8 --memory 16GiB
+      fusee worker drain worker-7 --wait 2m
     """
-    _start(context, app, given, lambda app: _parts(worker=True))
+    if context.invoked_subcommand is None:
+        _start(context, app, given, lambda app: _parts(worker=True))
+
+
+worker.add_command(drain)
 
 
 def _parts(*, api: bool = False, dispatcher: bool = False, worker: bool = False) -> Parts:
@@ -153,7 +166,10 @@ def _start(
             "max_concurrent_tasks": given.get("capacity"),
             "worker_id": given.get("name"),
             "region": given.get("region"),
+            "cpu": given.get("cpu"),
+            "memory": given.get("memory"),
         },
+        "dispatcher": {"region": given.get("dispatcher_region")},
     }
     app = _load_app(shared, name, flags, needs_app)
     chosen = parts(app)

@@ -44,5 +44,8 @@ class DispatcherConfig(Section):
         "retried and recorded, in the queue `fusee.alerts`.",
     )
     region: str = Field(
-        default="", max_length=64, description="The region this dispatcher serves; empty serves all."
+        default="",
+        max_length=64,
+        description="The region this dispatcher serves: it fires and places work of this region and of none. "
+        "Empty serves all.",
     )

@@ -6,7 +6,7 @@ from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
 from fusee.config.sections.section import Section
 from fusee.config.table import Labels, Table
-from fusee.config.units import Count, Duration, format_duration
+from fusee.config.units import Count, Duration, Size, format_duration
 
 __all__ = ["WorkerConfig"]
 
@@ -48,6 +48,22 @@ class WorkerConfig(Section):
     )
     labels: Labels = Field(
         default=Table(), description="What this worker has to offer, by name, for runs that ask for it."
+    )
+    address: Annotated[str, Field(min_length=1, max_length=255)] | None = Field(
+        default=None,
+        description="Where this worker can be reached, as people shall see it in `fusee workers`; nothing "
+        "connects to it.",
+    )
+    cpu: Annotated[float, Field(gt=0, le=100_000)] | None = Field(
+        default=None,
+        description="Cores that this worker has for work which says how much it needs; left out, it gets no "
+        "work that asks for cpu.",
+    )
+    memory: Size | None = Field(
+        default=None,
+        ge=1,
+        description="Memory that this worker has for work which says how much it needs; left out, it gets "
+        "no work that asks for memory.",
     )
     poll_interval: Duration = Field(
         default=0.5,
