@@ -121,7 +121,13 @@ class Fusee:
         self.on_close(posts.close)
         self.http_businesses = HttpBusinesses(posts, self.config.api.base_url)
         node = NodeCap(self.config.worker.bulk_rate_cap)
-        self.bulk_server = BulkServer(lambda: self.store, self.sources, node)
+        self.bulk_server = BulkServer(
+            lambda: self.store,
+            self.sources,
+            node,
+            self.bus,
+            resume_within=self.config.worker.bulk_resume_within,
+        )
         bulk_starter = BulkStarter(lambda *job, **how: self.bulk_jobs.create(*job, **how))
         self.handlers.register(BULK_HANDLER, bulk_starter.start, builtin=True)
         if http.enabled:
@@ -586,6 +592,7 @@ class Fusee:
                 version=__version__,
                 queues=mine.queues.list,
                 workers=mine.workers.list,
+                bulk=mine.bulk_jobs.loads,
                 now_us=self.clock.now_us,
             )
             if self.config.metrics.enabled

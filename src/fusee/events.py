@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 __all__ = [
+    "BulkJobRested",
+    "BulkProgressed",
+    "BulkSegmentEnded",
     "Bus",
     "Event",
     "LoopFailed",
@@ -120,6 +123,38 @@ class TasksFired(Event):
 
     counts: dict[str, int]
     lateness: list[float]
+
+
+@dataclass(frozen=True, slots=True)
+class BulkProgressed(Event):
+    """A checkpoint of a segment was written: what was added since the one before."""
+
+    business: str
+    done: int
+    quarantined: int
+    retried: int
+    replayed: int
+
+
+@dataclass(frozen=True, slots=True)
+class BulkSegmentEnded(Event):
+    """A worker is through with a segment, or was told to stop."""
+
+    job_id: int
+    business: str
+    segment: int
+    finished: bool
+    items: int
+
+
+@dataclass(frozen=True, slots=True)
+class BulkJobRested(Event):
+    """A bulk job is finished, stopped or failed."""
+
+    job_id: int
+    business: str
+    status: str
+    reason: str | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,16 +1,18 @@
-"""The registry of businesses over HTTP, and where the items of a quarantine came from: on every database."""
+"""Businesses over HTTP, where quarantined items came from, what is told of bulk jobs: on every database."""
 
 from __future__ import annotations
 
 import asyncio
 
+import msgspec
 import pytest
 
 from fusee.errors import Conflict, NotFound
-from fusee.model.bulk import HTTP_HANDLER, BulkSpec, BulkStatus, Quarantined
+from fusee.model import Claimed
+from fusee.model.bulk import HTTP_HANDLER, BulkJob, BulkSpec, BulkStatus, Quarantined
 from fusee.model.business import HttpBusiness
 from fusee.store import BulkFilter
-from tests.store.bulks import Bulks
+from tests.store.bulks import HANDLER, Bulks
 from tests.store.harness import World
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -105,3 +107,94 @@ async def test_jobs_are_found_by_name(world: World) -> None:
         await bulks.create(name=name)
     found = await world.store.bulk_jobs(BulkFilter(name="a", status=[BulkStatus.CREATED]))
     assert [job.spec.name for job in found] == ["a", "a"]
+
+
+# --- what dispatchers and metrics hear --------------------------------------------------------------
+
+
+async def test_the_aggregator_tells_which_jobs_came_to_rest(world: World) -> None:
+    bulks = await Bulks.begin(world)
+    job = await bulks.launched(items=3)
+    (held,) = await bulks.take()
+    await held.write(3)
+    assert await world.finish(bulks.session, held.claimed) == []
+    rested = (await world.store.aggregate()).rested
+    assert [(rest.job_id, rest.business, rest.status) for rest in rested] == [
+        (job.id, "mail", BulkStatus.FINISHED)
+    ]
+    assert (await world.store.aggregate()).rested in ((), [])
+
+
+async def test_what_is_not_over_is_summed_by_business_and_state(world: World) -> None:
+    bulks = await Bulks.begin(world)
+    await bulks.create()
+    await bulks.launched(items=10)
+    (held,) = await bulks.take()
+    await world.clock.tick(1)
+    await held.write(4)
+    loads = {load.status: load for load in await world.store.bulk_loads()}
+    assert set(loads) == {BulkStatus.CREATED, BulkStatus.RUNNING}
+    assert (loads[BulkStatus.CREATED].jobs, loads[BulkStatus.CREATED].left) == (1, 0)
+    running = loads[BulkStatus.RUNNING]
+    assert (running.business, running.jobs, running.left) == ("mail", 1, 6)
+    assert 0 < running.speed < 10
+    assert await world.store.for_namespace("other").bulk_loads() == []
+
+
+# --- how long after its creation a job is gone on with by itself ------------------------------------
+
+DAY = 86400.0
+
+
+async def crashed(world: World, *, segments: int = 2) -> tuple[Bulks, BulkJob, list[Claimed]]:
+    """A job of two days whose worker died with all of its segments; they are in another one's hands."""
+    bulks = await Bulks.begin(world)
+    job = await bulks.launched(items=100, segments=segments)
+    await world.clock.tick(2 * DAY)
+    await world.store.recover()
+    dying = await world.session(handlers=(HANDLER,))
+    for held in await bulks.take(dying, want=segments):
+        await held.write(held.taken.segment.first + 5)
+    await world.clock.tick(300)
+    assert (await world.store.recover()).requeued == segments
+    bulks.session = await world.session(handlers=(HANDLER,))
+    return bulks, job, await world.claim(bulks.session, segments)
+
+
+async def test_an_old_job_is_not_gone_on_with_after_a_crash(world: World) -> None:
+    bulks, job, (first, *_) = await crashed(world, segments=1)
+    payload = msgspec.json.decode(first.payload or "")
+    taken = await world.store.take_segment(
+        first.id, first.attempt, job.id, payload["segment"], resume_within=DAY
+    )
+    assert taken.answer.stop
+    await world.finish(bulks.session, first)
+    await bulks.aggregate()
+    job = await bulks.look(job)
+    assert (job.status, job.ended) == (BulkStatus.STOPPED, 5)
+    assert job.reason is not None and "worker.bulk_resume_within" in job.reason and "1d ago" in job.reason
+    logs = await world.store.bulk_logs(job.id, kind="operator")
+    assert "not gone on with" in logs[-1].text
+    await world.store.start_bulk_job(job.id)
+    await bulks.launch(job, 100)
+    (again,) = await world.claim(bulks.session, 1)
+    taken = await world.store.take_segment(
+        again.id, again.attempt, job.id, payload["segment"], resume_within=DAY
+    )
+    assert not taken.answer.stop, "someone resumed it"
+    assert taken.checkpoint.watermark == 5
+
+
+@pytest.mark.parametrize("within", [0.0, 3 * DAY])
+async def test_a_job_that_is_young_enough_goes_on(world: World, within: float) -> None:
+    _, job, claimed = await crashed(world)
+    for number, run in enumerate(claimed):
+        taken = await world.store.take_segment(run.id, run.attempt, job.id, number, resume_within=within)
+        assert not taken.answer.stop
+
+
+async def test_an_old_job_that_others_still_work_on_goes_on(world: World) -> None:
+    """Two segments are claimed: the one that is taken first finds the other running."""
+    _, job, claimed = await crashed(world)
+    taken = await world.store.take_segment(claimed[0].id, claimed[0].attempt, job.id, 0, resume_within=DAY)
+    assert not taken.answer.stop

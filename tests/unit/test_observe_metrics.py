@@ -8,6 +8,8 @@ import pytest
 
 from fusee.errors import StoreUnavailable
 from fusee.events import (
+    BulkJobRested,
+    BulkProgressed,
     Bus,
     LoopFailed,
     RunAttemptEnded,
@@ -19,6 +21,7 @@ from fusee.events import (
     SessionLost,
 )
 from fusee.model import QueueLimits, QueueStats, Session, SessionState, WorkerInfo
+from fusee.model.bulk import BulkLoad, BulkStatus
 from fusee.observe import Metrics
 from fusee.observe.histogram import BOUNDS, Histogram
 from fusee.observe.metrics import MOST_NAMES, SAMPLE_EVERY
@@ -208,3 +211,48 @@ async def test_workers_are_counted_by_state_region_and_version_and_never_by_name
     ):
         assert line in text
     assert "secret" not in text
+
+
+def progressed(business: str, **counts: int) -> BulkProgressed:
+    return BulkProgressed(
+        business=business, **{"done": 0, "quarantined": 0, "retried": 0, "replayed": 0, **counts}
+    )
+
+
+def test_bulk_jobs_are_counted_by_business():
+    bus = Bus()
+    metrics = Metrics(bus)
+    bus.emit(progressed("mail", done=900, quarantined=2, retried=7))
+    bus.emit(progressed("mail", done=100, replayed=3))
+    bus.emit(BulkJobRested(job_id=17, business="mail", status="finished", reason=None))
+    assert bus.broken == 0
+    assert value(metrics, "fusee_bulk_items_total", business="mail", end="done") == 1000
+    assert value(metrics, "fusee_bulk_items_total", business="mail", end="quarantined") == 2
+    assert value(metrics, "fusee_bulk_retries_total", business="mail") == 7
+    assert value(metrics, "fusee_bulk_replays_total", business="mail") == 3
+    assert value(metrics, "fusee_bulk_jobs_rested_total", business="mail", status="finished") == 1
+    metrics.close()
+    bus.emit(progressed("mail", done=1))
+    assert value(metrics, "fusee_bulk_items_total", business="mail", end="done") == 1000
+
+
+async def test_bulk_jobs_that_are_not_over_are_sampled_with_few_labels():
+    loads = [
+        BulkLoad(business=f"b{n}", status=BulkStatus.RUNNING, jobs=1, left=10, speed=2.0)
+        for n in range(MOST_NAMES + 5)
+    ]
+    loads.append(BulkLoad(business="b0", status=BulkStatus.STOPPED, jobs=2, left=0, speed=0.0))
+
+    async def some() -> list[BulkLoad]:
+        return loads
+
+    async def none() -> list[object]:
+        return []
+
+    metrics = Metrics(Bus(), queues=none, workers=none, bulk=some)
+    await metrics.render()
+    assert value(metrics, "fusee_bulk_jobs", business="b0", status="running") == 1
+    assert value(metrics, "fusee_bulk_jobs", business="b0", status="stopped") == 2
+    assert value(metrics, "fusee_bulk_items_left", business="b1") == 10
+    assert value(metrics, "fusee_bulk_speed", business="b1") == 2.0
+    assert value(metrics, "fusee_bulk_items_left", business="other") == 50

@@ -12,8 +12,9 @@ from fusee.bulk.pacer import NodeCap, Pacer
 from fusee.bulk.runner import BEAT, DRAIN, Runner
 from fusee.bulk.sources import Source, SourceKinds
 from fusee.errors import Conflict, FuseeError, Invalid, LeaseLost, NotFound, StoreUnavailable
+from fusee.events import BulkProgressed, BulkSegmentEnded, Bus
 from fusee.model import Abandon, Effect, Retry
-from fusee.model.bulk import BulkJob
+from fusee.model.bulk import BulkJob, Segment
 from fusee.store import BulkAnswer, Progress, Store
 from fusee.worker.context import RunContext
 
@@ -26,10 +27,21 @@ HAND_BACK = 5.0
 class BulkServer:
     """Serves the businesses of one process; what they share is the node's cap."""
 
-    def __init__(self, store: Callable[[], Store], sources: SourceKinds, node: NodeCap) -> None:
+    def __init__(
+        self,
+        store: Callable[[], Store],
+        sources: SourceKinds,
+        node: NodeCap,
+        bus: Bus,
+        *,
+        resume_within: float = 0.0,
+    ) -> None:
         self.store = store
         self.sources = sources
         self.node = node
+        self.bus = bus
+        self.resume_within = resume_within
+        """Seconds since its creation in which a job is gone on with by itself after a crash; 0: always."""
         self.beat = BEAT
         self.drain = DRAIN
 
@@ -119,7 +131,9 @@ class BulkServer:
 
     async def _segment(self, run: RunContext, business: Business, job_id: int, number: int) -> Any:
         store = self.store()
-        taken = await store.take_segment(run.run_id, run.attempt, job_id, number)
+        taken = await store.take_segment(
+            run.run_id, run.attempt, job_id, number, resume_within=self.resume_within
+        )
         job = taken.job
         if taken.answer.stop:
             return None
@@ -153,8 +167,14 @@ class BulkServer:
             threads=job.concurrency,
         )
 
+        before: Any = taken.segment
+
         async def write(progress: Progress) -> BulkAnswer:
-            return await store.checkpoint(run.run_id, run.attempt, job.id, number, progress)
+            nonlocal before
+            answer = await store.checkpoint(run.run_id, run.attempt, job.id, number, progress)
+            self._tell(business.name, before, progress)
+            before = progress
+            return answer
 
         reader = source.reader()
         runner = Runner(taken, calls, reader, write, Pacer(self.node), beat=self.beat, drain=self.drain)
@@ -169,7 +189,31 @@ class BulkServer:
         finally:
             calls.close()
             await reader.close()
+        self.bus.emit(
+            BulkSegmentEnded(
+                job_id=job.id,
+                business=business.name,
+                segment=number,
+                finished=finished,
+                items=runner.window.done,
+            )
+        )
         return {"items": runner.window.done, "finished": finished}
+
+    def _tell(self, business: str, before: Segment | Progress, after: Progress) -> None:
+        """What this checkpoint added to the one before, or to what the segment was when it was taken."""
+        if not self.bus.wants(BulkProgressed):
+            return
+        bad = after.quarantined - before.quarantined
+        self.bus.emit(
+            BulkProgressed(
+                business=business,
+                done=after.ended - before.ended - bad,
+                quarantined=bad,
+                retried=after.retried - before.retried,
+                replayed=after.replayed - before.replayed,
+            )
+        )
 
     def _source(self, job: BulkJob) -> Source:
         return self.sources.make(job.spec.source)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from time import monotonic
 
-from fusee.events import Bus
+from fusee.events import BulkJobRested, Bus
 from fusee.service import Service
 from fusee.store import Aggregated, Store
 
@@ -29,6 +29,12 @@ class Aggregate(Service):
     async def run_once(self) -> Aggregated:
         await asyncio.sleep(max(0.0, self._last + GATHER - monotonic()))
         did = await self.store.aggregate()
+        for rest in did.rested:
+            self.bus.emit(
+                BulkJobRested(
+                    job_id=rest.job_id, business=rest.business, status=str(rest.status), reason=rest.reason
+                )
+            )
         self._last = monotonic()
         if did:
             self._busy = self._last

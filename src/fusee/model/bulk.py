@@ -16,7 +16,9 @@ __all__ = [
     "BULK",
     "HTTP_HANDLER",
     "BulkJob",
+    "BulkLoad",
     "BulkLog",
+    "BulkRest",
     "BulkSpec",
     "BulkStatus",
     "Quarantined",
@@ -274,6 +276,30 @@ class BulkJob:
         if self.total is None or self.speed <= 0 or self.status is not BulkStatus.RUNNING:
             return None
         return (self.total - self.ended) / self.speed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BulkLoad:
+    """Jobs of one business that are in one state and not over."""
+
+    business: str
+    status: BulkStatus
+    jobs: int
+    left: int
+    """Items that have not ended, of those that run."""
+    speed: float
+    """Items a second, of those that run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BulkRest:
+    """A job that came to rest just now."""
+
+    job_id: int
+    namespace: str
+    business: str
+    status: BulkStatus
+    reason: str | None
 
 
 def _is_number(value: object) -> bool:

@@ -15,6 +15,8 @@ import structlog
 
 from fusee.config import LoggingConfig
 from fusee.events import (
+    BulkJobRested,
+    BulkSegmentEnded,
     Bus,
     LoopFailed,
     QueuesStalled,
@@ -94,6 +96,8 @@ def log_events(
         bus.subscribe(RunsPruned, subscriber.pruned),
         bus.subscribe(TasksFired, subscriber.fired),
         bus.subscribe(QueuesStalled, subscriber.stalled),
+        bus.subscribe(BulkSegmentEnded, subscriber.segment_ended),
+        bus.subscribe(BulkJobRested, subscriber.bulk_rested),
         bus.subscribe(LoopFailed, subscriber.loop_failed),
     ]
     if subscriber.log.isEnabledFor(logging.DEBUG):
@@ -210,6 +214,27 @@ class _EventLog:
             self._say(
                 logging.WARNING, "queue has stalled", namespace=namespace, queue=queue, oldest_seconds=waited
             )
+
+    def segment_ended(self, event: BulkSegmentEnded) -> None:
+        if self._has_room():
+            self._say(
+                logging.INFO,
+                "bulk segment done" if event.finished else "bulk segment stopped",
+                bulk_job_id=event.job_id,
+                business=event.business,
+                segment=event.segment,
+                items=event.items,
+            )
+
+    def bulk_rested(self, event: BulkJobRested) -> None:
+        level = logging.WARNING if event.status == "failed" else logging.INFO
+        self._say(
+            level,
+            f"bulk job {event.status}",
+            bulk_job_id=event.job_id,
+            business=event.business,
+            reason=event.reason,
+        )
 
     def fired(self, event: TasksFired) -> None:
         """Fires that came in time go without a line; those that were missed are worth one."""

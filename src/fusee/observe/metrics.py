@@ -14,7 +14,6 @@ from typing import TypeVar
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.core import (
-    CounterMetricFamily,
     GaugeMetricFamily,
     HistogramMetricFamily,
     InfoMetricFamily,
@@ -37,53 +36,20 @@ from fusee.events import (
     TasksFired,
 )
 from fusee.model import TERMINAL, QueueStats, Session, SessionState
+from fusee.model.bulk import BulkLoad
+from fusee.observe.bulk import BulkMetrics
+from fusee.observe.counter import MOST_NAMES, Counter, Labels, Names
 from fusee.observe.histogram import Histogram
 
-__all__ = ["Metrics"]
+__all__ = ["MOST_NAMES", "Metrics"]
 
 log = logging.getLogger("fusee.metrics")
 
-MOST_NAMES = 200
-OTHER = "other"
 SAMPLE_EVERY = 5.0
 SAMPLE_PATIENCE = 2.0
 TERMINAL_TEXT = frozenset(str(status) for status in TERMINAL)
 
 E = TypeVar("E", bound=Event)
-Labels = tuple[str, ...]
-
-
-class Names:
-    """The first so many names pass; the rest is "other"."""
-
-    def __init__(self, most: int = MOST_NAMES) -> None:
-        self.most = most
-        self._known: set[str] = set()
-
-    def __call__(self, name: str) -> str:
-        if name in self._known:
-            return name
-        if len(self._known) >= self.most:
-            return OTHER
-        self._known.add(name)
-        return name
-
-
-class Counter:
-    """A count for each combination of labels."""
-
-    def __init__(self, name: str, help: str, *labels: str) -> None:
-        self.name, self.help, self.labels = name, help, labels
-        self.counts: dict[Labels, int] = {} if labels else {(): 0}
-
-    def add(self, count: int, *labels: str) -> None:
-        self.counts[labels] = self.counts.get(labels, 0) + count
-
-    def family(self) -> Metric:
-        family = CounterMetricFamily(self.name, self.help, labels=self.labels)
-        for labels, count in list(self.counts.items()):
-            family.add_metric(labels, count)
-        return family
 
 
 class Metrics(Collector):
@@ -99,12 +65,14 @@ class Metrics(Collector):
         version: str = "0",
         queues: Callable[[], Awaitable[Sequence[QueueStats]]] | None = None,
         workers: Callable[[], Awaitable[Sequence[Session]]] | None = None,
+        bulk: Callable[[], Awaitable[Sequence[BulkLoad]]] | None = None,
         now_us: Callable[[], int] = lambda: time.time_ns() // 1000,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.version = version
         self.queues = queues
         self.workers = workers
+        self.bulk = bulk
         self.now_us = now_us
         self.monotonic = monotonic
         self._handler, self._queue, self._loop = Names(), Names(), Names()
@@ -122,13 +90,15 @@ class Metrics(Collector):
         self.lateness = Histogram()
         self.stalled: dict[str, float] = {}
         self.durations: dict[str, Histogram] = {}
-        self._sampled: tuple[Sequence[QueueStats], Sequence[Session]] | None = None
+        self.bulk_metrics = BulkMetrics(bus)
+        self._sampled: tuple[Sequence[QueueStats], Sequence[Session], Sequence[BulkLoad]] | None = None
         self._sampled_at = -SAMPLE_EVERY
         self._sampling = asyncio.Lock()
         self.registry = CollectorRegistry()
         self.registry.register(self)
         ProcessCollector(registry=self.registry)
         self._undo = [
+            *self.bulk_metrics.undo,
             bus.subscribe(RunsEnqueued, self._on_enqueued),
             bus.subscribe(RunsFinished, self._on_finished),
             bus.subscribe(RunAttemptEnded, self._on_attempt_ended),
@@ -196,7 +166,8 @@ class Metrics(Collector):
                 return
             try:
                 async with asyncio.timeout(SAMPLE_PATIENCE):
-                    self._sampled = (await self.queues(), await self.workers())
+                    loads = () if self.bulk is None else await self.bulk()
+                    self._sampled = (await self.queues(), await self.workers(), loads)
             except Exception as error:
                 # Old depths would look like the truth: better none.
                 self._sampled = None
@@ -219,6 +190,7 @@ class Metrics(Collector):
             self.fires,
         ):
             yield counter.family()
+        yield from self.bulk_metrics.counters()
         durations = HistogramMetricFamily(
             "fusee_run_duration_seconds", "How long attempts took.", labels=["handler"]
         )
@@ -241,6 +213,7 @@ class Metrics(Collector):
         if self._sampled is not None:
             yield from self._of_queues(self._sampled[0])
             yield from self._of_workers(self._sampled[1])
+            yield from self.bulk_metrics.gauges(self._sampled[2])
 
     def _of_queues(self, queues: Sequence[QueueStats]) -> Iterable[Metric]:
         depth = GaugeMetricFamily(

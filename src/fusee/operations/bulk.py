@@ -12,6 +12,7 @@ from fusee.bulk.sources.limits import SourceLimits
 from fusee.errors import Conflict, FuseeError, Invalid
 from fusee.model.bulk import (
     BulkJob,
+    BulkLoad,
     BulkLog,
     BulkSpec,
     BulkStatus,
@@ -192,6 +193,10 @@ class BulkOperations:
         wanted = wanted or BulkFilter()
         _within("limit", wanted.limit)
         return await self.store.bulk_jobs(wanted)
+
+    async def loads(self) -> Sequence[BulkLoad]:
+        """What is not over, by business and state."""
+        return await self.store.bulk_loads()
 
     async def segments(self, job_id: int) -> Sequence[Segment]:
         return await self.store.bulk_segments(job_id)

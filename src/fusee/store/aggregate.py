@@ -12,6 +12,7 @@ from typing import Any
 
 from sqlalchemy import Connection, bindparam, delete, literal, select, union_all
 
+from fusee.model.bulk import BulkRest
 from fusee.store.batch_waiters import BatchWaiters
 from fusee.store.bulk_waiters import BulkWaiters
 from fusee.store.task_schema import ended, fires, tasks
@@ -29,6 +30,8 @@ class Aggregated:
     """How many notices of each kind were taken."""
 
     counts: Mapping[str, int] = field(default_factory=dict)
+    rested: Sequence[BulkRest] = ()
+    """Bulk jobs that came to rest."""
 
     def __bool__(self) -> bool:
         return any(self.counts.values())
@@ -38,14 +41,17 @@ class Aggregate(Triggers, Workflows, BatchWaiters, BulkWaiters):
     async def aggregate(self, limit: int = 500) -> Aggregated:
         """Take up to `limit` notices of each kind and react."""
         counts: dict[str, int] = {}
+        rested: list[BulkRest] = []
         for kind in await self.database.read(_kinds_waiting):
-            counts[kind] = await self.database.write(
+            counts[kind], rest = await self.database.write(
                 lambda connection, kind=kind: self._react(connection, kind, limit)  # type: ignore[misc]
             )
+            rested += rest
         self._wake_all(any(counts.values()))
-        return Aggregated(counts)
+        return Aggregated(counts, rested)
 
-    def _react(self, connection: Connection, kind: str, limit: int) -> int:
+    def _react(self, connection: Connection, kind: str, limit: int) -> tuple[int, Sequence[BulkRest]]:
+        """(how many notices were taken, the bulk jobs that came to rest)."""
         query = (
             select(ended)
             .where(ended.c.kind == kind)
@@ -55,10 +61,11 @@ class Aggregate(Triggers, Workflows, BatchWaiters, BulkWaiters):
         )
         notices = connection.execute(query).all()
         if not notices:
-            return 0
+            return 0, ()
         now = self._now(connection)
         run_ids = sorted({notice.run_id for notice in notices})
         again: set[int] = set()
+        rested: Sequence[BulkRest] = ()
         match kind:
             case "task":
                 self._task_runs_ended(connection, run_ids, now)
@@ -80,15 +87,15 @@ class Aggregate(Triggers, Workflows, BatchWaiters, BulkWaiters):
             case "batch_run":
                 self._batch_runs_ended(connection, run_ids, now)
             case "bulk":  # of this kind: the jobs
-                self._bulk_jobs_ended(connection, run_ids, now)
+                rested = self._bulk_jobs_ended(connection, run_ids, now)
             case "bulk_run":
-                self._bulk_runs_ended(connection, run_ids, now)
+                rested = self._bulk_runs_ended(connection, run_ids, now)
             case _:
                 raise AssertionError(kind)
         # What is to be looked at again stays, and does not count as done: the next pass may come later.
         taken = [notice.id for notice in notices if notice.run_id not in again]
         self._take_away(connection, taken)
-        return len(taken)
+        return len(taken), rested
 
     def _take_away(self, connection: Connection, notices: Sequence[int]) -> None:
         if not notices:

@@ -13,14 +13,15 @@ from typing import Any
 from sqlalchemy import Connection, delete, insert, select, update
 
 from fusee.errors import Conflict, LeaseLost
-from fusee.model import RunStatus
+from fusee.model import End, RunStatus
 from fusee.model.bulk import BulkJob, BulkStatus, Quarantined, Segment, SegmentState
+from fusee.model.durations import duration_text
 from fusee.model.pacing import MICROSECONDS, Slot, decayed, even_share, reserve
 from fusee.model.window import Checkpoint
 from fusee.store.bulk_moves import BulkMoves, _segment
 from fusee.store.bulk_rows import checkpoint_of, done_text, job_from, segment_from
 from fusee.store.bulk_schema import bulk_jobs, bulk_quarantine, bulk_segments
-from fusee.store.schema import runs
+from fusee.store.schema import attempts, runs
 from fusee.store.wakes import ENDED, PENDING
 
 __all__ = ["BulkAnswer", "BulkCheckpoints", "Progress", "Taken"]
@@ -82,13 +83,19 @@ class Taken:
 
 
 class BulkCheckpoints(BulkMoves):
-    async def take_segment(self, run_id: int, attempt: int, job_id: int, number: int) -> Taken:
-        """Begin, or go on, with a segment; `LeaseLost` when the attempt is over."""
+    async def take_segment(
+        self, run_id: int, attempt: int, job_id: int, number: int, *, resume_within: float = 0.0
+    ) -> Taken:
+        """Begin, or go on, with a segment; `LeaseLost` when the attempt is over.
+
+        `resume_within`: a job older than so many seconds is not gone on with after a crash; 0: always."""
 
         def work(connection: Connection) -> Taken:
             job = self._bulk_row(connection, job_id, any_namespace=True)
             segment = self._fenced(connection, run_id, attempt, job_id, number)
             now = self._now(connection)
+            if resume_within and now - job.created_at > resume_within * MICROSECONDS:
+                job = self._leave_alone(connection, job, run_id, attempt, resume_within, now)
             share = self._share(connection, job, segment)
             connection.execute(_at(job_id, number).values(share=share))
             answer = _answer(job, segment.stop, share, None, now)
@@ -99,7 +106,36 @@ class BulkCheckpoints(BulkMoves):
                 answer=answer,
             )
 
-        return await self.database.write(work)
+        taken = await self.database.write(work)
+        if taken.answer.stop:
+            self.wakes.fire(ENDED)
+        return taken
+
+    def _leave_alone(
+        self, connection: Connection, job: Any, run_id: int, attempt: int, within: float, now: int
+    ) -> Any:
+        """An old job whose workers are all gone stops; one that others still work on goes on."""
+        if job.status != BulkStatus.RUNNING:
+            return job
+        lost = select(attempts.c.run_id).where(
+            attempts.c.run_id == run_id, attempts.c.attempt == attempt - 1, attempts.c.ended == End.LOST
+        )
+        others = (
+            select(runs.c.id)
+            .join(bulk_segments, bulk_segments.c.run_id == runs.c.id)
+            .where(bulk_segments.c.job_id == job.id, bulk_segments.c.state == SegmentState.OPEN)
+            .where(runs.c.id != run_id, runs.c.status == RunStatus.RUNNING)
+        )
+        crashed = connection.execute(lost.limit(1)).one_or_none() is not None
+        if not crashed or connection.execute(others.limit(1)).one_or_none() is not None:
+            return job
+        reason = (
+            f"not gone on with by itself after a crash: it was created more than {duration_text(within)} ago"
+            " (worker.bulk_resume_within); resume it"
+        )
+        self._doom(connection, job, "stop", reason, now)
+        self._bulk_note(connection, job.id, "operator", "", reason, now)
+        return self._bulk_row(connection, job.id, any_namespace=True)
 
     async def checkpoint(
         self, run_id: int, attempt: int, job_id: int, number: int, progress: Progress

@@ -6,16 +6,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import func, select
+from sqlalchemy import case, func, select
 
 from fusee.errors import NotFound
-from fusee.model.bulk import BulkJob, BulkLog, BulkStatus, Quarantined, Segment
+from fusee.model.bulk import BulkJob, BulkLoad, BulkLog, BulkStatus, Quarantined, Segment
 from fusee.model.done_map import decode_done
 from fusee.store.bulk_rows import checkpoint_of, job_from, log_from, quarantined_from, segment_from
 from fusee.store.bulk_schema import bulk_jobs, bulk_logs, bulk_quarantine, bulk_segments
 from fusee.store.parts import StorePart
 
 __all__ = ["BulkFilter", "BulkLooks"]
+
+
+NOT_OVER = (
+    BulkStatus.CREATED,
+    BulkStatus.WAITING_BUSINESS,
+    BulkStatus.RUNNING,
+    BulkStatus.STOPPING,
+    BulkStatus.STOPPED,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +62,33 @@ class BulkLooks(StorePart):
         query = query.order_by(bulk_jobs.c.id.desc()).limit(wanted.limit)
         rows = await self.database.read(lambda connection: connection.execute(query).all())
         return [job_from(row) for row in rows]
+
+    async def bulk_loads(self) -> list[BulkLoad]:
+        """What is not over, by business and state."""
+        runs = bulk_jobs.c.status == BulkStatus.RUNNING
+        rest = case((runs, func.coalesce(bulk_jobs.c.total, 0) - bulk_jobs.c.ended), else_=0)
+        query = (
+            select(
+                bulk_jobs.c.business,
+                bulk_jobs.c.status,
+                func.count().label("jobs"),
+                func.sum(rest).label("rest"),
+                func.sum(case((runs, bulk_jobs.c.speed), else_=0.0)).label("speed"),
+            )
+            .where(bulk_jobs.c.namespace == self.namespace, bulk_jobs.c.status.in_(NOT_OVER))
+            .group_by(bulk_jobs.c.business, bulk_jobs.c.status)
+        )
+        rows = await self.database.read(lambda connection: connection.execute(query).all())
+        return [
+            BulkLoad(
+                business=row.business,
+                status=BulkStatus(row.status),
+                jobs=int(row.jobs),
+                left=max(0, int(row.rest)),
+                speed=float(row.speed),
+            )
+            for row in rows
+        ]
 
     async def bulk_segments(self, job_id: int) -> list[Segment]:
         await self.bulk_job(job_id)

@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy import Connection, func, insert, select, update
 
 from fusee.model import TERMINAL, Lane, RetryPolicy, RunStatus
-from fusee.model.bulk import BulkStatus, SegmentState, handler_of_business, next_bulk_status
+from fusee.model.bulk import BulkRest, BulkStatus, SegmentState, handler_of_business, next_bulk_status
 from fusee.model.pacing import even_share
 from fusee.store.births import Birth, Births
 from fusee.store.bulk_rows import spec_of_bulk
@@ -159,24 +159,27 @@ class BulkMoves(Cancels, Births):
 
     # -- what follows when runs end
 
-    def _bulk_jobs_ended(self, connection: Connection, job_ids: Sequence[int], now: int) -> None:
+    def _bulk_jobs_ended(self, connection: Connection, job_ids: Sequence[int], now: int) -> list[BulkRest]:
+        """Answers those that came to rest."""
+        rested: list[BulkRest] = []
         for job_id in sorted(set(job_ids)):
             job = self._bulk_row(connection, job_id, any_namespace=True)
-            if job is not None:
-                self._look_at(connection, job, now)
+            if job is not None and (rest := self._look_at(connection, job, now)) is not None:
+                rested.append(rest)
+        return rested
 
-    def _bulk_runs_ended(self, connection: Connection, run_ids: Sequence[int], now: int) -> None:
+    def _bulk_runs_ended(self, connection: Connection, run_ids: Sequence[int], now: int) -> list[BulkRest]:
         query = select(runs.c.owner_id).where(runs.c.id.in_(run_ids), runs.c.owner_id.is_not(None))
-        self._bulk_jobs_ended(connection, list(connection.execute(query).scalars()), now)
+        return self._bulk_jobs_ended(connection, list(connection.execute(query).scalars()), now)
 
-    def _look_at(self, connection: Connection, job: Any, now: int) -> None:
+    def _look_at(self, connection: Connection, job: Any, now: int) -> BulkRest | None:
         """What the runs of a job really are, and what that makes of the job."""
         if job.status not in (BulkStatus.RUNNING, BulkStatus.STOPPING):
-            return
+            return None
         if job.launcher is not None:
             launcher = self._run_of(connection, job.launcher)
             if launcher is not None and launcher.status not in TERMINAL:
-                return
+                return None
             self._set_bulk(connection, job.id, now, launcher=None)
             job = self._bulk_row(connection, job.id, any_namespace=True)
             if job.status == BulkStatus.RUNNING:
@@ -203,26 +206,26 @@ class BulkMoves(Cancels, Births):
         if job.status == BulkStatus.RUNNING and again:
             self._open_segments(connection, job, again, now)
             under_way += len(again)
-        if under_way == 0:
-            self._come_to_rest(connection, job, now)
+        return self._come_to_rest(connection, job, now) if under_way == 0 else None
 
-    def _come_to_rest(self, connection: Connection, job: Any, now: int) -> None:
+    def _come_to_rest(self, connection: Connection, job: Any, now: int) -> BulkRest | None:
         """Nothing of it is under way any more."""
         if job.total is not None and job.ended == job.total and job.doom != "fail":
             verb = "finish"
         elif job.status == BulkStatus.STOPPING:
             verb = "fail" if job.doom == "fail" else "halt"
         else:
-            return
+            return None
         status = next_bulk_status(BulkStatus(job.status), verb)
         over = status in (BulkStatus.FINISHED, BulkStatus.FAILED)
+        reason = None if status is BulkStatus.FINISHED else job.reason
         self._set_bulk(
             connection,
             job.id,
             now,
             status=status,
             doom=None,
-            reason=None if status is BulkStatus.FINISHED else job.reason,
+            reason=reason,
             finished_at=now if over else None,
             speed=0.0,
         )
@@ -232,6 +235,9 @@ class BulkMoves(Cancels, Births):
             self._bulk_run(connection, job, [payload], CALLBACK_RETRY, now, timeout=LAUNCH_TIMEOUT, kind=None)
         if job.waiter is not None:
             self._tell(connection, [("waiter", job.waiter)])
+        return BulkRest(
+            job_id=job.id, namespace=job.namespace, business=job.business, status=status, reason=reason
+        )
 
     def _run_of(self, connection: Connection, run_id: int) -> Any:
         query = select(runs.c.id, runs.c.status, runs.c.error, runs.c.reason).where(runs.c.id == run_id)

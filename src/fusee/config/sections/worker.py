@@ -101,6 +101,13 @@ class WorkerConfig(Section):
         "What does not fit is left to other workers.",
     )
 
+    bulk_resume_within: Duration = Field(
+        default=0.0,
+        description="After a crash, a bulk job that nobody works on any more and that was created longer ago "
+        "than this is not gone on with by itself: it stops and says so, until someone resumes it. 0 sets no "
+        "limit.",
+    )
+
     # Runs only for a lease_ttl that was written down; the default follows the heartbeat by itself.
     @field_validator("lease_ttl")
     @classmethod

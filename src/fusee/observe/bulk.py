@@ -1,0 +1,83 @@
+"""Bulk jobs in metrics: what workers here did, by business, and what the database says is left."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from prometheus_client.core import GaugeMetricFamily, Metric
+
+from fusee.events import BulkJobRested, BulkProgressed, Bus
+from fusee.model.bulk import BulkLoad
+from fusee.observe.counter import Counter, Names
+
+__all__ = ["BulkMetrics"]
+
+
+class BulkMetrics:
+    def __init__(self, bus: Bus) -> None:
+        self._business = Names()
+        self.items = Counter(
+            "fusee_bulk_items",
+            "Items of bulk jobs that ended here.",
+            "business",
+            "end",
+        )
+        self.retries = Counter("fusee_bulk_retries", "Tries of items beyond the first.", "business")
+        self.replays = Counter(
+            "fusee_bulk_replays", "Items started again because a worker was lost with them.", "business"
+        )
+        self.rested = Counter(
+            "fusee_bulk_jobs_rested",
+            "Jobs that dispatchers here saw come to rest.",
+            "business",
+            "status",
+        )
+        self.undo: list[Callable[[], None]] = [
+            bus.subscribe(BulkProgressed, self._on_progress),
+            bus.subscribe(BulkJobRested, self._on_rest),
+        ]
+
+    def _on_progress(self, event: BulkProgressed) -> None:
+        business = self._business(event.business)
+        for counter, count, labels in (
+            (self.items, event.done, (business, "done")),
+            (self.items, event.quarantined, (business, "quarantined")),
+            (self.retries, event.retried, (business,)),
+            (self.replays, event.replayed, (business,)),
+        ):
+            if count > 0:
+                counter.add(count, *labels)
+
+    def _on_rest(self, event: BulkJobRested) -> None:
+        self.rested.add(1, self._business(event.business), event.status)
+
+    def counters(self) -> Iterable[Metric]:
+        for counter in (self.items, self.retries, self.replays, self.rested):
+            yield counter.family()
+
+    def gauges(self, loads: Sequence[BulkLoad]) -> Iterable[Metric]:
+        jobs = GaugeMetricFamily(
+            "fusee_bulk_jobs", "Bulk jobs that are not over.", labels=["business", "status"]
+        )
+        left = GaugeMetricFamily(
+            "fusee_bulk_items_left", "Items of running jobs that have not ended.", labels=["business"]
+        )
+        speed = GaugeMetricFamily(
+            "fusee_bulk_speed",
+            "Items a second of running jobs.",
+            labels=["business"],
+        )
+        by_status: dict[tuple[str, str], int] = {}
+        sums: dict[str, tuple[int, float]] = {}
+        for load in loads:
+            business = self._business(load.business)
+            key = (business, str(load.status))
+            by_status[key] = by_status.get(key, 0) + load.jobs
+            rest, fast = sums.get(business, (0, 0.0))
+            sums[business] = (rest + load.left, fast + load.speed)
+        for key, many in by_status.items():
+            jobs.add_metric(key, many)
+        for business, (rest, fast) in sums.items():
+            left.add_metric([business], rest)
+            speed.add_metric([business], fast)
+        return (jobs, left, speed)
