@@ -446,6 +446,9 @@ class Fusee:
         priority: int = 0,
         timeout: float | None = None,
         retry: RetryPolicy | None = None,
+        strategy: str = "",
+        cpu: float | None = None,
+        memory: int | None = None,
         allow_unknown: bool = False,
     ) -> Sequence[RunHandle]:
         """Accept one run of this handler for each payload, all or none; handles in the same order.
@@ -460,6 +463,9 @@ class Fusee:
             priority=priority,
             timeout=timeout,
             retry=retry,
+            strategy=strategy,
+            cpu=cpu,
+            memory=memory,
         )
         accepted = await self.runs.submit_each(template, list(payloads), allow_unknown=allow_unknown)
         return RunHandles(accepted, self)

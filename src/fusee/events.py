@@ -99,6 +99,14 @@ class RunStuck(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class RunsAssigned(Event):
+    """A dispatcher gave runs to workers by a strategy, and took back what had lost its worker."""
+
+    placed: int
+    returned: int
+
+
+@dataclass(frozen=True, slots=True)
 class RunsPromoted(Event):
     count: int
 

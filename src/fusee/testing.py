@@ -52,7 +52,7 @@ class TestKit:
             await self.app.store.upgrade()
         self._worker = self.app.worker()
         self._session = await self.app.store.open_session(self._worker.info, ttl=10 * 366 * 86400.0)
-        self._worker.session = self._session
+        self._worker.session = self._worker.served.session = self._session
         return self
 
     async def __aexit__(
@@ -72,7 +72,12 @@ class TestKit:
         while made < most:
             while await store.expire():
                 pass
-            while await store.fire_due() or await store.aggregate() or await store.promote():
+            while (
+                await store.fire_due()
+                or await store.aggregate()
+                or await store.promote()
+                or await store.assign()
+            ):
                 pass
             await worker.served.read()
             order = Order(100, worker.served.free, pool.receipts.next())
@@ -80,6 +85,9 @@ class TestKit:
             for queue, lanes in worker.served.limited.items():
                 limited = Order(100, lanes, pool.receipts.next())
                 claimed += await store.claim_limited(self._session, queue, limited)
+            if worker.served.own_limited:
+                given = Order(100, [], pool.receipts.next())
+                claimed += await store.claim_given(self._session, worker.served.own_limited, given)
             if not claimed:
                 return made
             made += len(claimed)

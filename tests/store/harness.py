@@ -24,7 +24,7 @@ from fusee.model import (
 )
 from fusee.model import decide as judge
 from fusee.store import Finished, Order, RunFilter, Settlement, Store, open_store
-from fusee.store.schema import attempts, lanes, later, line, metadata, receipts, runs, tickets
+from fusee.store.schema import assigned, attempts, lanes, later, line, metadata, receipts, runs, tickets
 from fusee.store.settle import RARE
 from fusee.store.task_schema import callbacks
 from tests.store.records import broken_records
@@ -129,20 +129,21 @@ class World:
         store: Store | None = None,
         policies: Mapping[str, RetryPolicy] | None = None,
         handlers: tuple[str, ...] = ("work",),
+        **more: Any,
     ) -> int:
-        info = WorkerInfo(
-            name=name,
-            host="here",
-            pid=4711,
-            version="1.0",
-            capacity=10,
-            executors=("python",),
-            handlers=handlers,
-            queues=("default",),
-            region="",
-            labels={"disk": "fast"},
-            policies=policies or {},
-        )
+        said: dict[str, Any] = {
+            "host": "here",
+            "pid": 4711,
+            "version": "1.0",
+            "capacity": 10,
+            "executors": ("python",),
+            "queues": ("default",),
+            "region": "",
+            "labels": {"disk": "fast"},
+            "policies": policies or {},
+            **more,
+        }
+        info = WorkerInfo(name=name, handlers=handlers, **said)
         return await (store or self.store).open_session(info, ttl)
 
     async def enqueue(self, count: int = 1, *, store: Store | None = None, **fields: Any) -> list[int]:
@@ -265,6 +266,7 @@ def broken_invariants(connection: Connection) -> list[str]:
     for row in rows.values():
         of_status[row.status].add(row.id)
 
+    given = {row.run_id: row.session_id for row in connection.execute(select(assigned))}
     waiting = connection.execute(select(line)).all()
     must(len({row.run_id for row in waiting}) == len(waiting), "a run stands in line twice")
     must(
@@ -273,7 +275,8 @@ def broken_invariants(connection: Connection) -> list[str]:
     )
     for row in waiting:
         if run := rows.get(row.run_id):
-            where = (run.lane_id, -run.priority, run.due_at)
+            lane = -given[run.id] if run.id in given and row.lane_id < 0 else run.lane_id
+            where = (lane, -run.priority, run.due_at)
             must((row.lane_id, row.rank, row.due_at) == where, f"run {run.id} stands in the wrong place")
 
     delayed = connection.execute(select(later)).all()

@@ -20,6 +20,7 @@ __all__ = [
     "Reason",
     "RetryIn",
     "RunIn",
+    "StrategyIn",
 ]
 
 
@@ -58,6 +59,17 @@ class RunIn(Incoming):
     idempotency_key: str | None = Field(
         default=None, description="The same key again gives the same run; wins over the header."
     )
+    strategy: str | None = Field(
+        default=None,
+        description="How it finds its worker, such as round_robin; without one, as its queue says.",
+    )
+    cpu: float | None = Field(default=None, description="Cores that its worker must have.")
+    memory: int | str | None = Field(
+        default=None, description="Memory that its worker must have: bytes, or as `512MB`, `8GiB`."
+    )
+    hash_key: str | None = Field(
+        default=None, description="What consistent hashing goes by; without one, the payload."
+    )
 
     def spec(self, key: str | None = None) -> RunSpec:
         """With that idempotency key unless it has its own."""
@@ -66,6 +78,8 @@ class RunIn(Incoming):
             given["retry"] = self.retry.model_dump(exclude_unset=True)
         if given.get("handler", "") is None:
             del given["handler"]
+        if given.get("strategy", "") is None:
+            del given["strategy"]
         if key is not None and given.get("idempotency_key") is None:
             given["idempotency_key"] = key
         return spec_from(given)
@@ -81,6 +95,14 @@ class LimitsIn(Incoming):
 
     def limits(self) -> QueueLimits:
         return QueueLimits(self.paused, self.concurrency, self.rate, self.burst)
+
+
+class StrategyIn(Incoming):
+    """How the queue's runs find their worker, where they do not say so themselves."""
+
+    strategy: str = Field(
+        description="shared, round_robin, least_loaded, affinity, consistent_hash or broadcast"
+    )
 
 
 class CallbackIn(Incoming):
@@ -126,4 +148,4 @@ class CancelIn(Incoming):
     reason: Reason = "canceled by request"
 
 
-SCHEMAS: tuple[type[BaseModel], ...] = (RunIn, LimitsIn, KeyIn, CancelIn, CallbackIn)
+SCHEMAS: tuple[type[BaseModel], ...] = (RunIn, LimitsIn, StrategyIn, KeyIn, CancelIn, CallbackIn)

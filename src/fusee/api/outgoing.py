@@ -75,6 +75,8 @@ class RunSummary(BaseModel):
     fire_time: str | None
     shard_index: int
     shard_total: int
+    strategy: str | None
+    target: str | None
     worker: str | None
     created_at: str
     due_at: str
@@ -129,6 +131,9 @@ class RunOut(RunSummary):
     timeout: float | None
     retry: dict[str, Any] | None
     callback_deadline: str | None
+    cpu: float | None
+    memory: int | None
+    hash_key: str | None
     attempts: list[AttemptOut]
 
     @classmethod
@@ -141,6 +146,9 @@ class RunOut(RunSummary):
             timeout=run.timeout,
             retry=None if run.retry is None else run.retry.to_dict(),
             callback_deadline=show_time(run.callback_deadline),
+            cpu=run.cpu,
+            memory=run.memory,
+            hash_key=run.hash_key,
             attempts=[AttemptOut.of(attempt) for attempt in attempts],
         )
 
@@ -167,6 +175,8 @@ def _summary(run: Run) -> dict[str, Any]:
         "fire_time": show_time(run.fire_time),
         "shard_index": run.shard_index,
         "shard_total": run.shard_total,
+        "strategy": run.strategy or None,
+        "target": run.target,
         "worker": run.worker,
         "created_at": show_time(run.created_at),
         "due_at": show_time(run.due_at),
@@ -261,6 +271,7 @@ class QueueOut(BaseModel):
     concurrency: int | None
     rate: float | None
     burst: int | None
+    strategy: str
     blocked: int
     delayed: int
     pending: int
@@ -277,6 +288,7 @@ class QueueOut(BaseModel):
             concurrency=stats.limits.concurrency,
             rate=stats.limits.rate,
             burst=stats.limits.burst,
+            strategy=stats.limits.strategy or "shared",
             blocked=stats.blocked,
             delayed=stats.delayed,
             pending=stats.pending,

@@ -79,6 +79,10 @@ class Definition(BaseModel):
     trigger_rule: TriggerRule
     alerts: dict[str, Any] | None
     labels: dict[str, str]
+    strategy: str | None
+    cpu: float | None
+    memory: int | None
+    hash_key: str | None
 
 
 class Upcoming(BaseModel):

@@ -63,7 +63,7 @@ TASK, OF_TASK = _named(
 WORKFLOW, OF_WORKFLOW = _named("workflow", "workflow", ["runs", "graph", "start"])
 BUSINESS, _ = _named("business", "business", [])
 WORKER, OF_WORKER = _named("worker", "name", ["drain"])
-QUEUE, OF_QUEUE = _named("queue", "name", ["pause", "resume"])
+QUEUE, OF_QUEUE = _named("queue", "name", ["pause", "resume", "strategy"])
 
 
 class EscapedSlashes:

@@ -10,6 +10,7 @@ from fusee.api.incoming import RetryIn
 from fusee.model.names import NAME
 from fusee.model.policy import CatchUp, Concurrency, Failure, Overlap
 from fusee.model.run import EXECUTORS
+from fusee.model.strategy import Strategy
 from fusee.model.task import MOST_SHARDS, MOST_UPSTREAMS, TaskSpec, TriggerRule
 from fusee.operations import ALIASES, fields_from
 
@@ -101,6 +102,14 @@ PROPERTIES: Mapping[str, dict[str, Any]] = {
         ],
         "description": "Where to tell, and what of; text is the webhook.",
     },
+    "strategy": _one_of(Strategy, "How its runs find their worker; without one, as their queue says"),
+    "cpu": {"type": ["number", "null"], "exclusiveMinimum": 0, "description": "Cores its worker must have."},
+    "memory": {
+        "anyOf": [{"type": "integer", "minimum": 1}, {"type": "string"}, {"type": "null"}],
+        "description": "Memory that its worker must have.",
+        "examples": [1048576, "512MB", "8GiB"],
+    },
+    "hash_key": _text("What consistent hashing goes by; without one, the task and shard."),
     "labels": _object("For people and programs", additionalProperties={"type": "string", "maxLength": 256}),
 }
 

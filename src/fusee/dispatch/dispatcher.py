@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 
 from fusee.dispatch.aggregate import Aggregate
+from fusee.dispatch.assign import Assign
 from fusee.dispatch.expire import Expire
 from fusee.dispatch.lift import Lift
 from fusee.dispatch.promote import Promote
@@ -43,11 +44,13 @@ class Dispatcher:
         self.promote = Promote(store, bus, interval)
         self.scan = Scan(store, bus, interval, region=region)
         self.aggregate = Aggregate(store, bus, interval)
+        self.assign = Assign(store, bus, interval, region=region)
         loops: list[Service] = [
             self.recover,
             self.promote,
             self.scan,
             self.aggregate,
+            self.assign,
             Expire(store, bus, interval),
             Sweep(store, bus),
         ]
@@ -62,6 +65,7 @@ class Dispatcher:
     async def run(self) -> None:
         woken = (("delayed", self.promote), ("schedule", self.scan), ("ended", self.aggregate))
         forget = [self.store.wakes.on(kind, loop.wake) for kind, loop in woken]
+        forget.append(self.store.wakes.on("pending", self.assign.hint))
         try:
             async with asyncio.TaskGroup() as group:
                 for loop in self.loops:

@@ -15,6 +15,8 @@ class QueueLimits:
     concurrency: int | None = None
     rate: float | None = None
     burst: int | None = None
+    strategy: str | None = None
+    """How its runs find their worker; none is `shared`. No limit: it is set on its own."""
 
     def __post_init__(self) -> None:
         if self.concurrency is not None and (

@@ -10,6 +10,7 @@ from fusee.model.names import KNOWN_NAMES, LONGEST_TIMEOUT, check_key, check_nam
 from fusee.model.outcome import Effect, End
 from fusee.model.retry import RetryPolicy
 from fusee.model.states import RunStatus
+from fusee.model.strategy import Strategy, check_need, check_strategy
 
 __all__ = ["EXECUTORS", "Attempt", "Claimed", "Lane", "Run", "RunSpec"]
 
@@ -17,6 +18,7 @@ EXECUTORS = ("python", "shell", "http")
 
 LOWEST_PRIORITY, HIGHEST_PRIORITY = -1000, 1000
 LONGEST_DELAY = 10 * 366 * 86400.0
+LONGEST_REGION = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,19 @@ class Lane:
     executor: str
     handler: str
     region: str = ""
+    strategy: str = ""
+    """How its runs find their worker, when they ask for it themselves; else their queue says."""
+
+    @property
+    def place(self) -> str:
+        """Region and strategy as they are stored: in one column, which a version that knows no strategies
+        takes for the name of a region that none of its workers has. So it leaves those runs alone."""
+        return f"{self.region}!{self.strategy}" if self.strategy else self.region
+
+    @classmethod
+    def at(cls, namespace: str, queue: str, executor: str, handler: str, place: str) -> Lane:
+        region, _, strategy = place.partition("!")
+        return cls(namespace, queue, executor, handler, region, strategy)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -53,6 +68,14 @@ class RunSpec:
     idempotency_key: str | None = None
     origin_id: int | None = None
     """The run this one does again."""
+    strategy: str = ""
+    """How it finds its worker (`Strategy`); empty: as its queue says."""
+    cpu: float | None = None
+    """Cores that its worker must have free; it is then given to one, by least load unless told otherwise."""
+    memory: int | None = None
+    """Bytes, in the same way."""
+    hash_key: str | None = None
+    """What consistent hashing goes by; else the payload."""
 
     def __post_init__(self) -> None:
         # Nothing but a handler and arguments, names seen before: a million of these are made in a row.
@@ -62,6 +85,10 @@ class RunSpec:
             and self.queue == "default"
             and self.executor == "python"
             and self.region == ""
+            and self.strategy == ""
+            and self.cpu is None
+            and self.memory is None
+            and self.hash_key is None
             and self.priority == 0
             and self.delay == 0
             and (self.payload is None or type(self.payload) is dict)
@@ -77,6 +104,7 @@ class RunSpec:
         check_name(self.queue, "queue")
         if self.region:
             check_name(self.region, "region")
+        self._check_placing()
         if self.executor not in EXECUTORS:
             raise ValueError(f"executor must be one of {', '.join(EXECUTORS)}, not {self.executor!r:.60}")
         if self.payload is not None and not isinstance(self.payload, Mapping):
@@ -101,19 +129,38 @@ class RunSpec:
         if self.idempotency_key is not None:
             check_key(self.idempotency_key, "idempotency_key")
 
+    def _check_placing(self) -> None:
+        check_need(self.cpu, self.memory)
+        if self.hash_key is not None:
+            check_key(self.hash_key, "hash_key")
+            if self.strategy not in ("", Strategy.CONSISTENT_HASH):
+                raise ValueError(f"hash_key goes with strategy consistent_hash, not with {self.strategy}")
+            self.strategy = str(Strategy.CONSISTENT_HASH)
+        if not self.strategy and (self.cpu is not None or self.memory is not None):
+            self.strategy = str(Strategy.LEAST_LOADED)
+        if self.strategy:
+            self.strategy = check_strategy(self.strategy)
+            if self.strategy == Strategy.SHARED and (self.cpu is not None or self.memory is not None):
+                raise ValueError("cpu and memory need a strategy that chooses the worker: not shared")
+            if len(self.region) > LONGEST_REGION:
+                raise ValueError(f"region must be at most {LONGEST_REGION} characters beside a strategy")
+
     def lane(self, namespace: str) -> Lane:
-        return Lane(namespace, self.queue, self.executor, self.handler, self.region)
+        return Lane(namespace, self.queue, self.executor, self.handler, self.region, self.strategy)
 
     def options(self) -> dict[str, Any] | None:
         """What differs from the handler's own settings, or nothing at all."""
-        if self.timeout is None and self.retry is None:
+        if self.timeout is None and self.retry is None and not self.strategy:
             return None
         options: dict[str, Any] = {}
         if self.timeout is not None:
             options["timeout"] = self.timeout
         if self.retry is not None:
             options["retry"] = self.retry.to_dict()
-        return options
+        for name in ("cpu", "memory", "hash_key"):
+            if (value := getattr(self, name)) is not None:
+                options[name] = value
+        return options or None
 
 
 def _is_number(value: object) -> bool:
@@ -198,6 +245,12 @@ class Run:
     shard_index: int = 0
     shard_total: int = 1
     task: str | None = None
+    strategy: str = ""
+    cpu: float | None = None
+    memory: int | None = None
+    hash_key: str | None = None
+    target: str | None = None
+    """Of a broadcast: the worker that it is for."""
 
     @property
     def ended(self) -> bool:

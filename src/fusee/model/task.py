@@ -15,6 +15,7 @@ from fusee.model.retry import RetryPolicy
 from fusee.model.run import EXECUTORS, RunSpec
 from fusee.model.schedule import CronSchedule, IntervalSchedule, OnceSchedule, Schedule, zone_named
 from fusee.model.states import TASK, TaskStatus, next_task_status
+from fusee.model.strategy import Strategy
 
 __all__ = ["TASK", "Alerts", "Task", "TaskSpec", "TaskStatus", "TriggerRule", "next_task_status"]
 
@@ -78,6 +79,11 @@ class TaskSpec:
     trigger_rule: TriggerRule = TriggerRule.ALL_SUCCESS
     alerts: Alerts | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
+    strategy: str = ""
+    """How its runs find their worker; empty: as their queue says."""
+    cpu: float | None = None
+    memory: int | None = None
+    hash_key: str | None = None
 
     def __post_init__(self) -> None:
         check_name(self.name, "name")
@@ -102,9 +108,12 @@ class TaskSpec:
             self._runs_instead("batch", BATCH_HANDLER)
         if not self.handler and self.executor != "python":
             object.__setattr__(self, "handler", self.executor)
-        self.run_spec()
+        # What asks for resources or names a key is placed, also where no strategy is named.
+        object.__setattr__(self, "strategy", self.run_spec().strategy)
         self._check_policy()
         _whole("shards", self.shards, 1, MOST_SHARDS)
+        if self.strategy == Strategy.BROADCAST and self.shards > 1:
+            raise ValueError("strategy broadcast makes a run for each worker: it cannot stand beside shards")
         if len(self.after) > MOST_UPSTREAMS:
             raise ValueError(f"after may name at most {MOST_UPSTREAMS} tasks")
         for upstream in self.after:
@@ -134,6 +143,10 @@ class TaskSpec:
             priority=self.priority,
             timeout=self.timeout,
             retry=self.retry,
+            strategy=self.strategy,
+            cpu=self.cpu,
+            memory=self.memory,
+            hash_key=self.hash_key,
         )
 
     def _check_policy(self) -> None:

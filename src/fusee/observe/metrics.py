@@ -28,6 +28,7 @@ from fusee.events import (
     QueuesStalled,
     RunAttemptEnded,
     RunRefused,
+    RunsAssigned,
     RunsEnqueued,
     RunsFinished,
     RunStuck,
@@ -87,6 +88,8 @@ class Metrics(Collector):
         self.loop_failures = Counter("fusee_loop_failures", "Failed passes of a loop.", "loop")
         self.sample_failures = Counter("fusee_sample_failures", "Times the database could not be sampled.")
         self.fires = Counter("fusee_fires", "Fires decided here, by what decided them.", "code")
+        self.assigned = Counter("fusee_runs_assigned", "Runs that a dispatcher here gave to a worker.")
+        self.taken_back = Counter("fusee_runs_taken_back", "Given runs that went home without their worker.")
         self.lateness = Histogram()
         self.stalled: dict[str, float] = {}
         self.durations: dict[str, Histogram] = {}
@@ -107,6 +110,7 @@ class Metrics(Collector):
             bus.subscribe(RunRefused, lambda event: self.refused.add(1)),
             bus.subscribe(RunStuck, lambda event: self.stuck.add(1)),
             bus.subscribe(TasksFired, self._on_fired),
+            bus.subscribe(RunsAssigned, self._on_assigned),
             bus.subscribe(QueuesStalled, self._on_stalled),
             bus.subscribe(LoopFailed, lambda event: self.loop_failures.add(1, self._loop(event.loop))),
         ]
@@ -138,6 +142,10 @@ class Metrics(Collector):
 
     def _on_stalled(self, event: QueuesStalled) -> None:
         self.stalled = {self._queue(queue): seconds for (_, queue), seconds in event.waiting.items()}
+
+    def _on_assigned(self, event: RunsAssigned) -> None:
+        self.assigned.add(event.placed)
+        self.taken_back.add(event.returned)
 
     def _on_fired(self, event: TasksFired) -> None:
         for code, count in event.counts.items():
@@ -188,6 +196,8 @@ class Metrics(Collector):
             self.loop_failures,
             self.sample_failures,
             self.fires,
+            self.assigned,
+            self.taken_back,
         ):
             yield counter.family()
         yield from self.bulk_metrics.counters()

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from fusee.errors import Denied, Invalid
 from fusee.model import Lane, QueueLimits, QueueStats, Session
 from fusee.model.names import check_name
+from fusee.model.placing import serves
+from fusee.model.strategy import Strategy, check_strategy
 from fusee.store import ApiKey, Store
 
 __all__ = ["ROLES", "Caller", "KeyOperations", "QueueOperations", "digest"]
@@ -40,6 +42,16 @@ class QueueOperations:
         await self.store.set_limits(_checked(name), limits)
         return await self.get(name)
 
+    async def place(self, name: str, strategy: str) -> QueueStats:
+        """Choose how the queue's runs find their worker, where they do not say so themselves."""
+        _checked(name)
+        try:
+            check_strategy(strategy)
+        except ValueError as error:
+            raise Invalid(str(error), field="strategy") from None
+        await self.store.set_strategy(name, None if strategy == Strategy.SHARED else strategy)
+        return await self.get(name)
+
     async def pause(self, name: str, paused: bool) -> QueueStats:
         limits = (await self.store.read_limits()).get(_checked(name), QueueLimits())
         return await self.limit(name, QueueLimits(paused, limits.concurrency, limits.rate, limits.burst))
@@ -60,7 +72,7 @@ class QueueOperations:
         unserved = {
             lane.handler
             for lane, by_status in mine.items()
-            if "pending" in by_status and not any(_serves(session, lane) for session in sessions)
+            if "pending" in by_status and not any(serves(session.info, lane) for session in sessions)
         }
         return QueueStats(
             name=name,
@@ -73,13 +85,6 @@ class QueueOperations:
             oldest_pending_at=min((at for at in oldest if at is not None), default=None),
             unserved=tuple(sorted(unserved)),
         )
-
-
-def _serves(session: Session, lane: Lane) -> bool:
-    info = session.info
-    takes_queue = "*" in info.queues or lane.queue in info.queues
-    can = lane.handler in info.handlers if lane.executor == "python" else lane.executor in info.executors
-    return takes_queue and can and lane.region in ("", info.region)
 
 
 def _checked(name: str) -> str:

@@ -16,6 +16,7 @@ from sqlalchemy import Connection
 from fusee.errors import Conflict, Invalid, UnknownHandler
 from fusee.events import Bus, RunsEnqueued
 from fusee.model import Attempt, RetryPolicy, Run, RunSpec, RunStatus
+from fusee.model.sizes import bytes_from
 from fusee.store import Enqueued, RunFilter, Store
 
 __all__ = ["CancelAnswer", "RunOperations", "RunWithAttempts", "spec_from"]
@@ -36,6 +37,10 @@ SPEC_FIELDS = (
     "timeout",
     "retry",
     "idempotency_key",
+    "strategy",
+    "cpu",
+    "memory",
+    "hash_key",
 )
 
 
@@ -72,6 +77,8 @@ def spec_from(fields: Mapping[str, Any]) -> RunSpec:
             raise ValueError("handler is missing: name the handler that shall run")
         if isinstance(given.get("retry"), Mapping):
             given["retry"] = RetryPolicy.from_dict(given["retry"])
+        if given.get("memory") is not None:
+            given["memory"] = bytes_from(given["memory"], "memory")
         return RunSpec(**given)
     except (ValueError, TypeError) as error:
         raise Invalid(str(error), field=str(error).split(" ", 1)[0].split(".")[0]) from None
@@ -221,6 +228,10 @@ class RunOperations:
             priority=run.priority,
             timeout=run.timeout,
             retry=run.retry,
+            strategy=run.strategy,
+            cpu=run.cpu,
+            memory=run.memory,
+            hash_key=run.hash_key,
             origin_id=run.id,
         )
         return (await self.submit([spec], allow_unknown=True))[0]  # it was accepted once

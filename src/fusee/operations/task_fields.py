@@ -13,6 +13,7 @@ from fusee.model import RetryPolicy
 from fusee.model.durations import seconds_from
 from fusee.model.policy import CatchUp, Concurrency, Failure, Overlap, Policy
 from fusee.model.schedule import zone_named
+from fusee.model.sizes import bytes_from
 from fusee.model.task import BATCH_HANDLER, WORKFLOW_HANDLER, Alerts, TaskSpec, TriggerRule
 from fusee.model.times import iso
 from fusee.operations.batches import batch_from_fields, target_from
@@ -68,6 +69,7 @@ PLAIN = (
     "name", "description", "cron", "every", "at", "timezone", "executor", "handler", "payload", "workflow",
     "batch",
     "queue", "region", "priority", "timeout", "retry", "shards", "after", "trigger_rule", "alerts", "labels",
+    "strategy", "cpu", "memory", "hash_key",
 )  # fmt: skip
 FIELDS = (*PLAIN, *POLICY_FIELDS)
 
@@ -188,6 +190,10 @@ def fields_from(spec: TaskSpec) -> dict[str, Any]:
         if spec.alerts is None
         else {name: getattr(spec.alerts, name) for name in Alerts.__slots__},
         "labels": dict(spec.labels),
+        "strategy": spec.strategy or None,
+        "cpu": spec.cpu,
+        "memory": spec.memory,
+        "hash_key": spec.hash_key,
     }
 
 
@@ -421,6 +427,9 @@ _READ: Mapping[str, Callable[[Any, str], Any]] = {
     "trigger_rule": _rule,
     "alerts": _alerts,
     "labels": _labels,
+    "strategy": _text,
+    "memory": bytes_from,
+    "hash_key": _text,
 }
 
 

@@ -9,6 +9,8 @@ from fusee.store.callbacks import Answered, Concluded, Fate, KnownCallback, toke
 from fusee.store.contract import Enqueued, Exchanged, Finished, LaneMap, Order, Settlement
 from fusee.store.firing import Fired
 from fusee.store.keys import ApiKey
+from fusee.store.own_lanes import own_lane
+from fusee.store.placement import Assigned
 from fusee.store.record import FireFilter, Past
 from fusee.store.runs import RunFilter
 from fusee.store.store import Store, open_store
@@ -25,6 +27,7 @@ __all__ = [
     "Aggregated",
     "Answered",
     "ApiKey",
+    "Assigned",
     "Backfilled",
     "BatchFilter",
     "BulkAnswer",
@@ -59,5 +62,6 @@ __all__ = [
     "WorkflowRunFilter",
     "handler_of",
     "open_store",
+    "own_lane",
     "token_digest",
 ]

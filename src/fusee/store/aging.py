@@ -12,6 +12,7 @@ from sqlalchemy import Connection, delete, insert, select, update
 
 from fusee.model import RunStatus
 from fusee.model.run import HIGHEST_PRIORITY
+from fusee.store.own_lanes import assigned_by_lane
 from fusee.store.parts import StorePart
 from fusee.store.schema import lanes, line, queues, runs
 
@@ -51,6 +52,9 @@ class Aging(StorePart):
                 return {}
             paused = select(queues.c.namespace, queues.c.name).where(queues.c.paused)
             stopped = {(row.namespace, row.name) for row in connection.execute(paused)}
+            for lane_id, _, due_at in connection.execute(assigned_by_lane(lane for lane in late if lane < 0)):
+                oldest[lane_id] = min(due_at, oldest.get(lane_id, due_at))
+                late.append(lane_id)
             found: dict[tuple[str, str], float] = {}
             for row in connection.execute(select(lanes).where(lanes.c.id.in_(late))):
                 key = (row.namespace, row.queue)

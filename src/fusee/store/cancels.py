@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import Connection, bindparam, delete, func, select, update
 
 from fusee.model import RUN, Effect, RunStatus
+from fusee.store.own_lanes import leave_own_lanes
 from fusee.store.schema import later, line, runs
 from fusee.store.settle import LONGEST_REASON
 from fusee.store.told import Told
@@ -94,7 +95,9 @@ def _leave(connection: Connection, rows: Sequence[Any]) -> None:
             in_line.setdefault((row.lane_id, -row.priority, row.due_at), []).append(row.id)
     for (lane, rank, due), ids in in_line.items():
         place = (line.c.lane_id == lane, line.c.rank == rank, line.c.due_at == due, line.c.run_id.in_(ids))
-        connection.execute(delete(line).where(*place))
+        gone = connection.execute(delete(line).where(*place)).rowcount
+        if gone < len(ids):  # claimed just now, or given to a worker
+            leave_own_lanes(connection, ids)
     delayed = [{"b_due": row.due_at, "b_run": row.id} for row in rows if row.status == RunStatus.DELAYED]
     if delayed:
         connection.execute(_LEAVE_LATER, delayed)

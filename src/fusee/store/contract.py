@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, overload
 
 from fusee.model import Claimed, Ended, Lane, QueueLimits, Verdict
+from fusee.model.strategy import Strategy
 
 __all__ = ["Accepted", "Enqueued", "Exchanged", "Finished", "LaneMap", "Order", "Settlement"]
 
@@ -107,3 +108,10 @@ class LaneMap:
     @property
     def newest(self) -> int:
         return max(self.lanes, default=0)
+
+    def strategy_of(self, lane: Lane) -> str:
+        """The lane's own, else its queue's, else shared."""
+        if lane.strategy:
+            return lane.strategy
+        limits = self.limits.get(lane.queue)
+        return (limits and limits.strategy) or Strategy.SHARED

@@ -26,11 +26,13 @@ from fusee.store.admission import WAITS_FOR_OTHERS, Admission
 from fusee.store.alerts import Alarms
 from fusee.store.births import Birth
 from fusee.store.cancels import Cancels
+from fusee.store.lanes import lane_from
 from fusee.store.rows import encode
 from fusee.store.schema import lanes
 from fusee.store.standing import Closed, OpenFire, Standing
 from fusee.store.task_regions import TaskRegions, served_by
 from fusee.store.task_schema import fires, tasks
+from fusee.store.tasks import lane_of
 from fusee.store.upstreams import EndedFire, Gated
 
 __all__ = ["Fired", "Firing", "Planned"]
@@ -38,6 +40,7 @@ __all__ = ["Fired", "Firing", "Planned"]
 MOST_ROWS = 5000
 """Fires written in one transaction, or a few more: an outage of many tasks is made up for in several."""
 LONGEST_RULE = 500
+_PLACING = ("cpu", "memory", "hash_key")
 
 _STATUS = {
     Decision.RUN: RunStatus.PENDING,
@@ -313,7 +316,7 @@ class Firing(Admission, Cancels, Alarms, TaskRegions):
             names = {lane.handler for lane in missing}
             query = select(lanes).where(lanes.c.handler.in_(names))
             for row in connection.execute(query):
-                seen[Lane(row.namespace, row.queue, row.executor, row.handler, row.region)] = row.id
+                seen[lane_from(row)] = row.id
         return {lane: seen[lane] if lane in seen else self._lane_id(connection, lane) for lane in wanted}
 
     def _wake_all(self, did: bool) -> None:
@@ -323,8 +326,7 @@ class Firing(Admission, Cancels, Alarms, TaskRegions):
 
 
 def _lane(standing: Standing) -> Lane:
-    spec = standing.spec
-    return Lane(standing.row.namespace, spec.queue, spec.executor, spec.handler, spec.region)
+    return lane_of(standing.spec, standing.row.namespace)
 
 
 def _births(one: Planned, lane_id: int) -> list[Birth]:
@@ -349,6 +351,7 @@ def _births(one: Planned, lane_id: int) -> list[Birth]:
         options["timeout"] = spec.timeout
     if spec.retry is not None:
         options["retry"] = spec.retry.to_dict()
+    options |= {name: value for name in _PLACING if (value := getattr(spec, name)) is not None}
     text = encode(payload, "payload") if payload else None
     births = []
     for shard in range(one.shards):

@@ -12,7 +12,7 @@ from fusee.model import Lane
 from fusee.store.parts import StorePart
 from fusee.store.schema import lanes
 
-__all__ = ["Lanes"]
+__all__ = ["Lanes", "lane_from"]
 
 
 class Lanes(StorePart):
@@ -38,7 +38,7 @@ class Lanes(StorePart):
                 return ()
             return connection.execute(select(lanes).where(mine)).all()
 
-        found = {row.id: _lane(row) for row in await self.database.read(work)}
+        found = {row.id: lane_from(row) for row in await self.database.read(work)}
         new = found.keys() - self.lane_map.lanes.keys()
         self.lane_map.lanes |= found
         return bool(new)
@@ -46,8 +46,8 @@ class Lanes(StorePart):
     def _lane_id(self, connection: Connection, lane: Lane) -> int:
         """Find or create it, in the transaction of `connection`."""
         same = [
-            lanes.c[name] == getattr(lane, name)
-            for name in ("namespace", "queue", "executor", "handler", "region")
+            *(lanes.c[name] == getattr(lane, name) for name in ("namespace", "queue", "executor", "handler")),
+            lanes.c.region == lane.place,
         ]
         query = select(lanes.c.id).where(*same)
         found = connection.execute(query).scalar_one_or_none()
@@ -61,7 +61,7 @@ class Lanes(StorePart):
                         queue=lane.queue,
                         executor=lane.executor,
                         handler=lane.handler,
-                        region=lane.region,
+                        region=lane.place,
                     )
                 )
                 key = added.inserted_primary_key
@@ -72,5 +72,5 @@ class Lanes(StorePart):
             return int(connection.execute(query.with_for_update(read=True)).scalar_one())
 
 
-def _lane(row: Any) -> Lane:
-    return Lane(row.namespace, row.queue, row.executor, row.handler, row.region)
+def lane_from(row: Any) -> Lane:
+    return Lane.at(row.namespace, row.queue, row.executor, row.handler, row.region)

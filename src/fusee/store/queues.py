@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, Select, bindparam, delete, func, insert, select, update
@@ -10,10 +11,12 @@ from sqlalchemy.exc import IntegrityError
 from fusee.model import Claimed, Lane, QueueLimits, RunStatus, TokenBucket
 from fusee.store.contract import Order
 from fusee.store.lanes import Lanes
+from fusee.store.own_lanes import assigned_by_lane
 from fusee.store.runs import Runs
 from fusee.store.schema import later, line, queues, receipts, runs, sessions, tickets
+from fusee.store.wakes import PENDING
 
-__all__ = ["Queues"]
+__all__ = ["Queues", "limits_of"]
 
 
 class Queues(Runs, Lanes):
@@ -21,7 +24,7 @@ class Queues(Runs, Lanes):
         """The limits of this namespace's queues; also remembered in the lane map."""
         query = select(queues).where(queues.c.namespace == self.namespace)
         rows = await self.database.read(lambda connection: connection.execute(query).all())
-        self.lane_map.limits = {row.name: _limits(row) for row in rows}
+        self.lane_map.limits = {row.name: limits_of(row) for row in rows}
         return self.lane_map.limits
 
     async def set_limits(self, queue: str, limits: QueueLimits) -> None:
@@ -31,8 +34,10 @@ class Queues(Runs, Lanes):
         def work(connection: Connection) -> None:
             now = self._now(connection)
             if not limits.limited:
-                connection.execute(delete(queues).where(*mine))
-                return
+                placed = (queues.c.strategy.is_not(None),)
+                if connection.execute(select(queues.c.name).where(*mine, *placed)).one_or_none() is None:
+                    connection.execute(delete(queues).where(*mine))
+                    return
             values = {
                 "paused": limits.paused,
                 "concurrency": limits.concurrency,
@@ -55,6 +60,26 @@ class Queues(Runs, Lanes):
             await self.database.write(work)
         await self.read_limits()
 
+    async def set_strategy(self, queue: str, strategy: str | None) -> None:
+        """How its runs find their worker, where they do not say so themselves; workers follow in a second."""
+        mine = (queues.c.namespace == self.namespace, queues.c.name == queue)
+
+        def work(connection: Connection) -> None:
+            change = update(queues).where(*mine).values(strategy=strategy)
+            if connection.execute(change).rowcount == 0 and strategy is not None:
+                connection.execute(
+                    insert(queues).values(
+                        namespace=self.namespace, name=queue, paused=False, strategy=strategy
+                    )
+                )
+
+        try:
+            await self.database.write(work)
+        except IntegrityError:  # someone else made the queue's row just now
+            await self.database.write(work)
+        await self.read_limits()
+        self.wakes.fire(PENDING)
+
     async def claim_limited(self, session: int, queue: str, order: Order) -> list[Claimed]:
         """Claim from a queue that has limits; each run takes a ticket, which its end gives back.
 
@@ -72,7 +97,7 @@ class Queues(Runs, Lanes):
             allowed = order.want
             bucket = None
             if row is not None:
-                limits = _limits(row)
+                limits = limits_of(row)
                 if limits.paused:
                     return []
                 if limits.concurrency is not None:
@@ -108,6 +133,19 @@ class Queues(Runs, Lanes):
             found += connection.execute(query).all()
         found.sort(key=lambda row: (row.rank, row.due_at, row.run_id))
         chosen = found[:want]
+        return self._take_up(connection, session, chosen, order.receipt, now, lambda row: queue)
+
+    def _take_up(
+        self,
+        connection: Connection,
+        session: int,
+        chosen: Sequence[Any],
+        receipt: int,
+        now: int,
+        ticket_for: Callable[[Any], str | None],
+    ) -> list[Claimed]:
+        """Take these entries, locked, out of the line and into the session's hands; those of a queue with
+        limits with a ticket."""
         if not chosen:
             return []
         ids = [row.run_id for row in chosen]
@@ -134,16 +172,23 @@ class Queues(Runs, Lanes):
             .values(status=RunStatus.RUNNING, attempt=runs.c.attempt + 1, session_id=session, started_at=now)
         )
         connection.execute(
-            insert(receipts).values(session_id=session, number=order.receipt, run_ids=",".join(map(str, ids)))
+            insert(receipts).values(session_id=session, number=receipt, run_ids=",".join(map(str, ids)))
         )
-        connection.execute(
-            insert(tickets),
-            [{"namespace": self.namespace, "queue": queue, "run_id": run_id} for run_id in rows],
-        )
-        return [
-            Claimed(r.id, r.attempt + 1, r.spent, r.lane_id, r.payload, r.options, order.receipt, ticket=True)
-            for r in (rows[run_id] for run_id in ids if run_id in rows)
-        ]
+        held = {row.id: queue for row in rows.values() if (queue := ticket_for(row)) is not None}
+        if held:
+            connection.execute(
+                insert(tickets),
+                [{"namespace": self.namespace, "queue": queue, "run_id": run} for run, queue in held.items()],
+            )
+        claimed = []
+        for row in (rows[run_id] for run_id in ids if run_id in rows):
+            taken = Claimed(
+                row.id, row.attempt + 1, row.spent, row.lane_id, row.payload, row.options, receipt
+            )
+            taken.ticket = row.id in held
+            taken.kind, taken.owner_id = row.kind, row.owner_id
+            claimed.append(taken)
+        return claimed
 
     async def counts(self) -> dict[Lane, dict[str, tuple[int, int | None]]]:
         """For each lane with work that has not ended: status → (how many, the earliest due)."""
@@ -158,7 +203,9 @@ class Queues(Runs, Lanes):
                     answer[lane_id][status] = (before + many, min(first, earliest))
 
             many = func.count()
-            note("pending", select(line.c.lane_id, many, func.min(line.c.due_at)).group_by(line.c.lane_id))
+            at_home = select(line.c.lane_id, many, func.min(line.c.due_at)).where(line.c.lane_id > 0)
+            note("pending", at_home.group_by(line.c.lane_id))
+            note("pending", assigned_by_lane())
             note("delayed", select(later.c.lane_id, many, func.min(later.c.due_at)).group_by(later.c.lane_id))
             by_lane = select(runs.c.lane_id, many, func.min(runs.c.due_at)).group_by(runs.c.lane_id)
             for start in range(0, len(in_flight), 500):
@@ -177,5 +224,5 @@ class Queues(Runs, Lanes):
 _LEAVE = delete(line).where(*[column == bindparam(f"b_{column.name}") for column in line.c])
 
 
-def _limits(row: Any) -> QueueLimits:
-    return QueueLimits(bool(row.paused), row.concurrency, row.rate, row.burst)
+def limits_of(row: Any) -> QueueLimits:
+    return QueueLimits(bool(row.paused), row.concurrency, row.rate, row.burst, row.strategy)

@@ -76,7 +76,7 @@ class Bulk(NamedTuple):
             [spec.priority for spec in specs],
             encode_payloads([spec.payload for spec in specs]),
             [encode(o, "options") if (o := spec.options()) else None for spec in specs]
-            if any(spec.timeout is not None or spec.retry is not None for spec in specs)
+            if any(spec.timeout is not None or spec.retry is not None or spec.strategy for spec in specs)
             else [None] * len(specs),
             [spec.origin_id for spec in specs],
         )

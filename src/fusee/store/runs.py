@@ -17,7 +17,7 @@ from sqlalchemy import (
 )
 
 from fusee.errors import Conflict, NotFound
-from fusee.model import Attempt, Effect, End, RetryPolicy, Run, RunStatus
+from fusee.model import Attempt, Effect, End, Lane, RetryPolicy, Run, RunStatus
 from fusee.store.cancels import Cancels
 from fusee.store.rows import decode
 from fusee.store.schema import attempts, lanes, later, line, receipts, runs, sessions
@@ -186,7 +186,7 @@ def _run(row: Row[Any]) -> Run:
         queue=row.queue,
         executor=row.executor,
         handler=row.handler,
-        region=row.region,
+        region=(lane := Lane.at(row.namespace, row.queue, row.executor, row.handler, row.region)).region,
         status=RunStatus(row.status),
         reason=row.reason,
         priority=row.priority,
@@ -213,6 +213,11 @@ def _run(row: Row[Any]) -> Run:
         shard_index=options.get("shard_index", 0),
         shard_total=options.get("shard_total", 1),
         task=options.get("task"),
+        strategy=lane.strategy,
+        cpu=options.get("cpu"),
+        memory=options.get("memory"),
+        hash_key=options.get("hash_key"),
+        target=options.get("worker"),
     )
 
 

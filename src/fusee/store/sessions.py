@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Row, func, insert, select, update
+from sqlalchemy import Connection, Row, Select, func, insert, select, update
 
 from fusee.errors import LeaseLost, NotFound
 from fusee.model import RetryPolicy, Session, SessionState, WorkerInfo
 from fusee.model.states import sessions_that_can
-from fusee.store.parts import StorePart
+from fusee.store.own_lanes import OwnLanes
 from fusee.store.rows import decode, encode
 from fusee.store.schema import assigned, sessions
-from fusee.store.wakes import DRAIN
+from fusee.store.wakes import DRAIN, PENDING
 
-__all__ = ["Sessions"]
+__all__ = ["Sessions", "session_from", "sessions_with_load"]
 
 LIVE = sessions_that_can("lose")
 """Those that hold a lease."""
 
 
-class Sessions(StorePart):
+class Sessions(OwnLanes):
     async def open_session(self, info: WorkerInfo, ttl: float) -> int:
         """Begin a session; its lease runs from now, by the database's clock."""
 
@@ -130,7 +130,15 @@ class Sessions(StorePart):
         change = (
             update(sessions).where(sessions.c.id == session, sessions.c.state.in_(allowed)).values(values)
         )
-        changed = await self.database.write(lambda connection: connection.execute(change).rowcount)
+
+        def work(connection: Connection) -> tuple[int, int]:
+            changed = connection.execute(change).rowcount
+            # Who claims no more gives back at once what was given to it.
+            return changed, self._return_all(connection, session) if state is not None else 0
+
+        changed, returned = await self.database.write(work)
+        if returned:
+            self.wakes.fire(PENDING)
         if changed == 0:
             raise LeaseLost(f"session {session} is over: its lease expired, or it had ended")
 
@@ -144,28 +152,31 @@ class Sessions(StorePart):
 
     async def sessions(self, *, all_states: bool = False) -> list[Session]:
         """The workers of this namespace, live ones unless all are asked for; newest first."""
-        given = (
-            select(
-                assigned.c.session_id,
-                func.count().label("many"),
-                func.sum(assigned.c.cpu).label("cpu_taken"),
-                func.sum(assigned.c.memory).label("memory_taken"),
-            )
-            .group_by(assigned.c.session_id)
-            .subquery()
-        )
-        query = (
-            select(sessions, given.c.many, given.c.cpu_taken, given.c.memory_taken)
-            .outerjoin(given, given.c.session_id == sessions.c.id)
-            .where(sessions.c.namespace == self.namespace)
-            .order_by(sessions.c.id.desc())
-        )
+        mine = sessions.c.namespace == self.namespace
+        query = sessions_with_load().where(mine).order_by(sessions.c.id.desc())
         query = query.limit(1000) if all_states else query.where(sessions.c.state.in_(LIVE))
         rows = await self.database.read(lambda connection: connection.execute(query).all())
-        return [_session(row) for row in rows]
+        return [session_from(row) for row in rows]
 
 
-def _session(row: Row[Any]) -> Session:
+def sessions_with_load() -> Select[Any]:
+    """Sessions, each with what strategies gave to it."""
+    given = (
+        select(
+            assigned.c.session_id,
+            func.count().label("many"),
+            func.sum(assigned.c.cpu).label("cpu_taken"),
+            func.sum(assigned.c.memory).label("memory_taken"),
+        )
+        .group_by(assigned.c.session_id)
+        .subquery()
+    )
+    return select(sessions, given.c.many, given.c.cpu_taken, given.c.memory_taken).outerjoin(
+        given, given.c.session_id == sessions.c.id
+    )
+
+
+def session_from(row: Row[Any]) -> Session:
     abilities = decode(row.abilities)
     return Session(
         id=row.id,

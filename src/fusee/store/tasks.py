@@ -111,7 +111,7 @@ class Tasks(TaskGraph, Lanes):
 
 
 def lane_of(spec: TaskSpec, namespace: str) -> Lane:
-    return Lane(namespace, spec.queue, spec.executor, spec.handler, spec.region)
+    return Lane(namespace, spec.queue, spec.executor, spec.handler, spec.region, spec.strategy)
 
 
 def spec_of(row: Any) -> TaskSpec:

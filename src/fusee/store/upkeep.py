@@ -18,6 +18,7 @@ from fusee.store.batch_retention import BatchRetention
 from fusee.store.batch_schema import batches
 from fusee.store.bulk_retention import BulkRetention
 from fusee.store.contract import Settlement
+from fusee.store.own_lanes import OwnLanes
 from fusee.store.schema import attempts, later, line, receipts, runs, sessions
 from fusee.store.sessions import LIVE
 from fusee.store.settle import RULED_BY, Settle
@@ -67,11 +68,13 @@ class Pruned:
         return self.count > 0 or self.cursor > 0 or self.workflow_runs > 0
 
 
-class Upkeep(BatchRetention, BulkRetention, Settle, WorkflowRetention, TaskRetention):
+class Upkeep(BatchRetention, BulkRetention, Settle, WorkflowRetention, TaskRetention, OwnLanes):
     async def recover(self, limit: int = 20) -> Recovered:
         """Take sessions whose lease has expired, then return the runs on up to `limit` orphaned receipts."""
         taken = await self.database.write(self._take_expired)
         settled, tally = await self.database.write(lambda connection: self._return(connection, limit))
+        if await self.database.write(self._return_orphans):
+            self.wakes.fire(PENDING)
         if tally[RunStatus.PENDING]:
             self.wakes.fire(PENDING)
         return Recovered(

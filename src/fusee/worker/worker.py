@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 
 from fusee.errors import FuseeError, LeaseLost
 from fusee.events import (
@@ -135,6 +135,8 @@ class Worker:
                 continue
             self.lease = Lease(self.settings.lease_ttl, asked_at)
             self._sessions = [*self._sessions[-9:], self.session]
+            self.served.session = self.session
+            self.served.sort()
             self.bus.emit(SessionStarted(session=self.session, worker=self.info.name))
             self._dry_until = 0.0
             self.started.set()
@@ -268,7 +270,7 @@ class Worker:
         pause = self._dry_until - time.monotonic()
         if pause <= 0:  # there is work, but no room: whatever ends here nudges
             pause = self.settings.poll_interval
-        if self.served.limited:
+        if self.served.limited or self.served.own_limited:
             pause = min(pause, LIMITED_EVERY)
         await self._nudge.wait(pause)
 
@@ -320,7 +322,7 @@ class Worker:
             self._trips -= 1
             self._wanted -= want
             self._nudge()
-        self._arrive(session, exchanged.claimed, now)
+        self._arrive(session, await self._understood(exchanged.claimed), now)
         if not exchanged.refused:  # else they stay until the session ends: a receipt too many harms nobody
             self._used_up += self.pool.receipts.ended(finished.receipts)
         else:
@@ -343,6 +345,15 @@ class Worker:
         if room <= 0 or (idle <= 0 and room < target // 4):
             return 0
         return min(room, MOST_A_TRIP)
+
+    async def _understood(self, claimed: list[Claimed]) -> list[Claimed]:
+        """Those of a lane that we know. A dispatcher may have given us runs of one that it read before us."""
+        if not self.served.given or all(run.lane_id in self.pool.plans for run in claimed):
+            return claimed
+        await self.served.look_for_new()
+        known = [run for run in claimed if run.lane_id in self.pool.plans]
+        self._lost_answer = self._lost_answer or len(known) < len(claimed)  # the rest goes back as strangers
+        return known
 
     def _arrive(self, session: int, claimed: list[Claimed], asked_at: float) -> None:
         if not claimed:
@@ -376,13 +387,19 @@ class Worker:
     async def _claim_limited(self, session: int) -> bool:
         """Queues with limits, one after the other; at most ten times a second, or when a place came free."""
         now = time.monotonic()
-        if not self.served.limited or self._draining.is_set() or now - self._limited_at < LIMITED_EVERY / 2:
+        nothing = not self.served.limited and not self.served.own_limited
+        if nothing or self._draining.is_set() or now - self._limited_at < LIMITED_EVERY / 2:
             return False
         if self._lost_answer:
             return False  # what we claim now would be taken for a stranger
         self._limited_at = now
         took = False
-        for queue, lanes in list(self.served.limited.items()):
+        claims: list[tuple[Sequence[str], list[int]]] = [
+            ((queue,), lanes) for queue, lanes in self.served.limited.items()
+        ]
+        if self.served.own_limited:
+            claims.append((self.served.own_limited, []))
+        for queues, lanes in claims:
             room = self.pool.capacity - self.pool.holding - self._wanted
             if room <= 0 or self._lost_answer or session != self.session or not self.lease.holds(now):
                 break
@@ -390,7 +407,10 @@ class Worker:
             self._wanted += room
             try:
                 order = Order(room, lanes, self.pool.receipts.next())
-                claimed = await self.store.claim_limited(session, queue, order)
+                if lanes:
+                    claimed = await self.store.claim_limited(session, queues[0], order)
+                else:
+                    claimed = await self._understood(await self.store.claim_given(session, queues, order))
             except BaseException:
                 self._lost_answer, self._look_again = True, LOOK_AGAIN
                 raise

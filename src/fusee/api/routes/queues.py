@@ -8,7 +8,7 @@ from fastapi import APIRouter, Path, Request
 
 from fusee.api.asking import Operator, Viewer, audit, body_of
 from fusee.api.context import operations_of
-from fusee.api.incoming import LimitsIn
+from fusee.api.incoming import LimitsIn, StrategyIn
 from fusee.api.outgoing import QueueOut, QueuePage
 from fusee.api.paths import OF_QUEUE, QUEUE
 from fusee.api.reading import read_json
@@ -22,7 +22,7 @@ router = APIRouter(prefix="/api/v1")
 Name = Annotated[
     str,
     Path(
-        description="The queue's name; a slash before `pause` or `resume` that is part of it as `%2F`.",
+        description="The queue's name; a slash before `pause` and the like that is part of it as `%2F`.",
         json_schema_extra={"pattern": f"^{NAME}$"},
     ),
 ]
@@ -43,6 +43,20 @@ async def pause_queue(request: Request, name: Name) -> QueueOut:
 @router.post(f"/queues{OF_QUEUE}/resume", dependencies=[Operator], tags=["queues"])
 async def resume_queue(request: Request, name: Name) -> QueueOut:
     return await _pause(request, name, False)
+
+
+@router.put(
+    f"/queues{OF_QUEUE}/strategy",
+    dependencies=[Operator],
+    tags=["queues"],
+    openapi_extra=body_of(StrategyIn),
+)
+async def place_queue(request: Request, name: Name) -> QueueOut:
+    """Choose how the queue's runs find their worker; workers follow within a second."""
+    wanted = await read_json(request, StrategyIn, "strategy")
+    stats = await operations_of(request).queues.place(name, wanted.strategy)
+    audit(request, "queue placed", queue=name, strategy=wanted.strategy)
+    return QueueOut.of(stats)
 
 
 @router.get(f"/queues{QUEUE}", dependencies=[Viewer], tags=["queues"])

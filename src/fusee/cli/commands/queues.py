@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 __all__ = ["queue", "queues"]
 
+STRATEGIES = ("shared", "round_robin", "least_loaded", "affinity", "consistent_hash", "broadcast")
+
 
 @click.command(cls=Command)
 @click.pass_context
@@ -71,6 +73,8 @@ def _limits(limits: QueueLimits) -> str:
         parts.append(f"{limits.concurrency} at once")
     if limits.rate is not None:
         parts.append(f"{limits.rate:g}/s" + (f", bursts of {limits.burst}" if limits.burst else ""))
+    if limits.strategy is not None:
+        parts.append(limits.strategy)
     return "; ".join(parts)
 
 
@@ -132,6 +136,29 @@ async def _limit(
         except ValueError as error:
             raise Invalid(str(error)) from None
         _tell(out, await app.queues.limit(name, limits))
+
+
+@queue.command()
+@click.argument("name")
+@click.argument("strategy", type=click.Choice(STRATEGIES))
+@click.pass_context
+def strategy(context: click.Context, name: str, strategy: str) -> None:
+    """Choose how a queue's runs find their worker, where they do not say so themselves.
+
+    shared is the default: the next free worker takes them. docs/workers.md tells when to use which of the
+    others. Workers follow within a second; what is under way is not disturbed.
+
+    \b
+    Example:
+      fusee queue strategy reports least_loaded
+      fusee queue strategy reports shared
+    """
+    drive(_place(Shared.of(context), Out.of(context), name, strategy))
+
+
+async def _place(shared: Shared, out: Out, name: str, strategy: str) -> None:
+    async with opened(shared, create=True) as app:
+        _tell(out, await app.queues.place(name, strategy))
 
 
 @queue.command()

@@ -63,6 +63,9 @@ def show_run(out: Out, found: RunWithAttempts) -> None:
     fact("why", run.reason)
     fact("queue", run.queue + (f", priority {run.priority}" if run.priority else ""))
     fact("region", run.region)
+    fact("strategy", run.strategy)
+    fact("asks for", _needs(run))
+    fact("for worker", run.target)
     fact("worker", run.worker)
     fact("effect", run.effect)
     fact("timeout", None if run.timeout is None else human(run.timeout))
@@ -119,6 +122,13 @@ def _timeline(out: Out, found: RunWithAttempts) -> None:
 def _local(at: int) -> str:
     seconds, micro = divmod(at, 1_000_000)
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds)) + f".{micro // 1000:03}"
+
+
+def _needs(run: Run) -> str:
+    from fusee.config.units import format_size
+
+    parts = [f"{run.cpu:g} cpu"] if run.cpu is not None else []
+    return ", ".join(parts + ([format_size(run.memory)] if run.memory is not None else []))
 
 
 def _compact(value: Any) -> str:

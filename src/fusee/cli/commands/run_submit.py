@@ -22,6 +22,7 @@ __all__ = ["submit"]
 # What a line of --from-file says for itself.
 SAYS_IT_ITSELF = (
     "payload", "members", "delay", "at", "priority", "queue", "region", "timeout", "max_attempts", "key",
+    "strategy", "cpu", "memory", "hash_key",
     "shell", "url", "method", "headers", "body",
 )  # fmt: skip
 
@@ -50,6 +51,10 @@ def _moment(context: click.Context, parameter: click.Parameter, value: str | Non
 @click.option("--priority", metavar="N", type=int, help="-1000 to 1000; higher goes first.")
 @click.option("--queue", metavar="NAME", help="[default: default]")
 @click.option("--region", metavar="NAME", help="Only workers of this region.")
+@click.option("--strategy", metavar="NAME", help="How it finds its worker: round_robin, broadcast ...")
+@click.option("--cpu", metavar="N", type=float, help="Cores its worker must have free.")
+@click.option("--memory", metavar="SIZE", help="Memory its worker must have free: 512MB.")
+@click.option("--hash-key", metavar="TEXT", help="Runs of one key go to the same worker.")
 @click.option("--timeout", metavar="TIME", callback=duration(), help="An attempt's longest time: 30s.")
 @click.option("--max-attempts", metavar="N", type=int, help="Tries in all, instead of the handler's policy.")
 @click.option("--key", metavar="TEXT", help="Idempotency key: the same key makes one run only.")
@@ -70,8 +75,9 @@ def submit(context: click.Context, /, words: tuple[str, ...], **given: Any) -> N
     has ever registered is refused, since nobody could run it; --allow-unknown accepts it all the same.
 
     --from-file takes thousands of runs a call, one JSON object a line with the fields handler, payload,
-    executor, queue, region, priority, delay (seconds), timeout (seconds), retry, idempotency_key. Give each
-    an idempotency_key, and the file may be submitted again after an interruption.
+    executor, queue, region, priority, delay (seconds), timeout (seconds), retry, strategy, cpu,
+    memory, hash_key, idempotency_key. Give each an idempotency_key, and the file may be submitted again after
+    an interruption.
 
     \b
     Example:
@@ -97,6 +103,10 @@ def _check_shape(words: tuple[str, ...], given: dict[str, Any]) -> None:
             "queue",
             "region",
             "timeout",
+            "strategy",
+            "cpu",
+            "memory",
+            "hash_key",
         )
         single += ("max_attempts", "key", "shell", "url", "method", "headers", "body")
         if words or any(given[name] for name in single):
@@ -145,6 +155,10 @@ def _spec(words: tuple[str, ...], given: dict[str, Any]) -> RunSpec:
         "priority": given["priority"],
         "queue": given["queue"],
         "region": given["region"],
+        "strategy": given["strategy"],
+        "cpu": given["cpu"],
+        "memory": given["memory"],
+        "hash_key": given["hash_key"],
         "delay": given["delay"],
         "due_at": given["at"],
         "timeout": given["timeout"],

@@ -42,6 +42,10 @@ PLAIN = {
     "shards": "shards",
     "queue": "queue",
     "region": "region",
+    "strategy": "strategy",
+    "cpu": "cpu",
+    "memory": "memory",
+    "hash_key": "hash_key",
     "priority": "priority",
     "timeout": "timeout",
 }
@@ -98,6 +102,10 @@ def _one_of(*words: str) -> click.Choice[str]:
 @click.option("--shards", metavar="N", type=int, help="Runs a fire.  [default: 1]")
 @click.option("--queue", metavar="NAME", help="[default: default]")
 @click.option("--region", metavar="NAME", help="Only workers of this region.")
+@click.option("--strategy", metavar="NAME", help="How its runs find their worker: round_robin, broadcast ...")
+@click.option("--cpu", metavar="N", type=float, help="Cores its worker must have free.")
+@click.option("--memory", metavar="SIZE", help="Memory its worker must have free: 512MB.")
+@click.option("--hash-key", metavar="TEXT", help="Runs of one key go to the same worker.")
 @click.option("--priority", metavar="N", type=int, help="-1000 to 1000; higher goes first.")
 @click.option("--timeout", metavar="TIME", help="An attempt's longest time: 30s.")
 @click.option("--max-attempts", metavar="N", type=int, help="Tries in all, instead of the handler's policy.")

@@ -1,0 +1,132 @@
+"""A worker's own lane: where the runs stand that a strategy gave to it. Its number is the session's, negated.
+
+Only the entry in the line moves there and back. The run keeps the lane that says what it is, so it stands in
+line at home again when it is retried, handed back or lost, and a version that knows no strategies never
+claims from a lane that it has not read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, Select, and_, bindparam, delete, func, insert, select
+
+from fusee.model import SessionState
+from fusee.store.parts import StorePart
+from fusee.store.schema import assigned, line, runs, sessions
+from fusee.store.wakes import PENDING
+
+__all__ = ["OwnLanes", "assigned_by_lane", "leave_own_lanes", "move", "own_lane"]
+
+ROWS_A_STATEMENT = 500
+
+
+def own_lane(session: int) -> int:
+    return -session
+
+
+def assigned_by_lane(own: Iterable[int] | None = None) -> Select[Any]:
+    """(home lane, how many, the earliest due) of what stands in workers' own lanes: in these, or in all."""
+    theirs = line.c.lane_id < 0 if own is None else line.c.lane_id.in_(list(own))
+    return (
+        select(runs.c.lane_id, func.count(), func.min(line.c.due_at))
+        .join(line, line.c.run_id == runs.c.id)
+        .where(theirs)
+        .group_by(runs.c.lane_id)
+    )
+
+
+def leave_own_lanes(connection: Connection, run_ids: Sequence[int]) -> None:
+    """Take runs that were given to workers out of the line."""
+    for start in range(0, len(run_ids), ROWS_A_STATEMENT):
+        mine = assigned.c.run_id.in_(run_ids[start : start + ROWS_A_STATEMENT])
+        given = connection.execute(select(assigned.c.run_id, assigned.c.session_id).where(mine)).all()
+        by_session: dict[int, list[int]] = {}
+        for row in given:
+            by_session.setdefault(row.session_id, []).append(row.run_id)
+        for session, ids in by_session.items():
+            place = (line.c.lane_id == own_lane(session), line.c.run_id.in_(ids))
+            connection.execute(delete(line).where(*place))
+
+
+def move(connection: Connection, entries: Sequence[Any], to: Sequence[int]) -> None:
+    """Stand these entries of the line, locked in this transaction, in those lanes."""
+    if not entries:
+        return
+    connection.execute(_LEAVE, [{f"b_{k}": v for k, v in row._mapping.items()} for row in entries])
+    connection.execute(
+        insert(line),
+        [
+            {"lane_id": lane, "rank": row.rank, "due_at": row.due_at, "run_id": row.run_id}
+            for row, lane in zip(entries, to, strict=True)
+        ],
+    )
+
+
+class OwnLanes(StorePart):
+    def _return_orphans(self, connection: Connection) -> int:
+        """Back home with what was given to workers that are not alive any more; answers how many.
+
+        Looks at the lanes, not at who has just died: what was given to a worker while it died is found too.
+        """
+        lane_ids: list[int] = []
+        first = select(line.c.lane_id).where(line.c.lane_id < 0).order_by(line.c.lane_id).limit(1)
+        found = connection.execute(first).scalar_one_or_none()
+        while found is not None:  # a step of the index for each lane
+            lane_ids.append(found)
+            found = connection.execute(first.where(line.c.lane_id > found)).scalar_one_or_none()
+        if not lane_ids:
+            return 0
+        own = [own_lane(lane) for lane in lane_ids]
+        alive = select(sessions.c.id).where(sessions.c.id.in_(own), sessions.c.state == SessionState.ALIVE)
+        gone = set(own) - set(connection.execute(alive).scalars())
+        return sum(self._return_all(connection, session) for session in sorted(gone))
+
+    def _return_all(self, connection: Connection, session: int) -> int:
+        """Everything that waits in this session's own lane goes home."""
+        back = 0
+        while back_now := self._return_some(connection, line.c.lane_id == own_lane(session)):
+            back += back_now
+        connection.execute(delete(assigned).where(assigned.c.session_id == session))
+        if back:
+            self._notify(connection, PENDING)
+        return back
+
+    def _return_some(self, connection: Connection, *which: Any) -> int:
+        query = (
+            select(line)
+            .where(*which)
+            .limit(ROWS_A_STATEMENT)
+            .with_for_update(skip_locked=self.database.capabilities.skip_locked)
+        )
+        entries = connection.execute(query).all()
+        home = _homes(connection, [row.run_id for row in entries])
+        # What has no run, or one that does not wait, was left behind by a cancel: nobody misses it.
+        move(
+            connection,
+            [r for r in entries if r.run_id in home],
+            [home[r.run_id] for r in entries if r.run_id in home],
+        )
+        left = [row for row in entries if row.run_id not in home]
+        if left:
+            connection.execute(_LEAVE, [{f"b_{k}": v for k, v in row._mapping.items()} for row in left])
+        return len(entries)
+
+
+def _homes(connection: Connection, run_ids: Sequence[int]) -> dict[int, int]:
+    query = select(runs.c.id, runs.c.lane_id).where(runs.c.id.in_(run_ids), runs.c.status == "pending")
+    return {row.id: row.lane_id for row in connection.execute(query)} if run_ids else {}
+
+
+def stands_in(session: Any) -> Any:
+    """The join of a pending run with its entry in that session's own lane; found by the primary key."""
+    return and_(
+        line.c.lane_id == -session,
+        line.c.rank == -runs.c.priority,
+        line.c.due_at == runs.c.due_at,
+        line.c.run_id == runs.c.id,
+    )
+
+
+_LEAVE = delete(line).where(*[column == bindparam(f"b_{column.name}") for column in line.c])
