@@ -10,6 +10,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from fusee.model.batch import BATCH_TASK, BatchStatus
+from fusee.model.bulk import BULK, BulkStatus
 from fusee.model.states import RUN, RUN_BIRTH, SESSION, TASK, TERMINAL, RunStatus, SessionState, TaskStatus
 
 __all__ = ["page"]
@@ -63,6 +64,18 @@ BATCH_VERBS = {
     "roll_back": "Someone, or `on_error = rollback`, undoes what was applied or may have been.",
 }
 
+BULK_VERBS = {
+    "create": "Its source was looked at, and its business asked.",
+    "start": "Someone, or a task's fire, started it.",
+    "wait_business": "Its business answered that it will start the job itself.",
+    "business_start": "Its business started it.",
+    "stop": "Someone, its business or the error budget stopped it: a durable intent, seen at the next checkpoints.",
+    "halt": "Its last segment has ended after a stop.",
+    "finish": "Every item is done or quarantined.",
+    "fail": "It was stopped by its error budget, or by a segment that could not go on.",
+    "resume": "Someone lets it go on where it was.",
+}
+
 HEAD = """\
 # States
 
@@ -103,6 +116,11 @@ def page() -> str:
             _diagram(BATCH_TASK, [("create", BatchStatus.PENDING)], _last(BATCH_TASK)),
             _states(BatchStatus, _last(BATCH_TASK)),
             _verbs(BATCH_TASK, {"create": BatchStatus.PENDING}, BATCH_VERBS),
+            "## Bulk jobs\n",
+            "What was stopped or has failed goes on where it was when it is resumed; only `finished` is final.\n",
+            _diagram(BULK, [("create", BulkStatus.CREATED)], _last(BULK)),
+            _states(BulkStatus, _last(BULK)),
+            _verbs(BULK, {"create": BulkStatus.CREATED}, BULK_VERBS),
         ]
     )
 

@@ -17,7 +17,9 @@ from fusee.model.bulk import BulkStatus
 from tests.flow.bulk import at_rest, bulk_app, seen_in, working
 
 
-async def test_a_rate_is_exact_over_two_workers(tmp_path: Path) -> None:
+async def test_a_rate_is_kept_over_two_workers(tmp_path: Path) -> None:
+    """In real time and with a real store, so with a machine's own hiccups: what they cost is lost, never made
+    up for. That it is exact to 2 % is shown in tests/unit/bulk/test_exact_rate.py, in a time of its own."""
     app, starts = bulk_app(tmp_path, beat=1.0), list[float]()
 
     @app.bulk("paced", rate=500, segments=2)
@@ -27,16 +29,15 @@ async def test_a_rate_is_exact_over_two_workers(tmp_path: Path) -> None:
     async with working(app, workers=2):
         job, _ = await app.bulk_jobs.create({"name": "p", "business": "paced", "source": 10**6}, start=True)
         await seen_in(app, job, lambda _: len(starts) > 500)
-        begin, gaps = time.monotonic(), list[float]()
-        while (now := time.monotonic()) < begin + 10:
-            await asyncio.sleep(0.01)
-            gaps.append(time.monotonic() - now)
+        begin = time.monotonic()
+        await seen_in(app, job, lambda _: time.monotonic() > begin + 5)
         await app.bulk_jobs.stop(job.id)
         await at_rest(app, job)
-    within = sum(begin <= at < begin + 10 for at in starts)
-    assert within <= 5000 * 1.02
-    if sum(gap for gap in gaps if gap > 0.1) < 0.1:  # else the machine itself stood still for too long
-        assert within >= 5000 * 0.98
+    within = sum(begin <= at < begin + 5 for at in starts)
+    assert 0.75 * 2500 <= within <= 1.05 * 2500
+    # Starts that are a little late come close together; any second has little more than its own.
+    busiest = max(sum(at <= other < at + 1 for other in starts) for at in starts[:: len(starts) // 50])
+    assert busiest <= 500 * 1.25
 
 
 async def test_a_rate_is_changed_live(tmp_path: Path) -> None:

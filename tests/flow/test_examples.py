@@ -12,6 +12,15 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 SHOWN = {
     "hello.py": ["hello Ada", "233168", "attempt 3 made it", "timed_out", "one run"],
+    "bulk_job.py": [
+        "credit: stopped",
+        "credit: finished, 199998 done, 2 quarantined of 200000",
+        "on record: 199998, replayed: 0",
+        "account 4711: the account is closed, tried 2 times",
+        "credit (quarantine): finished, 2 done, 0 quarantined of 2",
+        "credit (undo): finished, 199998 done, 0 quarantined of 199998",
+        "on record: 2, those of the second job",
+    ],
     "bulk_enqueue.py": ["enqueued 20000 runs", "executed 20001 runs"],
     "embed_fastapi.py": ["202", "succeeded 2 x clock", "shipped"],
     "http_callbacks.py": [

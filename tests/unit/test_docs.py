@@ -12,6 +12,7 @@ from typing import NamedTuple
 import pytest
 
 from fusee.model.batch import BatchStatus
+from fusee.model.bulk import BulkStatus
 from fusee.model.states import RunStatus, SessionState, TaskStatus
 from tools import document_states
 
@@ -68,7 +69,7 @@ def test_the_states_page_is_fresh() -> None:
 
 
 def test_every_state_has_a_meaning() -> None:
-    for kind in (RunStatus, SessionState, TaskStatus, BatchStatus):
+    for kind in (RunStatus, SessionState, TaskStatus, BatchStatus, BulkStatus):
         assert set(document_states.docstrings(kind)) == set(kind.__members__)
 
 

@@ -56,7 +56,7 @@ def test_the_quoted_rules_are_fresh(played: Mapping[str, Played]) -> None:
 
 
 def test_every_picture_is_shown_and_every_shown_picture_is_there() -> None:
-    assert shown_images() == {path.resolve() for path in draw_timelines.PICTURES.glob("*.svg")}
+    assert shown_images() == {path.resolve() for path in draw_timelines.PICTURES.rglob("*.svg")}
 
 
 @pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.name)
