@@ -25,6 +25,7 @@ from sqlalchemy import Connection
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 from sqlalchemy.orm import Session as SyncSession
 
+from fusee import plugins
 from fusee.batch import Operations
 from fusee.batch.handler import handler_for
 from fusee.batch.operation import DEFAULT_RETRY, DEFAULT_TIMEOUT
@@ -399,6 +400,15 @@ class Fusee:
                 if not self.config.executors.http.enabled:
                     raise ValueError("the http executor is off: set executors.http.enabled = true")
                 check_http(spec.payload or {})
+            # Which worker can do these is the worker's own configuration: only the payload is looked at.
+            case "kubernetes":
+                from fusee.worker.executors.kubernetes.payload import check_kubernetes
+
+                check_kubernetes(spec.payload or {})
+            case "dask":
+                from fusee.worker.executors.dask.payload import check_dask
+
+                check_dask(spec.payload or {})
 
     async def enqueue(
         self,
@@ -497,6 +507,10 @@ class Fusee:
                 output_tail=settings.http.output_tail,
                 open_callback=open_callback,
             )
+        if settings.kubernetes.enabled:
+            executors["kubernetes"] = plugins.kubernetes(settings.kubernetes, self.config.namespace)
+        if settings.dask.enabled:
+            executors["dask"] = plugins.dask(settings.dask, self.config.namespace)
         return executors
 
     def worker(self) -> Worker:

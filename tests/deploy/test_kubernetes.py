@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import re
 import shutil
@@ -13,13 +14,17 @@ import kubernetes_validate
 import pytest
 
 from fusee.config import Config, load
+from fusee.model import End
+from fusee.worker.executors.base import Job
+from fusee.worker.executors.kubernetes import Access, KubernetesExecutor, Shape
 from tests.deploy.files import DEPLOY, documents, load_yaml
 from tests.deploy.known import check_command, check_environment, stop_seconds
 from tests.deploy.promql import check_promql
+from tests.unit.executors.api_server import TOKEN, ApiServer
 
 FOLDER = DEPLOY / "kubernetes"
 KUSTOMIZATIONS = sorted(FOLDER.rglob("kustomization.yaml"))
-OVERLAYS = ("small", "production")
+OVERLAYS = ("small", "production", "production-jobs")
 VERSIONS = ("1.28", "1.33", "1.37")
 SECRET = {
     "database-url": "postgresql://fusee:5ecret@postgres:5432/fusee",
@@ -247,6 +252,54 @@ def test_every_pod_is_scraped_with_a_key() -> None:
     for endpoint in endpoints.values():
         assert endpoint["path"] == "/metrics"
         assert endpoint["authorization"]["credentials"] == {"name": "fusee", "key": "metrics-key"}
+
+
+# -- handing runs to Jobs
+
+
+def test_workers_that_hand_runs_to_jobs_are_set_up_for_it() -> None:
+    patch = load_yaml(FOLDER / "components" / "kubernetes-executor" / "worker-patch.yaml")
+    variables = {variable["name"]: variable["value"] for variable in container(patch)["env"]}
+    check_environment(list(variables))
+    settings = load(FOLDER / "base" / "fusee.yaml", env=variables).executors.kubernetes
+    assert settings.enabled and settings.images, "images are named: whoever may create a run may run these"
+    pod = patch["spec"]["template"]["spec"]
+    assert pod["automountServiceAccountToken"] is True
+    binding = named("RoleBinding", "fusee-kubernetes-executor")
+    assert [subject["name"] for subject in binding["subjects"]] == [pod["serviceAccountName"]]
+    assert named("ServiceAccount", pod["serviceAccountName"])
+
+
+async def test_the_role_allows_what_the_executor_asks_for_and_no_more() -> None:
+    """A life with everything in it: made, watched, taken over, read, deleted."""
+    cluster = ApiServer()
+    async with cluster.serving() as url:
+        executor = KubernetesExecutor(Access(url, "jobs", token=TOKEN), Shape(), poll_interval=1.0)
+        jobs = [Job(1, n, "kubernetes", "default", {"image": "a"}, None, 1.0) for n in (1, 2, 3)]
+        first = asyncio.create_task(executor.execute(jobs[0]))
+        name = await cluster.until_made()
+        await cluster.run(name)
+        heir = asyncio.create_task(executor.execute(jobs[1]))
+        await first
+        await cluster.fail(name)
+        await heir
+        last = asyncio.create_task(executor.execute(jobs[2]))
+        await cluster.run(await cluster.until_made(2))
+        jobs[2].told = End.CANCELED
+        last.cancel()
+        await asyncio.wait({last})
+        await executor.close()
+    verbs = {"POST": "create", "PATCH": "patch", "DELETE": "delete"}
+    asked: set[tuple[str, str]] = set()
+    for method, path in cluster.calls:
+        resource = re.sub(r".*/namespaces/jobs/", "", path)
+        kind = "pods/log" if resource.endswith("/log") else resource.partition("/")[0]
+        read = "get" if "/" in resource else "list"
+        asked.add((verbs.get(method, read), kind))
+    asked |= {("watch", "jobs")} if cluster.watched else set()
+    rules = named("Role", "fusee-kubernetes-executor")["rules"]
+    allowed = {(verb, kind) for rule in rules for verb in rule["verbs"] for kind in rule["resources"]}
+    assert asked == allowed
 
 
 # -- as it is applied

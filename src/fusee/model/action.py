@@ -62,7 +62,7 @@ def payload_of(
     match executor:
         case "http":
             return _http(base, node.payload, params, here, known)
-        case "shell":  # arguments are texts
+        case "shell" | "kubernetes":  # arguments are texts
             return {**base, **fill(node.payload, known, typed=False)}
         case _:
             payload = {**base, **fill(node.payload, known)}

@@ -14,7 +14,7 @@ from fusee.model.strategy import Strategy, check_need, check_strategy
 
 __all__ = ["EXECUTORS", "Attempt", "Claimed", "Lane", "Run", "RunSpec"]
 
-EXECUTORS = ("python", "shell", "http")
+EXECUTORS = ("python", "shell", "http", "kubernetes", "dask")
 
 LOWEST_PRIORITY, HIGHEST_PRIORITY = -1000, 1000
 LONGEST_DELAY = 10 * 366 * 86400.0

@@ -15,7 +15,7 @@ from sqlalchemy import Connection
 
 from fusee.errors import Conflict, Invalid, UnknownHandler
 from fusee.events import Bus, RunsEnqueued
-from fusee.model import Attempt, RetryPolicy, Run, RunSpec, RunStatus
+from fusee.model import EXECUTORS, Attempt, RetryPolicy, Run, RunSpec, RunStatus
 from fusee.model.sizes import bytes_from
 from fusee.store import Enqueued, RunFilter, Store
 
@@ -71,7 +71,7 @@ def spec_from(fields: Mapping[str, Any]) -> RunSpec:
     given = dict(fields)
     try:
         executor = given.get("executor", "python")
-        if executor in ("shell", "http"):
+        if executor in EXECUTORS and executor != "python":
             given.setdefault("handler", executor)
         if "handler" not in given:
             raise ValueError("handler is missing: name the handler that shall run")

@@ -365,7 +365,11 @@ class Pool:
 
 
 def _hands_over(plan: Plan | None) -> bool:
-    return plan is not None and plan.handler is not None and plan.handler.hands_over
+    if plan is None:
+        return False
+    if plan.handler is not None:
+        return plan.handler.hands_over
+    return getattr(plan.executor, "hands_over", False)
 
 
 def _payload(claimed: Claimed) -> dict[str, Any]:

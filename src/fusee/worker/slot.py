@@ -37,6 +37,7 @@ class Slot:
             self.told = end
             self.told_at = now
         if self.job is not None:
+            self.job.told = self.told
             self.job.stop.set()
         if self.task is not None:
             self.task.cancel()

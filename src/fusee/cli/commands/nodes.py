@@ -256,7 +256,11 @@ def _banner(started: Started) -> None:
         lines.append(("worker", f"{started.worker}, up to {app.config.worker.max_concurrent_tasks} at once"))
         none = "none yet; add yours with --app myproject.jobs:app"
         lines.append(("handlers", ", ".join(app.handlers.names()) or none))
-        others = [name for name in ("http", "shell") if getattr(app.config.executors, name).enabled]
+        others = [
+            name
+            for name in ("http", "shell", "kubernetes", "dask")
+            if getattr(app.config.executors, name).enabled
+        ]
         if others:
             lines.append(("also runs", ", ".join(others)))
     if started.tasks:

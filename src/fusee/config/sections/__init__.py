@@ -3,6 +3,7 @@
 from fusee.config.sections.api import ApiConfig
 from fusee.config.sections.database import DatabaseConfig
 from fusee.config.sections.dispatcher import DispatcherConfig
+from fusee.config.sections.engines import DaskConfig, KubernetesConfig
 from fusee.config.sections.executors import BulkConfig, ExecutorsConfig, HttpConfig, PythonConfig, ShellConfig
 from fusee.config.sections.grpc import GrpcConfig
 from fusee.config.sections.observe import LoggingConfig, MetricsConfig
@@ -13,11 +14,13 @@ from fusee.config.sections.worker import WorkerConfig
 __all__ = [
     "ApiConfig",
     "BulkConfig",
+    "DaskConfig",
     "DatabaseConfig",
     "DispatcherConfig",
     "ExecutorsConfig",
     "GrpcConfig",
     "HttpConfig",
+    "KubernetesConfig",
     "LoggingConfig",
     "MetricsConfig",
     "PythonConfig",

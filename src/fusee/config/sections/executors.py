@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from fusee.config.addresses import check_host
+from fusee.config.sections.engines import DaskConfig, KubernetesConfig
 from fusee.config.sections.section import SECRET, Section
 from fusee.config.table import Labels, Table
 from fusee.config.units import Duration, Size
@@ -75,3 +76,7 @@ class ExecutorsConfig(Section):
     bulk: BulkConfig = Field(
         default_factory=BulkConfig, description="What bulk jobs that were asked for from outside may read."
     )
+    kubernetes: KubernetesConfig = Field(
+        default_factory=KubernetesConfig, description="Jobs of a Kubernetes cluster."
+    )
+    dask: DaskConfig = Field(default_factory=DaskConfig, description="Functions on a Dask cluster.")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
 
-from fusee.model import Effect, Ended
+from fusee.model import Effect, End, Ended
 from fusee.worker.context import RunContext
 
 __all__ = ["Executor", "Job", "Unstoppable"]
@@ -33,6 +33,8 @@ class Job:
     """What was done, should it be stopped."""
     stop: threading.Event = field(default_factory=threading.Event)
     """Set when the attempt is told to stop; handlers in threads look at it."""
+    told: End | None = None
+    """Why it was told to stop; set before it is cancelled."""
     fire_time: str | None = None
     """The logical time of a scheduled run, as ISO 8601."""
     shard_index: int = 0
@@ -61,6 +63,8 @@ class Executor(Protocol):
     kills what is left (the whole process group), and only when nothing of it is alive any more
     lets the `CancelledError` through. Cancelled a second time, it kills at once. If something cannot be
     killed it raises `Unstoppable`.
+    An executor whose work goes on elsewhere, and is found there by the next attempt, has `hands_over = True`:
+    it is told to stop as soon as its worker drains, and by `job.told` leaves that work alone.
     An error of the work itself is not raised: it is the `Ended` it returns.
     """
 
