@@ -170,7 +170,7 @@ async def work(url: str) -> None:
 
 async def measure(rounds: int, scale: float) -> dict[str, Any]:
     items = {name: int(many * scale) for name, many in (("item", 10_000_000), ("chunk", 100_000_000))}
-    items["empty"] = int(1_000_000_000 * scale)
+    items["empty"] = int(4_000_000_000 * scale)
     answer: dict[str, Any] = {}
     with tempfile.TemporaryDirectory(prefix="fusee-bench-") as name:
         folder = Path(name)

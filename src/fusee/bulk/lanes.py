@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from operator import length_hint
 from typing import Any
 
@@ -177,12 +178,12 @@ class Lanes:
                     self._quarantine(failure)
 
     async def _chunks(self, lane: Lane, items: Sequence[Any]) -> None:
-        call, chunk, first, indexed = self.calls.call, self.chunk, lane.first, self.calls.indexed
-        it = lane.it = iter(range(first, lane.end, chunk))
+        call, chunk, indexed = self.calls.call, self.chunk, self.calls.indexed
+        it = lane.it = iter(range(lane.first, lane.end, chunk))
+        parts = _in_chunks(items, chunk)
         while True:
             try:
-                for at in it:
-                    part = items[at - first : at - first + chunk]
+                for at, part in zip(it, parts):  # noqa: B905 - `it` may be shortened meanwhile
                     answer = await call((range(at, at + len(part)), part) if indexed else part)
                     if answer is not None:
                         for failure in await self.calls.answered(part, at, answer, self):
@@ -294,3 +295,11 @@ class Lanes:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _in_chunks(items: Sequence[Any], chunk: int) -> Iterator[Sequence[Any]]:
+    """A range's without a step of Python's own, which would cost as much as an empty call."""
+    if isinstance(items, range) and items.step == 1:
+        first, end = items.start, items.stop
+        return map(range, range(first, end, chunk), chain(range(first + chunk, end, chunk), (end,)))
+    return (items[at : at + chunk] for at in range(0, len(items), chunk))
