@@ -1,12 +1,12 @@
-"""A bulk job: very many items through a window; stopped and resumed, what failed is run again, then all undone.
+"""A bulk job: very many items through a window; stopped, resumed, what failed run again, all of it undone.
 
-python examples/bulk_job.py [HOW_MANY]      default 200000; runs the platform inside this program, and ends
+python examples/bulk_job.py [HOW_MANY]      default 50000; runs the platform inside this program, and ends
 
 As a service instead:
 
 cd examples
 fusee up --app bulk_job:app                 the platform, until Ctrl-C
-fusee bulk create credit --business credit --source 200000 --start --wait
+fusee bulk create credit --business credit --source 50000 --start --wait
 """
 
 import asyncio
@@ -42,11 +42,13 @@ async def credit(accounts: Sequence[int], index: Sequence[int], job: BulkContext
 
 
 async def until(job: BulkJob, *states: str) -> BulkJob:
-    while (seen := await app.bulk_jobs.get(job.id)).status not in states:
+    while True:
+        seen = await app.bulk_jobs.get(job.id)
+        if seen.status in states:
+            break
         await asyncio.sleep(0.05)
-    print(
-        f"{seen.spec.name}: {seen.status}, {seen.done} done, {seen.quarantined} quarantined of {seen.total}"
-    )
+    counts = f"{seen.done} done, {seen.quarantined} quarantined of {seen.total}"
+    print(f"{seen.spec.name}: {seen.status}, {counts}")
     return seen
 
 
@@ -55,8 +57,7 @@ async def main(folder: Path, many: int) -> None:
     async with app.running():
         fields = {"name": "credit", "business": "credit", "source": many, "rate": many / 4}
         job, _ = await app.bulk_jobs.create(fields, data={"campaign": "spring"}, start=True)
-        while (await app.bulk_jobs.get(job.id)).ended < many / 20:
-            await asyncio.sleep(0.05)
+        await asyncio.sleep(1)
         await app.bulk_jobs.stop(job.id, reason="lunch")
         await until(job, "stopped")
         await app.bulk_jobs.adjust(job.id, rate=0)
@@ -78,4 +79,4 @@ async def main(folder: Path, many: int) -> None:
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as name:
-        asyncio.run(main(Path(name), int(sys.argv[1]) if len(sys.argv) > 1 else 200_000))
+        asyncio.run(main(Path(name), int(sys.argv[1]) if len(sys.argv) > 1 else 50_000))

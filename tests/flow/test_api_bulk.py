@@ -121,6 +121,8 @@ async def test_stopped_adjusted_and_resumed(office: tuple[Any, World], halt: str
     await served.ask("POST", f"{path}/stop")
     after = await become(served, job["id"], "stopped")
     assert len(world.done) == after["ended"], "an item was done twice, or is not on record"
+    _, undo, _ = await served.ask("POST", f"{path}/undo")
+    assert (undo["rate"], undo["concurrency"], undo["total"]) == (0, 4, None), "as they were changed"
 
 
 async def _ended(served: Any, path: str, more_than: int = 0) -> bool:

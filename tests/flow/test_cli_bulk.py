@@ -29,6 +29,7 @@ from fusee.cli.bulk_sources import source_from
 from fusee.cli.exits import Exit
 from fusee.config import load
 from fusee.model.bulk import BulkJob, BulkSpec, BulkStatus, Quarantined
+from tests.chaos.inside import until
 
 OVERRIDES = {
     "worker": {"poll_interval": 0.05},
@@ -61,14 +62,20 @@ def at_work() -> Iterator[list[int]]:
 
     async def work() -> None:
         loops.append(asyncio.get_running_loop())
-        async with business_app(undone).running():
+        app = business_app(undone)
+        async with app.running():
+
+            async def known() -> bool:
+                return "bulk.mail" in await app.store.known_handlers()
+
+            await until(known, 20, "the worker to be there")
             ready.set()
             await over.wait()
 
     thread = threading.Thread(target=lambda: asyncio.run(work()))
     thread.start()
     try:
-        assert ready.wait(20)
+        assert ready.wait(30)
         yield undone
     finally:
         loops[0].call_soon_threadsafe(over.set)

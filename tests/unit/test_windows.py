@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from xml.etree import ElementTree
 
 import pytest
@@ -50,4 +51,4 @@ def test_what_the_pictures_show() -> None:
 def test_slots_follow_each_other_whoever_takes_them() -> None:
     (slots,) = SLOTS
     times = sorted(slot.time_of(n) for _, slot in slots.taken for n in range(slot.count))
-    assert {b - a for a, b in zip(times, times[1:], strict=False)} == {100_000}
+    assert {b - a for a, b in pairwise(times)} == {100_000}

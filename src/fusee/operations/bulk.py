@@ -286,6 +286,7 @@ class BulkOperations:
     ) -> BulkJob:
         _check_key(idempotency_key)
         kept = {field: getattr(job.spec, field) for field in FIELDS if field != "segments"}
+        kept |= {"rate": job.rate, "concurrency": job.concurrency}  # as they were changed meanwhile
         spec = bulk_from_fields({**kept, **changes, "name": name[:200], "source": source})
         await self._find(spec.business)
         made, _ = await self.store.create_bulk_job(

@@ -113,7 +113,7 @@ def starts_of(
     chunk: int | None = None,
     slow_until: float = 0.0,
 ) -> list[float]:
-    """When items started, of two workers that run at that rate; before `slow_until` each takes half a second."""
+    """When items started, of two workers at that rate; before `slow_until` each takes half a second."""
     loop = VirtualLoop()
     store = Store(loop, rate, 2, SECONDS, latency)
     starts: list[float] = []
