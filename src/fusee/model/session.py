@@ -31,6 +31,8 @@ class WorkerInfo:
     """Cores that it has to give to work which asks for some; None declares nothing."""
     memory: int | None = None
     """Bytes, in the same way."""
+    given: bool = True
+    """Whether it claims from a lane of its own what strategies give to it; an older version does not."""
     policies: Mapping[str, RetryPolicy] = field(default_factory=dict)
     """How its handlers are retried, where not by the default: who recovers its runs must know."""
 

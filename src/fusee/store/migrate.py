@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, inspect, text
 
-__all__ = ["VERSION_TABLE", "revision", "upgrade"]
+__all__ = ["VERSION_TABLE", "Upgraded", "revision", "upgrade", "upgrade_and_tell"]
 
 VERSION_TABLE = "fusee_version"
 _LOCK = 7_305_011  # any number, the same in every process
@@ -26,6 +27,19 @@ def _config(connection: Connection | None = None) -> Config:
     return config
 
 
+@dataclass(frozen=True, slots=True)
+class Upgraded:
+    """What an upgrade did. It only adds: programs of the version before go on working."""
+
+    before: str | None
+    revision: str
+    steps: tuple[tuple[str, str], ...] = ()
+    """(revision, what it is about), oldest first."""
+    tables: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
+    """Added to tables that were there, as `table.column`."""
+
+
 def upgrade(connection: Connection) -> str:
     """Run what is missing. Processes that start together take turns."""
     with _turn(connection):
@@ -33,6 +47,36 @@ def upgrade(connection: Connection) -> str:
         if current != head and not _is_newer(current):
             command.upgrade(_config(connection), "head")
         return revision(connection)[0] or head
+
+
+def upgrade_and_tell(connection: Connection) -> Upgraded:
+    """The same, and what it added."""
+    with _turn(connection):
+        before = revision(connection)[0]
+        there = _columns(connection)
+        after = upgrade(connection)
+        now = _columns(connection)
+    added = now.keys() - there.keys() - {VERSION_TABLE}
+    columns = sorted(f"{t}.{c}" for t in now.keys() & there.keys() for c in now[t] - there[t])
+    return Upgraded(before, after, tuple(_steps(before, after)), tuple(sorted(added)), tuple(columns))
+
+
+def _columns(connection: Connection) -> dict[str, frozenset[str]]:
+    """Our tables as they stand; not those of others in the same database."""
+    found = inspect(connection)
+    names = [name for name in found.get_table_names() if name.startswith("fusee_")]
+    return {name: frozenset(column["name"] for column in found.get_columns(name)) for name in names}
+
+
+def _steps(before: str | None, after: str) -> Iterator[tuple[str, str]]:
+    """What lies between two revisions, from what each says of itself."""
+    scripts = list(ScriptDirectory.from_config(_config()).walk_revisions())[::-1]
+    known = [script.revision for script in scripts]
+    if after not in known:  # a newer version's
+        return
+    first = known.index(before) + 1 if before in known else 0
+    for script in scripts[first : known.index(after) + 1]:
+        yield script.revision, " ".join(script.doc.split(" Frozen:")[0].split()).rstrip(".")
 
 
 def revision(connection: Connection) -> tuple[str | None, str]:

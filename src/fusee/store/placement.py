@@ -178,6 +178,8 @@ class Placement(Broadcasts, OwnLanes):
         query = sessions_with_load().where(sessions.c.state == SessionState.ALIVE).order_by(sessions.c.id)
         for row in connection.execute(query):
             session = session_from(row)
+            if not session.info.given:
+                continue  # it would never look
             candidate = Candidate.of(session, waiting.get(own_lane(session.id), 0))
             found.setdefault(session.namespace, []).append(candidate)
         return found

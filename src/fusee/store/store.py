@@ -55,6 +55,10 @@ class Store(Aggregate, Record, Enqueue, Given, Placement, Sessions, Callbacks, U
         """Bring the schema to this version; answers the revision."""
         return await self.database.write(migrate.upgrade)
 
+    async def upgrade_and_tell(self) -> migrate.Upgraded:
+        """The same, and what that added."""
+        return await self.database.write(migrate.upgrade_and_tell)
+
     async def revision(self) -> tuple[str | None, str]:
         """(the schema's revision, the one this version wants)."""
         return await self.database.read(migrate.revision)

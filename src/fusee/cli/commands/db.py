@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from fusee.cli.exits import Exit, Failure
 from fusee.cli.opening import drive, naming, sqlite_file
 from fusee.cli.options import Group, Shared
 from fusee.cli.output import Out
+
+if TYPE_CHECKING:
+    from fusee.store.migrate import Upgraded
 
 __all__ = ["db"]
 
@@ -27,10 +32,11 @@ def db() -> None:
 @db.command()
 @click.pass_context
 def upgrade(context: click.Context) -> None:
-    """Create the schema, or bring it to this version.
+    """Create the schema, or bring it to this version, and tell what that adds.
 
-    Safe to repeat and to run from many places at once: they take turns. Workers of the version before go on
-    working. A schema that a newer version made is left alone.
+    Safe to repeat and to run from many places at once: they take turns. It adds tables and columns and takes
+    nothing away, so servers, dispatchers and workers of the version before go on working. A schema that a
+    newer version made is left alone.
 
     \b
     Example:
@@ -45,16 +51,39 @@ async def _upgrade(shared: Shared, out: Out) -> None:
     config = shared.load({"database": {"migrate": False}})
     with naming(config):
         async with Fusee(config=config) as app:
-            before, wanted = await app.store.revision()
-            after = await app.store.upgrade()
+            _, wanted = await app.store.revision()
+            did = await app.store.upgrade_and_tell()
+    before, after = did.before, did.revision
     if out.json:
-        url = config.database.safe_url
-        out.data({"database": url, "before": before, "revision": after, "wanted": wanted})
+        out.data(
+            {
+                "database": config.database.safe_url,
+                "before": before,
+                "revision": after,
+                "wanted": wanted,
+                "steps": [{"revision": number, "adds": what} for number, what in did.steps],
+                "tables": list(did.tables),
+                "columns": list(did.columns),
+            }
+        )
     elif before == after and after != wanted:
         out.show(f"the schema, revision {after}, is newer than this version wants ({wanted}); left alone")
     else:
         moved = f"was {before or 'empty'}" if before != after else "nothing to do"
         out.show(f"{config.database.safe_url}: revision {after} ({moved})")
+        _tell_added(out, did)
+
+
+def _tell_added(out: Out, did: Upgraded) -> None:
+    for number, what in did.steps:
+        out.say(f"  {number}  {what}")
+    if did.before is None or not did.steps:
+        return  # all of it is new, or nothing
+    if did.tables:
+        out.say(f"  new tables: {', '.join(did.tables)}")
+    if did.columns:
+        out.say(f"  new columns: {', '.join(did.columns)}")
+    out.say("  nothing was changed or taken away: programs of the version before go on working")
 
 
 @db.command()
