@@ -27,7 +27,7 @@ def check_command(words: Sequence[str]) -> str:
     command: click.Command = cli
     context = cli.make_context("fusee", list(words))
     rest = [*context._protected_args, *context.args]
-    while isinstance(command, click.Group):
+    while isinstance(command, click.Group) and (rest or not command.invoke_without_command):
         name, found, rest = command.resolve_command(context, rest)
         assert found is not None and name is not None
         command = found

@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
-from functools import cache
 
 import promql_parser as promql
 
-from fusee.events import (
-    Bus,
-    LoopFailed,
-    QueuesStalled,
-    RunAttemptEnded,
-    RunsEnqueued,
-    RunsFinished,
-    TasksFired,
-)
-from fusee.model import TERMINAL, QueueLimits, QueueStats
+from fusee.model import TERMINAL
 from fusee.model.outcome import End
-from fusee.observe import Metrics
 from tests.deploy.files import ROOT
+from tools.draw_dashboard import all_series
 
 __all__ = ["check_promql", "selectors", "series"]
 
@@ -29,39 +18,9 @@ TARGET = {"instance", "job"}
 UNFINISHED = ("blocked", "delayed", "pending", "running", "waiting")
 
 
-@cache
 def series() -> dict[str, set[str]]:
-    """Every name a query may use, with its labels: those of a registry that has seen one of everything."""
-    return asyncio.run(_series())
-
-
-async def _series() -> dict[str, set[str]]:
-    async def queues() -> list[QueueStats]:
-        counts = dict.fromkeys(UNFINISHED, 1)
-        return [QueueStats(name="q", limits=QueueLimits(), oldest_pending_at=0, **counts)]
-
-    async def workers() -> list[object]:
-        return []
-
-    bus = Bus()
-    metrics = Metrics(bus, version="1", queues=queues, workers=workers)  # type: ignore[arg-type]
-    bus.emit(RunsEnqueued(namespace="n", queue="q", handler="h", count=1))
-    bus.emit(RunsFinished(handler="h", seconds=[0.1]))
-    bus.emit(
-        RunAttemptEnded(
-            run_id=1, attempt=1, handler="h", end="failed", status="failed", seconds=0.1, error=None
-        )
-    )
-    bus.emit(LoopFailed(loop="recover", error=RuntimeError(), failures=1))
-    bus.emit(TasksFired(counts={"on_time": 1}, lateness=[0.1]))
-    bus.emit(QueuesStalled(waiting={("n", "q"): 1.0}, new=()))
-    await metrics.render()
-    assert metrics.sample_failures.counts[()] == 0
-    found: dict[str, set[str]] = {}
-    for family in metrics.registry.collect():
-        for sample in family.samples:
-            found.setdefault(sample.name, set()).update(sample.labels)
-    return found
+    """Every name a query may use, with its labels."""
+    return {name: set(one.labels) for name, one in all_series().items()}
 
 
 def _values() -> dict[tuple[str, str], set[str]]:
