@@ -41,7 +41,7 @@ class ApiServer:
         """Each may answer in our place; one that does is used up."""
         self.oldest = 0
         """Watches from before this version are told 410."""
-        self.watched = 0
+        self.watched = self.listed = 0
         self.stubborn = False
         """Pods do not end when they are told to."""
         self.changed = asyncio.Condition()
@@ -88,9 +88,6 @@ class ApiServer:
     async def until(self, true: Callable[[], bool]) -> None:
         async with asyncio.timeout(10), self.changed:
             await self.changed.wait_for(true)
-
-    async def until_called(self, method: str, path: str, times: int) -> None:
-        await self.until(lambda: self.calls.count((method, path)) >= times)
 
     async def until_made(self, many: int = 1) -> str:
         await self.until(lambda: len(self.made) >= many)
@@ -159,6 +156,8 @@ class ApiServer:
             case "GET" if path == jobs and request.query.get("watch") == "true":
                 return await self._watch(request)
             case "GET" if path == jobs:
+                self.listed += 1
+                await self._tell()
                 return self._list(self.jobs, request)
             case "GET" if path.startswith(jobs):
                 job = self.jobs.get(name)

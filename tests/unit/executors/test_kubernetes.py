@@ -227,8 +227,8 @@ async def test_the_next_attempt_waits_until_the_pod_of_the_last_is_gone(
     running.cancel()
     await cluster.until(lambda: "deletionTimestamp" in cluster.jobs[name]["metadata"])
     second = asyncio.create_task(kubernetes.execute(attempt(2)))
-    path = f"/apis/batch/v1/namespaces/{cluster.namespace}/jobs"
-    await cluster.until_called("GET", path, cluster.calls.count(("GET", path)) + 2)
+    looked = cluster.listed
+    await cluster.until(lambda: cluster.listed >= looked + 2)  # it looks again, and makes nothing
     assert cluster.made == [name]
     await cluster.let_go(name)
     with pytest.raises(asyncio.CancelledError):
@@ -263,6 +263,20 @@ async def test_a_zombie_that_is_told_to_stop_does_not_delete_what_another_has(
     cluster.jobs[name]["metadata"]["labels"]["fusee-attempt"] = "2"  # behind its back
     await told(zombie, old, End.TIMED_OUT)
     assert name in cluster.jobs and "deletionTimestamp" not in cluster.jobs[name]["metadata"]
+
+
+async def test_one_that_never_started_is_not_deleted_once_another_has_it(cluster: ApiServer) -> None:
+    async def taken_over(request: Any) -> Any:
+        if request.path.endswith("/pods"):
+            cluster.jobs[cluster.made[0]]["metadata"]["labels"]["fusee-attempt"] = "2"
+
+    async with cluster.serving() as url:
+        executor = executor_for(url, shape=Shape(start_timeout=0.0))
+        cluster.faults.append(taken_over)
+        ended = await executor.execute(attempt(1))
+        await executor.close()
+    assert (ended.end, ended.effect) == (End.FAILED, Effect.UNKNOWN)
+    assert "deletionTimestamp" not in cluster.jobs[cluster.made[0]]["metadata"]
 
 
 async def test_an_old_attempt_that_starts_late_makes_nothing(
@@ -320,7 +334,8 @@ async def test_told_to_stop_while_the_job_is_being_made_it_still_deletes_it(
     await arrived.wait()
     job.told = End.CANCELED
     running.cancel()
-    await asyncio.sleep(0)
+    await asyncio.wait({running}, timeout=0.2)
+    assert not running.done(), "it waits to learn whether there is a Job"
     go_on.set()
     with pytest.raises(asyncio.CancelledError):
         await running
