@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
@@ -32,7 +33,15 @@ def mysql_server() -> Iterator[servers.Database]:
     yield from _running(servers.mysql)
 
 
-def _running(start: Callable[[], servers.Database]) -> Iterator[servers.Database]:
+@pytest.fixture(scope="session")
+def rabbitmq_server() -> Iterator[servers.Server]:
+    yield from _running(servers.rabbitmq)
+
+
+S = TypeVar("S", bound=servers.Server)
+
+
+def _running(start: Callable[[], S]) -> Iterator[S]:
     try:
         server = start()
     except servers.Unavailable as reason:

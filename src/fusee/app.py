@@ -30,6 +30,7 @@ from fusee.batch import Operations
 from fusee.batch.handler import handler_for
 from fusee.batch.operation import DEFAULT_RETRY, DEFAULT_TIMEOUT
 from fusee.batch.starter import BatchStarter
+from fusee.broker import Depot
 from fusee.bulk import Business, Businesses
 from fusee.bulk.handler import BulkServer
 from fusee.bulk.http import HttpBusinesses
@@ -44,6 +45,7 @@ from fusee.dispatch import Dispatcher
 from fusee.errors import ConfigError, FuseeError, Invalid
 from fusee.events import Bus, LoopFailed
 from fusee.handles import RunHandle, RunHandles
+from fusee.messaging import LocalStarters, RemoteBatches, rabbitmq_of
 from fusee.model import RetryPolicy, RunSpec, WorkerInfo
 from fusee.model.bulk import HTTP_HANDLER, handler_of_business
 from fusee.model.business import HttpBusiness
@@ -56,6 +58,7 @@ from fusee.operations import (
     CallbackOperations,
     Change,
     KeyOperations,
+    LetterOperations,
     QueueOperations,
     RunOperations,
     TaskOperations,
@@ -81,6 +84,7 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
 
     from fusee.api import Services
+    from fusee.broker.rabbitmq.depot import RabbitDepot
     from fusee.rpc.server import GrpcServer
 
 __all__ = ["Fusee", "RunHandle"]
@@ -109,13 +113,13 @@ class Fusee:
         self.bus = Bus()
         self._closers: list[Callable[[], Awaitable[None]]] = []
         self.handlers = Handlers()
-        starter = WorkflowStarter(lambda: self.store)
+        starter = WorkflowStarter(lambda: self._backing)
         self.handlers.register(WORKFLOW_HANDLER, starter.start, builtin=True)
-        self.handlers.register(BATCH_HANDLER, BatchStarter(lambda: self.batches).start, builtin=True)
+        self.handlers.register(BATCH_HANDLER, BatchStarter(lambda: self._creates).start, builtin=True)
         self.operations = Operations()
         self.businesses = Businesses()
         self.sources = builtin_sources(
-            lambda: self.store, allow_private=self.config.executors.http.allow_private
+            lambda: self._backing, allow_private=self.config.executors.http.allow_private
         )
         http = self.config.executors.http
         posts = Posts(allow_private=http.allow_private, max_response=http.max_response)
@@ -123,13 +127,13 @@ class Fusee:
         self.http_businesses = HttpBusinesses(posts, self.config.api.base_url)
         node = NodeCap(self.config.worker.bulk_rate_cap)
         self.bulk_server = BulkServer(
-            lambda: self.store,
+            lambda: self._backing,
             self.sources,
             node,
             self.bus,
             resume_within=self.config.worker.bulk_resume_within,
         )
-        bulk_starter = BulkStarter(lambda *job, **how: self.bulk_jobs.create(*job, **how))
+        bulk_starter = BulkStarter(lambda *job, **how: self._create_bulk_job(*job, **how))
         self.handlers.register(BULK_HANDLER, bulk_starter.start, builtin=True)
         if http.enabled:
             serve = self.bulk_server.http_handler(self.http_businesses)
@@ -137,6 +141,7 @@ class Fusee:
         self._store: Store | None = None
         self._opened = 0
         self._declared: list[dict[str, Any]] = []
+        self._depots: list[RabbitDepot] = []
 
     # -- handlers
 
@@ -183,7 +188,7 @@ class Fusee:
             known = self.operations.register(
                 target_type, batch_type, made, params=params, timeout=timeout, retry=retry
             )
-            serve = handler_for(known, lambda: self.store)
+            serve = handler_for(known, lambda: self._backing)
             self.handlers.register(handler_of(target_type, batch_type), serve, timeout=timeout, retry=retry)
             return operation
 
@@ -277,10 +282,11 @@ class Fusee:
             )
         return self._store
 
-    async def open(self) -> None:
-        """Connect, and bring the schema up to date where the configuration says so."""
+    async def open(self, *, store: bool = True) -> None:
+        """Connect, and bring the schema up to date where the configuration says so. Without `store`, only for
+        a worker that a message broker feeds: it needs no database."""
         self._opened += 1
-        if self._opened > 1:
+        if self._opened > 1 or not store:
             return
         try:
             await self.store.open()
@@ -292,13 +298,17 @@ class Fusee:
 
     async def close(self) -> None:
         self._opened -= 1
-        if self._opened == 0 and self._store is not None:
+        if self._opened == 0:
             store, self._store = self._store, None
+            depots, self._depots = self._depots, []
             try:
                 for closer in self._closers:
                     await closer()
             finally:
-                await store.close()
+                for depot in depots:
+                    await depot.close()
+                if store is not None:
+                    await store.close()
 
     def on_close(self, closer: Callable[[], Awaitable[None]]) -> None:
         """Have it called when the app closes: for what handlers and operations hold open (a client …)."""
@@ -324,6 +334,31 @@ class Fusee:
 
     _runs: RunOperations
     _runs_of: Store | None = None
+
+    @property
+    def _backing(self) -> Any:
+        """The store; in a process without one, the way to it."""
+        return self._depots[-1] if self._store is None and self._depots else self.store
+
+    @property
+    def _creates(self) -> Any:
+        backing = self._backing
+        return self.batches if backing is self._store else RemoteBatches(backing)
+
+    async def _create_bulk_job(self, *job: Any, **how: Any) -> Any:
+        backing = self._backing
+        create = self.bulk_jobs.create if backing is self._store else RemoteBatches(backing).create_bulk_job
+        return await create(*job, **how)
+
+    def _store_of(self, namespace: str) -> Store:
+        return self.store if namespace == self.store.namespace else self.store.for_namespace(namespace)
+
+    def _batches_of(self, namespace: str) -> BatchOperations:
+        store = self._store_of(namespace)
+        return BatchOperations(store, self.operations, store.known_handlers)
+
+    def _bulk_jobs_of(self, namespace: str) -> BulkOperations:
+        return self._bulk_jobs(self._store_of(namespace), self.businesses)
 
     @property
     def tasks(self) -> TaskOperations:
@@ -385,6 +420,10 @@ class Fusee:
     @property
     def keys(self) -> KeyOperations:
         return KeyOperations(self.store, self.config.api.keys)
+
+    @property
+    def letters(self) -> LetterOperations:
+        return LetterOperations(self.store)
 
     @property
     def callbacks(self) -> CallbackOperations:
@@ -516,7 +555,14 @@ class Fusee:
     def worker(self) -> Worker:
         """A worker with this app's handlers; not running yet."""
         settings = self.config.worker
-        tokens = Tokens(self.store, self.config.api.base_url, lambda: worker.session)
+        rabbitmq = rabbitmq_of(self.config.broker)
+        depot: Depot
+        if rabbitmq is not None:
+            self._depots.append(rabbitmq.depot(self.config.namespace, self.bus))
+            depot = self._depots[-1]
+        else:
+            depot = self.store
+        tokens = Tokens(depot, self.config.api.base_url, lambda: worker.session)
         executors = self.executors(tokens.open)
         info = WorkerInfo(
             name=settings.worker_id or f"{socket.gethostname()}-{os.getpid()}",
@@ -533,9 +579,10 @@ class Fusee:
             cpu=settings.cpu,
             memory=settings.memory,
             policies={h.name: h.retry for h in self.handlers.all() if h.retry != RetryPolicy()},
+            broker="database" if rabbitmq is None else rabbitmq.names.worker,
         )
         worker = Worker(
-            self.store,
+            depot,
             Planner(self.handlers, executors, queues=info.queues, region=info.region),
             info,
             WorkerSettings(
@@ -553,6 +600,9 @@ class Fusee:
     def dispatcher(self) -> Dispatcher:
         """A dispatcher; not running yet."""
         settings = self.config.dispatcher
+        rabbitmq = rabbitmq_of(self.config.broker)
+        starters = LocalStarters(self._batches_of, self._bulk_jobs_of)
+        station = rabbitmq.station(self.store, starters, self.bus) if rabbitmq is not None else None
         return Dispatcher(
             self.store,
             self.bus,
@@ -564,6 +614,8 @@ class Fusee:
             stalled_after=settings.stalled_after,
             alert_webhook=settings.alert_webhook,
             region=settings.region,
+            station=station,
+            redispatch_after=self.config.broker.redispatch_after,
         )
 
     def api(self) -> FastAPI:

@@ -10,12 +10,14 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 __all__ = [
+    "BrokerLink",
     "BulkJobRested",
     "BulkProgressed",
     "BulkSegmentEnded",
     "Bus",
     "Event",
     "LoopFailed",
+    "MessageDied",
     "QueuesStalled",
     "RunAttemptEnded",
     "RunCancelRequested",
@@ -24,8 +26,11 @@ __all__ = [
     "RunsClaimed",
     "RunsEnqueued",
     "RunsFinished",
+    "RunsGranted",
     "RunsPromoted",
     "RunsPruned",
+    "RunsPublished",
+    "RunsRecalled",
     "SessionEnded",
     "SessionExpired",
     "SessionLost",
@@ -163,6 +168,45 @@ class BulkJobRested(Event):
     business: str
     status: str
     reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class RunsPublished(Event):
+    """Runs that the message broker has for sure; `again` when they were sent before and never started."""
+
+    count: int
+    again: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RunsRecalled(Event):
+    """Dispatched runs that went back in line: no worker is fed with them any more."""
+
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunsGranted(Event):
+    """A worker asked to start dispatched runs: how many it may, and how many not (canceled, a copy …)."""
+
+    granted: int
+    refused: int
+
+
+@dataclass(frozen=True, slots=True)
+class MessageDied(Event):
+    """The message broker gave a message up; it is kept as a dead letter."""
+
+    queue: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerLink(Event):
+    """The connection to the message broker was made, or lost, or could not be made."""
+
+    up: bool
+    error: BaseException | None
 
 
 @dataclass(frozen=True, slots=True)

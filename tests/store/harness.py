@@ -24,6 +24,7 @@ from fusee.model import (
 )
 from fusee.model import decide as judge
 from fusee.store import Finished, Order, RunFilter, Settlement, Store, open_store
+from fusee.store.broker_schema import dispatched
 from fusee.store.schema import assigned, attempts, lanes, later, line, metadata, receipts, runs, tickets
 from fusee.store.settle import RARE
 from fusee.store.task_schema import callbacks
@@ -290,6 +291,13 @@ def broken_invariants(connection: Connection) -> list[str]:
             must(
                 (row.lane_id, row.due_at) == (run.lane_id, run.due_at), f"run {run.id} is due at another time"
             )
+
+    sent = {row.run_id: row for row in connection.execute(select(dispatched))}
+    must(set(sent) == of_status["dispatched"], f"places {sorted(sent)} are not those of dispatched runs")
+    for row in sent.values():
+        if run := rows.get(row.run_id):
+            lane = -given.get(run.id, 0) if row.lane_id < 0 else run.lane_id
+            must((row.lane_id, row.attempt) == (lane, run.attempt), f"run {run.id} was sent otherwise")
 
     on_receipts = {
         (row.session_id, int(run_id))

@@ -84,10 +84,15 @@ class Node:
             if part is not self._status:
                 part.stop()
 
+    @property
+    def needs_store(self) -> bool:
+        """A worker alone, fed by messages, has no database."""
+        return self.parts.api or self.parts.dispatcher or self.app.config.broker.type == "database"
+
     async def run(self) -> None:
         with self._signals():
             with naming(self.app.config):
-                await self.app.open()
+                await self.app.open(store=self.needs_store)
             async with contextlib.AsyncExitStack() as stack:
                 stack.push_async_callback(self.app.close)
                 try:
@@ -148,7 +153,7 @@ class Node:
                 self._start("gRPC", grpc)
                 if not await self._something(grpc.started.wait()):
                     return
-        tasks = await self._declare()
+        tasks = await self._declare() if self.needs_store else ()
         if self.parts.dispatcher:
             self._start("dispatcher", self.app.dispatcher())
         if self.parts.worker:

@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 import click
 
 from fusee.cli.commands.batches import batch
+from fusee.cli.commands.broker import broker
 from fusee.cli.commands.bulk import bulk
 from fusee.cli.commands.businesses import business
 from fusee.cli.commands.check import check
@@ -35,7 +36,7 @@ __all__ = ["cli", "main"]
 
 SECTIONS: MutableMapping[str, Sequence[click.Command]] = {
     "Start": (up, server, dispatcher, worker, demo),
-    "Work": (task, explain_alone, cron, workflow, batch, bulk, business, run, queues, queue, workers),
+    "Work": (task, explain_alone, cron, workflow, batch, bulk, business, run, queues, queue, workers, broker),
     "Set up": (check, config, db, key, version),
 }
 

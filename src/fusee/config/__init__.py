@@ -10,6 +10,7 @@ from fusee.config.load import load
 from fusee.config.reference import example_toml, reference
 from fusee.config.sections import (
     ApiConfig,
+    BrokerConfig,
     BulkConfig,
     DaskConfig,
     DatabaseConfig,
@@ -30,6 +31,7 @@ from fusee.config.whole import Config
 
 __all__ = [
     "ApiConfig",
+    "BrokerConfig",
     "BulkConfig",
     "Config",
     "DaskConfig",

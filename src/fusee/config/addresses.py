@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 __all__ = [
     "DIALECTS",
     "check_bind_address",
+    "check_broker_url",
     "check_database_url",
     "check_host",
     "check_public_url",
@@ -49,6 +50,14 @@ def check_database_url(url: str) -> str:
         raise ValueError("must have three slashes before a relative path (sqlite:///fusee.db), four before /")
     if name != "sqlite" and not rest.strip("/"):
         raise ValueError(f"must name a host and a database, such as {name}://user:password@host/fusee")
+    return url
+
+
+def check_broker_url(url: str) -> str:
+    parts = urlsplit(url)
+    # The message holds nothing of the URL: any part of it may be the password.
+    if parts.scheme not in ("amqp", "amqps") or not parts.hostname:
+        raise ValueError("must be an address such as amqp://user:password@host:5672/ (amqps:// for TLS)")
     return url
 
 

@@ -7,6 +7,7 @@ from pydantic import AfterValidator, Field
 
 from fusee.config.sections import (
     ApiConfig,
+    BrokerConfig,
     DatabaseConfig,
     DispatcherConfig,
     ExecutorsConfig,
@@ -45,6 +46,10 @@ class Config(Section):
     )
     worker: WorkerConfig = Field(default_factory=WorkerConfig, description="Executes runs.")
     api: ApiConfig = Field(default_factory=ApiConfig, description="The REST server.")
+    broker: BrokerConfig = Field(
+        default_factory=BrokerConfig,
+        description="What brings runs to workers; it carries hints and messages, never the truth.",
+    )
     executors: ExecutorsConfig = Field(
         default_factory=ExecutorsConfig, description="The ways a run may execute on a worker."
     )

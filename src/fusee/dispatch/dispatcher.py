@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 
 from fusee.dispatch.aggregate import Aggregate
@@ -11,6 +12,7 @@ from fusee.dispatch.expire import Expire
 from fusee.dispatch.lift import Lift
 from fusee.dispatch.promote import Promote
 from fusee.dispatch.prune import Prune
+from fusee.dispatch.publish import Publish, Station
 from fusee.dispatch.recover import Recover
 from fusee.dispatch.scan import Scan
 from fusee.dispatch.stalls import Stalls
@@ -38,8 +40,11 @@ class Dispatcher:
         stalled_after: float = 300.0,
         alert_webhook: str | None = None,
         region: str = "",
+        station: Station | None = None,
+        redispatch_after: float = 10.0,
     ) -> None:
         self.store = store
+        self.station = station
         self.recover = Recover(store, bus, recover_interval)
         self.promote = Promote(store, bus, interval)
         self.scan = Scan(store, bus, interval, region=region)
@@ -60,14 +65,21 @@ class Dispatcher:
             loops.append(Stalls(store, bus, after=stalled_after, webhook=alert_webhook))
         if retention > 0:
             loops.append(Prune(store, bus, retention=retention, batch=prune_batch))
+        self.publish: Publish | None = None
+        if station is not None:
+            self.publish = Publish(store, station, bus, redispatch_after=redispatch_after)
+            station.on_granted = self.publish.wake
+            loops.append(self.publish)
         self.loops: Sequence[Service] = loops
 
     async def run(self) -> None:
         woken = (("delayed", self.promote), ("schedule", self.scan), ("ended", self.aggregate))
         forget = [self.store.wakes.on(kind, loop.wake) for kind, loop in woken]
         forget.append(self.store.wakes.on("pending", self.assign.hint))
+        if self.publish is not None:
+            forget.append(self.store.wakes.on("pending", self.publish.wake))
         try:
-            async with asyncio.TaskGroup() as group:
+            async with self.station or contextlib.nullcontext(), asyncio.TaskGroup() as group:
                 for loop in self.loops:
                     group.create_task(loop.run(), name=f"fusee-{loop.name}")
         finally:

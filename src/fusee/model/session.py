@@ -35,6 +35,8 @@ class WorkerInfo:
     """Whether it claims from a lane of its own what strategies give to it; an older version does not."""
     policies: Mapping[str, RetryPolicy] = field(default_factory=dict)
     """How its handlers are retried, where not by the default: who recovers its runs must know."""
+    broker: str = "database"
+    """What brings it runs; a message broker is named with the version of its messages, as `rabbitmq/1`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 
-from fusee.events import Bus, LoopFailed, QueuesStalled
+from fusee.events import BrokerLink, Bus, LoopFailed, QueuesStalled
 
 __all__ = ["Health"]
 
@@ -40,7 +40,12 @@ class Health:
         self._schema_at = -SCHEMA_EVERY
         self._asking = asyncio.Lock()
         self._stalled: dict[tuple[str, str], float] = {}
-        undo = [bus.subscribe(LoopFailed, self._failed), bus.subscribe(QueuesStalled, self._look_at)]
+        self._unlinked_at: float | None = None
+        undo = [
+            bus.subscribe(LoopFailed, self._failed),
+            bus.subscribe(QueuesStalled, self._look_at),
+            bus.subscribe(BrokerLink, self._linked),
+        ]
         self.forget = lambda: [one() for one in undo]
 
     def _failed(self, event: LoopFailed) -> None:
@@ -49,9 +54,17 @@ class Health:
     def _look_at(self, event: QueuesStalled) -> None:
         self._stalled = event.waiting
 
+    def _linked(self, event: BrokerLink) -> None:
+        if event.up:
+            self._unlinked_at = None
+        elif self._unlinked_at is None:
+            self._unlinked_at = self.now()
+
     def warnings(self) -> Sequence[str]:
         """What is wrong with the work, not with this process: it stays ready, since others could not help."""
-        return [
+        unlinked = self._unlinked_at
+        broker = [] if unlinked is None else [f"RabbitMQ is unreachable for {self.now() - unlinked:.0f} s"]
+        return broker + [
             f"queue {queue} of {namespace} has stalled: its oldest run has waited for {seconds:.0f} s"
             for (namespace, queue), seconds in sorted(self._stalled.items())
         ]

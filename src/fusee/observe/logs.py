@@ -15,10 +15,12 @@ import structlog
 
 from fusee.config import LoggingConfig
 from fusee.events import (
+    BrokerLink,
     BulkJobRested,
     BulkSegmentEnded,
     Bus,
     LoopFailed,
+    MessageDied,
     QueuesStalled,
     RunAttemptEnded,
     RunCancelRequested,
@@ -27,6 +29,8 @@ from fusee.events import (
     RunsFinished,
     RunsPromoted,
     RunsPruned,
+    RunsPublished,
+    RunsRecalled,
     RunStuck,
     SessionEnded,
     SessionExpired,
@@ -75,7 +79,7 @@ def set_up_logging(config: LoggingConfig, stream: TextIO | None = None) -> None:
     root.addHandler(handler)
     root.setLevel(config.level.upper())
     # Libraries tell of every step; below warnings that is for their authors.
-    for name in ("uvicorn", "asyncio", "alembic", "sqlalchemy", "aiohttp"):
+    for name in ("uvicorn", "asyncio", "alembic", "sqlalchemy", "aiohttp", "aiormq"):
         logging.getLogger(name).setLevel(max(logging.WARNING, root.level))
 
 
@@ -98,6 +102,10 @@ def log_events(
         bus.subscribe(QueuesStalled, subscriber.stalled),
         bus.subscribe(BulkSegmentEnded, subscriber.segment_ended),
         bus.subscribe(BulkJobRested, subscriber.bulk_rested),
+        bus.subscribe(BrokerLink, subscriber.broker_link),
+        bus.subscribe(MessageDied, subscriber.message_died),
+        bus.subscribe(RunsPublished, subscriber.published),
+        bus.subscribe(RunsRecalled, subscriber.recalled),
         bus.subscribe(LoopFailed, subscriber.loop_failed),
     ]
     if subscriber.log.isEnabledFor(logging.DEBUG):
@@ -124,9 +132,30 @@ class _EventLog:
         self._left_out = 0
         self._counts: dict[str, int] = {}
         self._summed_at = now()
+        self._linked: bool | None = None
 
     def _say(self, level: int, what: str, **facts: Any) -> None:
         self.log.log(level, what, extra=facts)
+
+    def broker_link(self, event: BrokerLink) -> None:
+        """Once for each change, not for each try."""
+        if event.up != self._linked:
+            self._linked = event.up
+            level = logging.INFO if event.up else logging.ERROR
+            what = "the message broker is connected" if event.up else "the message broker is unreachable"
+            error = {} if event.error is None else {"error": f"{type(event.error).__name__}: {event.error}"}
+            self._say(level, what, **error)
+
+    def message_died(self, event: MessageDied) -> None:
+        what = "a message was given up: `fusee broker dead list` shows it"
+        self._say(logging.ERROR, what, queue=event.queue, reason=event.reason)
+
+    def published(self, event: RunsPublished) -> None:
+        if event.again:
+            self._say(logging.WARNING, "published again: dispatched, and never started", runs=event.count)
+
+    def recalled(self, event: RunsRecalled) -> None:
+        self._say(logging.WARNING, "back in line: no worker is fed with them any more", runs=event.count)
 
     def session_started(self, event: SessionStarted) -> None:
         self._say(logging.INFO, "worker started", worker=event.worker, session=event.session)

@@ -22,15 +22,20 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from fusee.events import (
+    BrokerLink,
     Bus,
     Event,
     LoopFailed,
+    MessageDied,
     QueuesStalled,
     RunAttemptEnded,
     RunRefused,
     RunsAssigned,
     RunsEnqueued,
     RunsFinished,
+    RunsGranted,
+    RunsPublished,
+    RunsRecalled,
     RunStuck,
     SessionExpired,
     SessionLost,
@@ -90,6 +95,15 @@ class Metrics(Collector):
         self.fires = Counter("fusee_fires", "Fires decided here, by what decided them.", "code")
         self.assigned = Counter("fusee_runs_assigned", "Runs that a dispatcher here gave to a worker.")
         self.taken_back = Counter("fusee_runs_taken_back", "Given runs that went home without their worker.")
+        self.published = Counter(
+            "fusee_broker_published", "Runs published here; again, when they had not started.", "again"
+        )
+        self.granted = Counter("fusee_broker_granted", "Dispatched runs that workers were told to start.")
+        self.denied = Counter("fusee_broker_refused", "Dispatched runs that workers asked to start in vain.")
+        self.recalled = Counter("fusee_broker_recalled", "Dispatched runs that went back in line.")
+        self.dead = Counter("fusee_broker_dead", "Messages that the broker gave up.", "reason")
+        self.linked: bool | None = None
+        """Whether the message broker is connected; none when there is none."""
         self.lateness = Histogram()
         self.stalled: dict[str, float] = {}
         self.durations: dict[str, Histogram] = {}
@@ -112,6 +126,11 @@ class Metrics(Collector):
             bus.subscribe(TasksFired, self._on_fired),
             bus.subscribe(RunsAssigned, self._on_assigned),
             bus.subscribe(QueuesStalled, self._on_stalled),
+            bus.subscribe(RunsPublished, lambda e: self.published.add(e.count, "yes" if e.again else "no")),
+            bus.subscribe(RunsGranted, self._on_granted),
+            bus.subscribe(RunsRecalled, lambda event: self.recalled.add(event.count)),
+            bus.subscribe(MessageDied, lambda event: self.dead.add(1, event.reason)),
+            bus.subscribe(BrokerLink, self._on_link),
             bus.subscribe(LoopFailed, lambda event: self.loop_failures.add(1, self._loop(event.loop))),
         ]
 
@@ -146,6 +165,13 @@ class Metrics(Collector):
     def _on_assigned(self, event: RunsAssigned) -> None:
         self.assigned.add(event.placed)
         self.taken_back.add(event.returned)
+
+    def _on_granted(self, event: RunsGranted) -> None:
+        self.granted.add(event.granted)
+        self.denied.add(event.refused)
+
+    def _on_link(self, event: BrokerLink) -> None:
+        self.linked = event.up
 
     def _on_fired(self, event: TasksFired) -> None:
         for code, count in event.counts.items():
@@ -198,9 +224,18 @@ class Metrics(Collector):
             self.fires,
             self.assigned,
             self.taken_back,
+            self.published,
+            self.granted,
+            self.denied,
+            self.recalled,
+            self.dead,
         ):
             yield counter.family()
         yield from self.bulk_metrics.counters()
+        if self.linked is not None:
+            yield GaugeMetricFamily(
+                "fusee_broker_connected", "1 while the message broker is connected.", value=int(self.linked)
+            )
         durations = HistogramMetricFamily(
             "fusee_run_duration_seconds", "How long attempts took.", labels=["handler"]
         )

@@ -7,6 +7,7 @@ from fusee.operations.businesses import HIDDEN, BusinessOperations, business_fro
 from fusee.operations.callbacks import CallbackAnswer, CallbackOperations, callback_end
 from fusee.operations.documents import DURATIONS, document_of, read_document
 from fusee.operations.explain import Explanation
+from fusee.operations.letters import LetterOperations
 from fusee.operations.platform import ROLES, Caller, KeyOperations, QueueOperations, digest
 from fusee.operations.runs import CancelAnswer, RunOperations, RunWithAttempts, spec_from
 from fusee.operations.simulation import Compared, Simulation
@@ -69,6 +70,7 @@ __all__ = [
     "FireFilter",
     "GraphPage",
     "KeyOperations",
+    "LetterOperations",
     "QueueOperations",
     "RunFilter",
     "RunOperations",

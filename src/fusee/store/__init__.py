@@ -7,8 +7,10 @@ from fusee.store.bulk_checkpoints import BulkAnswer, Progress, Taken
 from fusee.store.bulk_looks import BulkFilter
 from fusee.store.callbacks import Answered, Concluded, Fate, KnownCallback, token_digest
 from fusee.store.contract import Enqueued, Exchanged, Finished, LaneMap, Order, Settlement
+from fusee.store.dispatching import Overdue
 from fusee.store.firing import Fired
 from fusee.store.keys import ApiKey
+from fusee.store.letters import DeadLetter
 from fusee.store.own_lanes import own_lane
 from fusee.store.placement import Assigned
 from fusee.store.record import FireFilter, Past
@@ -33,6 +35,7 @@ __all__ = [
     "BulkAnswer",
     "BulkFilter",
     "Concluded",
+    "DeadLetter",
     "Enqueued",
     "Exchanged",
     "Fate",
@@ -43,6 +46,7 @@ __all__ = [
     "KnownCallback",
     "LaneMap",
     "Order",
+    "Overdue",
     "Past",
     "Progress",
     "Promoted",

@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import Connection, bindparam, delete, func, select, update
 
 from fusee.model import RUN, Effect, RunStatus
+from fusee.store.broker_schema import dispatched
 from fusee.store.own_lanes import leave_own_lanes
 from fusee.store.schema import later, line, runs
 from fusee.store.settle import LONGEST_REASON
@@ -101,6 +102,8 @@ def _leave(connection: Connection, rows: Sequence[Any]) -> None:
     delayed = [{"b_due": row.due_at, "b_run": row.id} for row in rows if row.status == RunStatus.DELAYED]
     if delayed:
         connection.execute(_LEAVE_LATER, delayed)
+    if sent := [row.id for row in rows if row.status == RunStatus.DISPATCHED]:
+        connection.execute(delete(dispatched).where(dispatched.c.run_id.in_(sent)))
 
 
 _LEAVE_LATER = delete(later).where(later.c.due_at == bindparam("b_due"), later.c.run_id == bindparam("b_run"))

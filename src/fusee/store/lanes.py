@@ -43,6 +43,11 @@ class Lanes(StorePart):
         self.lane_map.lanes |= found
         return bool(new)
 
+    async def all_lanes(self) -> dict[int, Lane]:
+        """The lanes of all namespaces, by number."""
+        rows = await self.database.read(lambda connection: connection.execute(select(lanes)).all())
+        return {row.id: lane_from(row) for row in rows}
+
     def _lane_id(self, connection: Connection, lane: Lane) -> int:
         """Find or create it, in the transaction of `connection`."""
         same = [

@@ -158,6 +158,8 @@ class Placement(Broadcasts, OwnLanes):
             if row.waits is not None:
                 if row.assigned_at < now - RECALL_AFTER:
                     late.setdefault(row.session_id, []).append(row.run_id)
+            elif row.status == "dispatched":
+                continue  # on its way to that worker, by message
             elif row.status != "running" or row.holder != row.session_id:
                 over.append(row.run_id)
         back = 0

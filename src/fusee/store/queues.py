@@ -9,6 +9,7 @@ from sqlalchemy import Connection, Select, bindparam, delete, func, insert, sele
 from sqlalchemy.exc import IntegrityError
 
 from fusee.model import Claimed, Lane, QueueLimits, RunStatus, TokenBucket
+from fusee.store.broker_schema import dispatched
 from fusee.store.contract import Order
 from fusee.store.lanes import Lanes
 from fusee.store.own_lanes import assigned_by_lane
@@ -211,7 +212,9 @@ class Queues(Runs, Lanes):
             for start in range(0, len(in_flight), 500):
                 part = in_flight[start : start + 500]
                 note("running", by_lane.where(runs.c.id.in_(part), runs.c.status == RunStatus.RUNNING))
-            for status in ("blocked", "waiting", "dispatched"):
+            sent = select(dispatched.c.lane_id, many, func.min(dispatched.c.published_at))
+            note("dispatched", sent.group_by(dispatched.c.lane_id))
+            for status in ("blocked", "waiting"):
                 note(status, by_lane.where(runs.c.namespace == self.namespace, runs.c.rare == status))
             return answer
 

@@ -18,6 +18,7 @@ from sqlalchemy import (
 
 from fusee.errors import Conflict, NotFound
 from fusee.model import Attempt, Effect, End, Lane, RetryPolicy, Run, RunStatus
+from fusee.store.broker_schema import dispatched
 from fusee.store.cancels import Cancels
 from fusee.store.rows import decode
 from fusee.store.schema import attempts, lanes, later, line, receipts, runs, sessions
@@ -80,6 +81,8 @@ class Runs(Cancels):
                 query = query.where(runs.c.id.in_(select(line.c.run_id)))
             elif set(wanted.status) == {RunStatus.DELAYED}:
                 query = query.where(runs.c.id.in_(select(later.c.run_id)))
+            elif set(wanted.status) == {RunStatus.DISPATCHED}:
+                query = query.where(runs.c.id.in_(select(dispatched.c.run_id)))
             elif set(wanted.status) == {RunStatus.RUNNING}:
                 # Written into the statement: PostgreSQL takes at most 32767 parameters.
                 ids: Any = bindparam("ids", await self.in_flight(), expanding=True, literal_execute=True)

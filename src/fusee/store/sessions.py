@@ -25,42 +25,43 @@ class Sessions(OwnLanes):
     async def open_session(self, info: WorkerInfo, ttl: float) -> int:
         """Begin a session; its lease runs from now, by the database's clock."""
 
-        def work(connection: Connection) -> int:
-            now = self._now(connection)
-            added = connection.execute(
-                insert(sessions).values(
-                    namespace=self.namespace,
-                    worker=info.name,
-                    host=info.host,
-                    pid=info.pid,
-                    version=info.version,
-                    state=SessionState.ALIVE,
-                    capacity=info.capacity,
-                    address=info.address or None,
-                    cpu=info.cpu,
-                    memory=info.memory,
-                    abilities=encode(
-                        {
-                            "executors": info.executors,
-                            "handlers": info.handlers,
-                            "queues": info.queues,
-                            "region": info.region,
-                            "labels": info.labels,
-                            "given": info.given,
-                            "policies": {name: policy.to_dict() for name, policy in info.policies.items()},
-                        },
-                        "abilities",
-                    ),
-                    started_at=now,
-                    seen_at=now,
-                    expires_at=now + round(ttl * 1_000_000),
-                )
-            )
-            key = added.inserted_primary_key
-            assert key is not None
-            return int(key[0])
+        return await self.database.write(lambda connection: self._open_session(connection, info, ttl))
 
-        return await self.database.write(work)
+    def _open_session(self, connection: Connection, info: WorkerInfo, ttl: float) -> int:
+        now = self._now(connection)
+        added = connection.execute(
+            insert(sessions).values(
+                namespace=self.namespace,
+                worker=info.name,
+                host=info.host,
+                pid=info.pid,
+                version=info.version,
+                state=SessionState.ALIVE,
+                capacity=info.capacity,
+                address=info.address or None,
+                cpu=info.cpu,
+                memory=info.memory,
+                abilities=encode(
+                    {
+                        "executors": info.executors,
+                        "handlers": info.handlers,
+                        "queues": info.queues,
+                        "region": info.region,
+                        "labels": info.labels,
+                        "given": info.given,
+                        "policies": {name: policy.to_dict() for name, policy in info.policies.items()},
+                        "broker": info.broker,
+                    },
+                    "abilities",
+                ),
+                started_at=now,
+                seen_at=now,
+                expires_at=now + round(ttl * 1_000_000),
+            )
+        )
+        key = added.inserted_primary_key
+        assert key is not None
+        return int(key[0])
 
     async def renew(self, session: int, ttl: float, running: int) -> None:
         """Prolong the lease; `LeaseLost` when a dispatcher has taken the session."""
@@ -159,6 +160,12 @@ class Sessions(OwnLanes):
         rows = await self.database.read(lambda connection: connection.execute(query).all())
         return [session_from(row) for row in rows]
 
+    async def fed_sessions(self, broker: str) -> list[Session]:
+        """The live workers of all namespaces that this broker brings runs to."""
+        query = sessions_with_load().where(sessions.c.state == SessionState.ALIVE)
+        rows = await self.database.read(lambda connection: connection.execute(query).all())
+        return [session for row in rows if (session := session_from(row)).info.broker == broker]
+
 
 def sessions_with_load() -> Select[Any]:
     """Sessions, each with what strategies gave to it."""
@@ -198,6 +205,7 @@ def session_from(row: Row[Any]) -> Session:
             cpu=row.cpu,
             memory=row.memory,
             policies={name: RetryPolicy.from_dict(policy) for name, policy in abilities["policies"].items()},
+            broker=abilities.get("broker", "database"),
         ),
         state=SessionState(row.state),
         running=row.running,

@@ -39,6 +39,7 @@ LONGEST_REASON = 500
 RARE = frozenset(RunStatus) - {
     RunStatus.PENDING,
     RunStatus.DELAYED,
+    RunStatus.DISPATCHED,
     RunStatus.RUNNING,
     RunStatus.SUCCEEDED,
 }

@@ -18,16 +18,17 @@ from fusee.store.enqueue import Enqueue
 from fusee.store.given import Given
 from fusee.store.hot import Hot
 from fusee.store.keys import Keys
+from fusee.store.letters import Letters
 from fusee.store.placement import Placement
 from fusee.store.record import Record
-from fusee.store.sessions import Sessions
+from fusee.store.starting import Starting
 from fusee.store.upkeep import Upkeep
 from fusee.store.wakes import ENDED, Wakes
 
 __all__ = ["Store", "open_store"]
 
 
-class Store(Aggregate, Record, Enqueue, Given, Placement, Sessions, Callbacks, Upkeep, Aging, Keys):
+class Store(Aggregate, Record, Enqueue, Given, Placement, Starting, Letters, Callbacks, Upkeep, Aging, Keys):
     """Everything that can be asked of the database, for one namespace."""
 
     def __init__(self, database: Database, namespace: str = "default", *, wakes: Wakes | None = None) -> None:

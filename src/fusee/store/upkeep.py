@@ -16,6 +16,7 @@ from sqlalchemy import Connection, and_, bindparam, delete, func, insert, select
 from fusee.model import Effect, End, Ended, RunStatus, SessionState, decide
 from fusee.store.batch_retention import BatchRetention
 from fusee.store.batch_schema import batches
+from fusee.store.broker_schema import openings
 from fusee.store.bulk_retention import BulkRetention
 from fusee.store.contract import Settlement
 from fusee.store.own_lanes import OwnLanes
@@ -240,6 +241,8 @@ class Upkeep(BatchRetention, BulkRetention, Settle, WorkflowRetention, TaskReten
             forgotten = 0
             if over:
                 gone = (sessions.c.state.in_(("ended", "lost")), sessions.c.ended_at < cutoff)
+                old_sessions = select(sessions.c.id).where(*gone)
+                connection.execute(delete(openings).where(openings.c.session_id.in_(old_sessions)))
                 connection.execute(delete(sessions).where(*gone))
                 self._forget_tasks(connection, cutoff)
                 forgotten = self._prune_workflow_runs(connection, cutoff, batch)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable
 
+from fusee.broker import Depot
 from fusee.events import Bus, RunRefused
 from fusee.model import Effect, End, Ended, RetryPolicy, decide
-from fusee.store import Settlement, Store
+from fusee.store import Settlement
 
 __all__ = ["Reports"]
 
@@ -16,13 +17,13 @@ Late = tuple[int, int, str]
 
 
 class Reports:
-    def __init__(self, store: Store, bus: Bus) -> None:
-        self.store = store
+    def __init__(self, depot: Depot, bus: Bus) -> None:
+        self.depot = depot
         self.bus = bus
 
     async def settle(self, session: int, settlements: list[Settlement]) -> set[tuple[int, int]]:
         """Write ends that are not plain successes; what is refused is kept as stale, and answered."""
-        refused = set(await self.store.settle(session, settlements))
+        refused = set(await self.depot.settle(session, settlements))
         if refused:
             late = [(s.run_id, s.attempt, s.ended.end) for s in settlements]
             await self.refused(one for one in late if one[:2] in refused)
@@ -37,11 +38,11 @@ class Reports:
 
     async def stale(self, late: list[Late]) -> None:
         with contextlib.suppress(Exception):  # a note for the reader, never the truth
-            await self.store.record_stale([(run, attempt, str(end)) for run, attempt, end in late])
+            await self.depot.record_stale([(run, attempt, str(end)) for run, attempt, end in late])
 
     async def return_strangers(self, session: int, in_hand: set[tuple[int, int]]) -> None:
         """A claim whose answer we never got may have been carried out: hand back what we do not hold."""
-        strangers = set(await self.store.owned(session)) - in_hand
+        strangers = set(await self.depot.owned(session)) - in_hand
         returned = Ended(End.RETURNED, effect=Effect.NONE)
         verdict = decide(returned, RetryPolicy(), 0)
         if strangers:

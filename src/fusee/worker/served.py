@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from fusee.broker import Depot
 from fusee.model.strategy import Strategy
-from fusee.store import Store, own_lane
+from fusee.store import own_lane
 from fusee.worker.plan import Plan, Planner
 
 __all__ = ["ServedLanes"]
@@ -12,8 +13,8 @@ __all__ = ["ServedLanes"]
 class ServedLanes:
     """Follows the store's lanes and limits; `plans` says how each served lane is run."""
 
-    def __init__(self, store: Store, planner: Planner, plans: dict[int, Plan]) -> None:
-        self.store = store
+    def __init__(self, depot: Depot, planner: Planner, plans: dict[int, Plan]) -> None:
+        self.depot = depot
         self.planner = planner
         self.plans = plans
         self.free: list[int] = []
@@ -30,22 +31,22 @@ class ServedLanes:
 
     async def read(self) -> None:
         """Ask the store for new lanes and for all limits."""
-        await self.store.read_new_lanes()
-        await self.store.read_limits()
+        await self.depot.read_new_lanes()
+        await self.depot.read_limits()
         self.sort()
 
     async def look_for_new(self) -> bool:
         """True when there was a lane we did not know."""
-        await self.store.read_new_lanes()
+        await self.depot.read_new_lanes()
         return self.sort()
 
     def notice(self) -> None:
         """This process itself may have made a new one."""
-        if len(self.store.lane_map.lanes) != self._sorted:
+        if len(self.depot.lane_map.lanes) != self._sorted:
             self.sort()
 
     def sort(self) -> bool:
-        lane_map = self.store.lane_map
+        lane_map = self.depot.lane_map
         before, self._sorted = self._sorted, len(lane_map.lanes)
         free: list[int] = []
         limited: dict[str, list[int]] = {}

@@ -5,8 +5,9 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable
 
+from fusee.broker import Depot
 from fusee.errors import LeaseLost
-from fusee.store import Store, token_digest
+from fusee.store import token_digest
 from fusee.worker.executors.base import Job
 from fusee.worker.executors.callback import Callback, Terms
 
@@ -16,8 +17,8 @@ __all__ = ["Tokens"]
 class Tokens:
     """`base_url` is where services reach the API; `session` tells which one this worker holds just now."""
 
-    def __init__(self, store: Store, base_url: str | None, session: Callable[[], int | None]) -> None:
-        self.store = store
+    def __init__(self, depot: Depot, base_url: str | None, session: Callable[[], int | None]) -> None:
+        self.depot = depot
         self.base_url = base_url
         self.session = session
 
@@ -32,7 +33,7 @@ class Tokens:
         if session is None:
             raise LeaseLost(f"attempt {job.attempt} of run {job.run_id}: this worker has lost its lease")
         token = secrets.token_urlsafe(32)
-        await self.store.open_callback(
+        await self.depot.open_callback(
             session,
             job.run_id,
             job.attempt,

@@ -11,6 +11,7 @@ import contextlib
 import time
 from collections.abc import Callable, Coroutine, Sequence
 
+from fusee.broker import Depot
 from fusee.errors import FuseeError, LeaseLost
 from fusee.events import (
     Bus,
@@ -22,7 +23,7 @@ from fusee.events import (
     SessionStarted,
 )
 from fusee.model import Claimed, End, Lease, WorkerInfo
-from fusee.store import Order, Store
+from fusee.store import Order
 from fusee.worker.nudge import Nudge
 from fusee.worker.pace import Pace
 from fusee.worker.plan import Planner
@@ -49,17 +50,17 @@ class Worker:
     """`await worker.run()` until `worker.stop()`; then it drains."""
 
     def __init__(
-        self, store: Store, planner: Planner, info: WorkerInfo, settings: WorkerSettings, bus: Bus
+        self, depot: Depot, planner: Planner, info: WorkerInfo, settings: WorkerSettings, bus: Bus
     ) -> None:
-        self.store = store
+        self.depot = depot
         self.planner = planner
         self.info = info
         self.settings = settings
         self.bus = bus
         self._nudge = Nudge()
         self.pool = Pool(info.capacity, settings.grace, bus, self._nudge)
-        self.served = ServedLanes(store, planner, self.pool.plans)
-        self.reports = Reports(store, bus)
+        self.served = ServedLanes(depot, planner, self.pool.plans)
+        self.reports = Reports(depot, bus)
         self.pace = Pace(settings.prefetch)
         self.session: int | None = None
         self.lease = Lease(settings.lease_ttl, time.monotonic() - settings.lease_ttl)
@@ -95,9 +96,9 @@ class Worker:
 
     async def run(self) -> None:
         undo = [
-            self.store.wakes.on("pending", self._hear_pending),
-            self.store.wakes.on("cancel", self._cancels_wanted.set),
-            self.store.wakes.on("drain", self._drain_hinted.set),
+            self.depot.wakes.on("pending", self._hear_pending),
+            self.depot.wakes.on("cancel", self._cancels_wanted.set),
+            self.depot.wakes.on("drain", self._drain_hinted.set),
         ]
         try:
             await self._open()
@@ -125,7 +126,7 @@ class Worker:
             asked_at = time.monotonic()
             try:
                 await self.served.read()
-                self.session = await self.store.open_session(self.info, self.settings.lease_ttl)
+                self.session = await self.depot.open_session(self.info, self.settings.lease_ttl)
             except Exception as error:
                 failures += 1
                 self.bus.emit(LoopFailed(loop="worker", error=error, failures=failures))
@@ -149,7 +150,7 @@ class Worker:
         self.pool.tell_those_that_hand_over(time.monotonic())
         if self.session is not None:
             with contextlib.suppress(FuseeError):
-                await self.store.drain_session(self.session)
+                await self.depot.drain_session(self.session)
         if not await self._emptied(self.settings.drain_timeout):
             self.pool.tell_all(End.RETURNED, time.monotonic())
             await self._emptied(self.settings.grace + 10)
@@ -174,7 +175,7 @@ class Worker:
     async def _close(self) -> None:
         if self.session is not None:
             with contextlib.suppress(FuseeError):
-                await self.store.end_session(self.session)
+                await self.depot.end_session(self.session)
             self.bus.emit(SessionEnded(session=self.session, worker=self.info.name, returned=0))
         for executor in self.planner.executors.values():
             await executor.close()
@@ -201,7 +202,7 @@ class Worker:
         asked_at = time.monotonic()
         try:
             async with asyncio.timeout(max(1.0, self.lease.left(asked_at))):
-                await self.store.renew(session, self.settings.lease_ttl, self.pool.busy)
+                await self.depot.renew(session, self.settings.lease_ttl, self.pool.busy)
         except LeaseLost:
             self._expire()
         else:
@@ -310,8 +311,12 @@ class Worker:
             # lost, the receipts must still be there.
             used_up, self._used_up = self._used_up, []
             order = Order(want, self.served.free, self.pool.receipts.next() if want else 0, used_up)
-            exchanged = await self.store.exchange(session, finished, order)
-        except BaseException:
+            exchanged = await self.depot.exchange(session, finished, order)
+        except BaseException as error:
+            if isinstance(error, LeaseLost) and self.session == session:
+                self.pool.put_back(finished, settlements)
+                self._expire()
+                return True
             if want:
                 self._lost_answer, self._look_again = True, LOOK_AGAIN
             if self.session == session:
@@ -408,9 +413,9 @@ class Worker:
             try:
                 order = Order(room, lanes, self.pool.receipts.next())
                 if lanes:
-                    claimed = await self.store.claim_limited(session, queues[0], order)
+                    claimed = await self.depot.claim_limited(session, queues[0], order)
                 else:
-                    claimed = await self._understood(await self.store.claim_given(session, queues, order))
+                    claimed = await self._understood(await self.depot.claim_given(session, queues, order))
             except BaseException:
                 self._lost_answer, self._look_again = True, LOOK_AGAIN
                 raise
@@ -459,7 +464,7 @@ class Worker:
                     await self._drain_hinted.wait()
             self._drain_hinted.clear()
             try:
-                asked = bool(self._sessions) and await self.store.drain_asked(self._sessions)
+                asked = bool(self._sessions) and await self.depot.drain_asked(self._sessions)
             except Exception as error:
                 self.bus.emit(LoopFailed(loop="drain", error=error, failures=1))
                 continue
@@ -477,7 +482,7 @@ class Worker:
             if self.session is None or not self.pool.holding:
                 continue
             try:
-                asked = await self.store.cancel_requests(self.session, self.pool.held_ids())
+                asked = await self.depot.cancel_requests(self.session, self.pool.held_ids())
             except Exception as error:
                 self.bus.emit(LoopFailed(loop="cancels", error=error, failures=1))
                 continue

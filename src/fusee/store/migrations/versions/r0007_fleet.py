@@ -8,7 +8,7 @@ from alembic import op
 from sqlalchemy import BigInteger, Column, Float, Index, MetaData, String, Table, text
 
 revision = "0007"
-down_revision = "0005"
+down_revision = "0006"
 
 metadata = MetaData()
 

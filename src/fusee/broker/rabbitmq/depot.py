@@ -1,0 +1,253 @@
+"""A depot for workers that have no database: runs come by message, and the rest is asked for by message.
+
+A run that was delivered is only *accepted* here. It starts when the store has said so: `exchange` sends what
+was accepted along with what has ended, and answers what was granted.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from fusee.broker.desk import HandedIn, Lanes
+from fusee.broker.names import Names
+from fusee.broker.rabbitmq.asking import Asking
+from fusee.broker.rabbitmq.feed import Feed
+from fusee.broker.rabbitmq.inbox import Held
+from fusee.broker.rabbitmq.link import Link
+from fusee.broker.rabbitmq.topology import Topology
+from fusee.errors import FuseeError, LeaseLost
+from fusee.model import Claimed, QueueLimits, WorkerInfo
+from fusee.model.bulk import BulkJob, Quarantined
+from fusee.model.business import RegisteredBusiness
+from fusee.store import BulkAnswer, Exchanged, Finished, LaneMap, Order, Progress, Settlement, Taken, Waiter
+from fusee.store.wakes import CANCEL, DRAIN, PENDING, Wakes
+
+__all__ = ["RabbitDepot"]
+
+LANES_EVERY = 0.5
+FAREWELL = 5.0
+"""Seconds a worker that ends waits for an answer: its lease tells the rest."""
+
+
+class RabbitDepot:
+    """Implements `Depot`, and what batch, bulk and workflow handlers need of the store."""
+
+    def __init__(
+        self, link: Link, names: Names, topology: Topology, *, namespace: str, prefetch: int = 16
+    ) -> None:
+        self.link = link
+        self.names = names
+        self.namespace = namespace
+        self.wakes = Wakes()
+        self.lane_map = LaneMap()
+        self.asking = Asking(link, names, topology, namespace, self._hear)
+        self.feed = Feed(
+            link, names, topology, prefetch=prefetch, arrived=self._arrived, hand_back=self._hand_back
+        )
+        self._lanes_at = -LANES_EVERY
+
+    def start(self) -> None:
+        """Connect, and stay connected; asked again, nothing changes."""
+        self.feed.start()
+        self.link.start()
+
+    async def close(self) -> None:
+        await self.feed.close()
+        await self.link.close()
+
+    def _hear(self, hint: str) -> None:
+        self.wakes.fire(hint if hint in (CANCEL, DRAIN) else PENDING)
+
+    def _arrived(self) -> None:
+        self.wakes.fire(PENDING)
+
+    # -- lanes
+
+    async def read_new_lanes(self) -> bool:
+        self.start()
+        now = time.monotonic()
+        if now - self._lanes_at < LANES_EVERY:
+            return False
+        self._lanes_at = now
+        found: Lanes | None = await self.asking.ask("lanes", len(self.lane_map.lanes))
+        if found is None:
+            return False
+        new = set(found.ids) - self.lane_map.lanes.keys()
+        self.lane_map.lanes |= dict(zip(found.ids, found.lanes, strict=True))
+        return bool(new)
+
+    async def read_limits(self) -> None:
+        """Only how queues place their runs: limits are kept where runs are dispatched and granted."""
+        placed: dict[str, str] = await self.asking.ask("strategies")
+        self.lane_map.limits = {queue: QueueLimits(strategy=how) for queue, how in placed.items()}
+
+    # -- the session
+
+    async def open_session(self, info: WorkerInfo, ttl: float) -> int:
+        session: int = await self.asking.ask("open_session", secrets.token_hex(16), info, ttl)
+        return session
+
+    async def renew(self, session: int, ttl: float, running: int) -> None:
+        await self.asking.ask("renew", session, ttl, running)
+
+    async def drain_session(self, session: int) -> None:
+        await self.feed.drain()
+        await self.asking.ask("drain_session", session, within=FAREWELL)
+
+    async def drain_asked(self, session_ids: Sequence[int]) -> bool:
+        asked: bool = await self.asking.ask("drain_asked", list(session_ids), within=FAREWELL)
+        return asked
+
+    async def end_session(self, session: int) -> None:
+        await self.asking.ask("end_session", session, within=FAREWELL)
+
+    # -- runs
+
+    async def exchange(self, session: int, finished: Finished, order: Order) -> Exchanged:
+        if order.want:
+            self.feed.want(order.lanes)
+        held = self.feed.inbox.take(order.want)
+        if not (held or finished.ids or order.used_up):
+            return Exchanged([], [])
+        accepted = [(one.run.id, one.run.attempt) for one in held]
+        try:
+            handed_in: HandedIn = await self.asking.ask(
+                "hand_in", session, finished, order.receipt, accepted, list(order.used_up)
+            )
+        except LeaseLost:
+            await self._hand_back(held)  # to others, at once
+            raise
+        except BaseException:
+            # Whatever came of it: what still is dispatched is published again.
+            await self.feed.inbox.answered(held)
+            raise
+        await self.feed.inbox.answered(held)
+        granted = {(run_id, attempt): ticket for run_id, attempt, ticket in handed_in.granted}
+        claimed = [_claimed(one, order.receipt, granted) for one in held if _token(one) in granted]
+        return Exchanged(claimed, handed_in.refused)
+
+    async def claim_limited(self, session: int, queue: str, order: Order) -> list[Claimed]:
+        """Runs of queues with limits come by `exchange` like all others."""
+        return []
+
+    async def claim_given(self, session: int, limited: Sequence[str], order: Order) -> list[Claimed]:
+        """So do those that a strategy gave to this worker."""
+        return []
+
+    async def _hand_back(self, held: list[Held]) -> None:
+        try:
+            await self.asking.ask("hand_back", [_token(one) for one in held], within=FAREWELL)
+        except FuseeError:
+            pass  # then they are published again, later
+        finally:
+            await self.feed.inbox.answered(held)
+
+    async def settle(self, session: int, settlements: Sequence[Settlement]) -> list[tuple[int, int]]:
+        refused: list[tuple[int, int]] = await self.asking.ask("settle", session, list(settlements))
+        return refused
+
+    async def record_stale(self, late: Iterable[tuple[int, int, str]]) -> None:
+        if listed := list(late):
+            await self.asking.ask("record_stale", listed, within=FAREWELL)
+
+    async def owned(self, session: int) -> list[tuple[int, int]]:
+        owned: list[tuple[int, int]] = await self.asking.ask("owned", session)
+        return owned
+
+    async def cancel_requests(self, session: int, run_ids: Sequence[int]) -> list[tuple[int, int]]:
+        asked: list[tuple[int, int]] = await self.asking.ask(
+            "cancel_requests", session, list(run_ids), within=FAREWELL
+        )
+        return asked
+
+    async def open_callback(
+        self, session: int, run_id: int, attempt: int, digest: str, *, timeout: float, signed: bool
+    ) -> None:
+        await self.asking.ask("open_callback", session, run_id, attempt, digest, timeout, signed)
+
+    # -- what handlers need
+
+    async def start_workflow(self, workflow: str, params: dict[str, Any], *, waiter: Waiter) -> None:
+        await self.asking.ask("start_workflow", workflow, params, waiter)
+
+    async def start_batch(self, fields: dict[str, Any], targets: Sequence[Any], waiter: Waiter) -> None:
+        await self.asking.ask("start_batch", fields, list(targets), waiter)
+
+    async def start_bulk_job(self, job: dict[str, Any], data: Any, waiter: int) -> None:
+        await self.asking.ask("start_bulk_job", job, data, waiter)
+
+    async def keep_image(self, run_id: int, attempt: int, image: Any) -> Any:
+        return await self.asking.ask("keep_image", run_id, attempt, image)
+
+    async def image_of(self, run_id: int) -> Any:
+        return await self.asking.ask("image_of", run_id)
+
+    async def bulk_job(self, job_id: int) -> BulkJob:
+        job: BulkJob = await self.asking.ask("bulk_job", job_id)
+        return job
+
+    async def launch_bulk_job(
+        self, run_id: int, attempt: int, job_id: int, bounds: tuple[int, int], callbacks: Sequence[str]
+    ) -> bool:
+        launched: bool = await self.asking.ask(
+            "launch_bulk_job", run_id, attempt, job_id, bounds, list(callbacks)
+        )
+        return launched
+
+    async def await_business(self, run_id: int, attempt: int, job_id: int, callbacks: Sequence[str]) -> None:
+        await self.asking.ask("await_business", run_id, attempt, job_id, list(callbacks))
+
+    async def take_segment(
+        self, run_id: int, attempt: int, job_id: int, number: int, *, resume_within: float = 0.0
+    ) -> Taken:
+        taken: Taken = await self.asking.ask("take_segment", run_id, attempt, job_id, number, resume_within)
+        return taken
+
+    async def business(self, name: str) -> RegisteredBusiness | None:
+        found: RegisteredBusiness | None = await self.asking.ask("business", name)
+        return found
+
+    async def checkpoint(
+        self, run_id: int, attempt: int, job_id: int, number: int, progress: Progress
+    ) -> BulkAnswer:
+        answer: BulkAnswer = await self.asking.ask("checkpoint", run_id, attempt, job_id, number, progress)
+        return answer
+
+    async def quarantined_count(self, job_id: int) -> int:
+        count: int = await self.asking.ask("quarantined_count", job_id)
+        return count
+
+    async def quarantined_indexes(self, job_id: int, offset: int, limit: int) -> list[int]:
+        indexes: list[int] = await self.asking.ask("quarantined_indexes", job_id, offset, limit)
+        return indexes
+
+    async def bulk_quarantine(self, job_id: int, *, after: int = -1, limit: int = 100) -> list[Quarantined]:
+        found: list[Quarantined] = await self.asking.ask("bulk_quarantine", job_id, after, limit)
+        return found
+
+    async def done_ranges(self, job_id: int) -> list[tuple[int, int]]:
+        ranges: list[tuple[int, int]] = await self.asking.ask("done_ranges", job_id)
+        return ranges
+
+
+def _token(held: Held) -> tuple[int, int]:
+    return held.run.id, held.run.attempt
+
+
+def _claimed(held: Held, receipt: int, granted: dict[tuple[int, int], bool]) -> Claimed:
+    run = held.run
+    return Claimed(
+        run.id,
+        run.attempt,
+        run.spent,
+        run.lane,
+        run.payload,
+        run.options,
+        receipt,
+        kind=run.kind,
+        owner_id=run.owner_id,
+        ticket=granted[_token(held)],
+    )

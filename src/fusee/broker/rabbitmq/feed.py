@@ -1,0 +1,179 @@
+"""Consuming the queues of the lanes that a worker serves, only while it has room.
+
+A worker that is full must not sit on messages that another could run: what has waited here for too long is
+handed back, and consuming stops until there is room again, then with a smaller window.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+
+from aiormq.abc import AbstractChannel, AbstractConnection, DeliveredMessage
+
+from fusee.broker.messages import Bundle, Malformed
+from fusee.broker.names import Names
+from fusee.broker.rabbitmq.inbox import Held, Inbox
+from fusee.broker.rabbitmq.link import Link
+from fusee.broker.rabbitmq.topology import Topology
+from fusee.model.dispatch import LEVELS
+
+__all__ = ["Feed"]
+
+STALE_AFTER = 0.8
+"""Seconds that a message may wait for room here."""
+LOOK_EVERY = 0.1
+WIDEN_AFTER = 2.0
+"""Seconds without a stale message after which the window grows again."""
+
+
+class Feed:
+    def __init__(
+        self,
+        link: Link,
+        names: Names,
+        topology: Topology,
+        *,
+        prefetch: int,
+        arrived: Callable[[], None],
+        hand_back: Callable[[list[Held]], Awaitable[None]],
+    ) -> None:
+        self.link = link
+        self.names = names
+        self.topology = topology
+        self.prefetch = prefetch
+        self.arrived = arrived
+        self.hand_back = hand_back
+        self.inbox = Inbox()
+        self.window = prefetch
+        """Messages of each queue that may be here at once."""
+        self._lanes: list[int] = []
+        self._channel: AbstractChannel | None = None
+        self._consuming: dict[str, str] = {}
+        """Queue → consumer."""
+        self._closed = self._paused = False
+        self._changed = asyncio.Event()
+        self._narrowed_at = 0.0
+        self._task: asyncio.Task[None] | None = None
+        link.on_up(self._set_up, self._tear_down)
+
+    def start(self) -> None:
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._follow(), name="fusee-feed")
+
+    def want(self, lanes: Sequence[int]) -> None:
+        """There is room for runs of these lanes."""
+        if self._closed:
+            return
+        if self._paused or len(lanes) != len(self._lanes) or lanes != self._lanes:
+            self._lanes = list(lanes)
+            self._paused = False
+            self._changed.set()
+
+    async def drain(self) -> None:
+        """Take nothing more, and hand back what waits here."""
+        self._closed = True
+        self._changed.set()
+        await self._stop_consuming()
+        await self._hand_back_all()
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    # -- the link
+
+    async def _set_up(self, connection: AbstractConnection) -> None:
+        self._channel = await connection.channel(publisher_confirms=False)
+        await self.topology.dead(self._channel)
+        self._changed.set()
+
+    def _tear_down(self) -> None:
+        self._channel = None
+        self._consuming.clear()
+        self.inbox.clear()
+
+    # -- following what is wanted
+
+    async def _follow(self) -> None:
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_EVERY):
+                    await self._changed.wait()
+            self._changed.clear()
+            try:
+                await self._adjust()
+            except asyncio.CancelledError:
+                raise
+            except Exception:
+                # The channel is closed, or about to be: the link sets up another and nudges us.
+                await asyncio.sleep(LOOK_EVERY)
+                self._changed.set()
+
+    async def _adjust(self) -> None:
+        now = time.monotonic()
+        if self.inbox.waited(now) > STALE_AFTER:
+            self._paused = True
+            self.window = max(1, self.window // 2)
+            self._narrowed_at = now
+            await self._stop_consuming()
+            await self._hand_back_all()
+        elif self.window < self.prefetch and now - self._narrowed_at > WIDEN_AFTER and not self._paused:
+            self.window = min(self.prefetch, self.window * 2)
+            self._narrowed_at = now
+            await self._stop_consuming()
+        if not (self._paused or self._closed):
+            await self._consume_all()
+
+    async def _consume_all(self) -> None:
+        channel = self._channel
+        if channel is None:
+            return
+        wanted = [self.names.runs(lane, level) for lane in self._lanes for level in LEVELS]
+        new = [queue for queue in wanted if queue not in self._consuming]
+        if new:
+            await channel.basic_qos(prefetch_count=self.window)
+        for queue in new:
+            await self.topology.runs(channel, queue)
+            consuming = await channel.basic_consume(queue, partial(self._on_message, channel))
+            self._consuming[queue] = consuming.consumer_tag or ""
+        for queue in self._consuming.keys() - set(wanted):
+            await channel.basic_cancel(self._consuming.pop(queue))
+
+    async def _stop_consuming(self) -> None:
+        channel = self._channel
+        consuming, self._consuming = self._consuming, {}
+        if channel is not None:
+            for tag in consuming.values():
+                with contextlib.suppress(Exception):
+                    await channel.basic_cancel(tag)
+
+    async def _hand_back_all(self) -> None:
+        while held := self.inbox.take(500):
+            await self.hand_back(held)
+
+    async def _on_message(self, channel: AbstractChannel, message: DeliveredMessage) -> None:
+        tag = message.delivery_tag
+        assert tag is not None
+        try:
+            bundle = Bundle.decode(message.body)
+        except Malformed:
+            # Not requeued: it would come back for ever. The dead-letter exchange takes it.
+            await channel.basic_reject(tag, requeue=False)
+            return
+        if channel is not self._channel:
+            return  # of a connection that is lost: it is delivered again
+
+        async def acknowledge() -> None:
+            with contextlib.suppress(Exception):  # not acknowledged, it comes again, and is refused
+                await channel.basic_ack(tag, wait=False)
+
+        delivery = self.inbox.put(bundle, acknowledge)
+        if delivery.left == 0:
+            await acknowledge()
+        else:
+            self.arrived()

@@ -1,0 +1,174 @@
+"""A connection to RabbitMQ that is made again, whatever happens to it.
+
+The driver's own reconnection can hang half-way; here each connection is thrown away whole and set up anew,
+and a pulse notices one that is open and dead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import Awaitable, Callable
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+import aiormq
+from aiormq.abc import AbstractConnection
+from pamqp.commands import Basic
+
+from fusee.errors import FuseeError
+from fusee.events import BrokerLink, Bus
+
+__all__ = ["Link", "LinkDown"]
+
+PATIENCE = 5.0
+"""Seconds for a connection to be made, and for the server to answer a pulse."""
+PULSE_EVERY = 5.0
+LONGEST_BACKOFF = 2.0
+HEARTBEAT = 15
+
+SetUp = Callable[[AbstractConnection], Awaitable[None]]
+
+
+class LinkDown(FuseeError):
+    """RabbitMQ is not connected just now."""
+
+
+class Link:
+    """`link.start()`, then whatever was given to `on_up` is done after each connect; `await link.close()`."""
+
+    def __init__(self, url: str, bus: Bus, *, name: str = "fusee") -> None:
+        self.url = _with_heartbeat(url)
+        self.bus = bus
+        self.name = name
+        self.up = asyncio.Event()
+        self._set_ups: list[SetUp] = []
+        self._tear_downs: list[Callable[[], None]] = []
+        self._task: asyncio.Task[None] | None = None
+        # Any: the driver's type of a channel does not know that a publish need not wait for the socket.
+        self._sure: Any = None
+        self._fast: Any = None
+
+    def on_up(self, set_up: SetUp, tear_down: Callable[[], None] = lambda: None) -> None:
+        """Call `set_up` with each new connection, and `tear_down` when it is lost."""
+        self._set_ups.append(set_up)
+        self._tear_downs.append(tear_down)
+
+    def start(self) -> None:
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._keep(), name="fusee-rabbitmq")
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
+
+    # -- sending
+
+    async def confirmed(self, key: str, body: bytes) -> None:
+        """Publish to a queue so that it is there for sure, on disk; an error when it may not be."""
+        if self._sure is None:
+            raise LinkDown("RabbitMQ is not connected")
+        properties = Basic.Properties(delivery_mode=2, content_type="application/json")
+        await self._sure.basic_publish(
+            body, routing_key=key, properties=properties, mandatory=True, timeout=PATIENCE * 2, wait=False
+        )
+
+    async def send(
+        self,
+        key: str,
+        body: bytes,
+        *,
+        exchange: str = "",
+        correlation_id: str | None = None,
+        reply_to: str | None = None,
+    ) -> None:
+        """Publish and forget: what matters is repeated by its sender until it is answered."""
+        if self._fast is None:
+            raise LinkDown("RabbitMQ is not connected")
+        properties = Basic.Properties(delivery_mode=1, correlation_id=correlation_id, reply_to=reply_to)
+        await self._fast.basic_publish(
+            body, exchange=exchange, routing_key=key, properties=properties, wait=False
+        )
+
+    # -- the connection
+
+    async def _keep(self) -> None:
+        failures = 0
+        while True:
+            error: BaseException | None = None
+            try:
+                async with asyncio.timeout(PATIENCE):
+                    connection = await aiormq.connect(
+                        self.url, client_properties={"connection_name": self.name}
+                    )
+                try:
+                    async with asyncio.timeout(PATIENCE * 2):
+                        await self._set_up(connection)
+                    self.up.set()
+                    self.bus.emit(BrokerLink(up=True, error=None))
+                    failures = 0
+                    await self._until_lost(connection)
+                finally:
+                    self._tear_down()
+                    await _drop(connection)
+            except asyncio.CancelledError:
+                raise
+            except Exception as problem:
+                error = problem
+            failures += 1
+            self.bus.emit(BrokerLink(up=False, error=error))
+            await asyncio.sleep(min(LONGEST_BACKOFF, 0.05 * 2 ** min(failures, 6)) * random.uniform(0.5, 1))
+
+    async def _set_up(self, connection: AbstractConnection) -> None:
+        self._sure = await connection.channel(publisher_confirms=True, on_return_raises=True)
+        self._fast = await connection.channel(publisher_confirms=False)
+        for set_up in self._set_ups:
+            await set_up(connection)
+
+    def _tear_down(self) -> None:
+        self.up.clear()
+        self._sure = self._fast = None
+        for tear_down in self._tear_downs:
+            tear_down()
+
+    async def _until_lost(self, connection: AbstractConnection) -> None:
+        """Until it closes, one of its channels does, or the server no longer answers."""
+        pulse = await connection.channel(publisher_confirms=False)
+        parts = [connection, *(channel for channel in connection.channels.values() if channel)]
+        watched = {asyncio.ensure_future(_gone(part)) for part in parts}
+        try:
+            while True:
+                done, _ = await asyncio.wait(
+                    watched, timeout=PULSE_EVERY, return_when=asyncio.FIRST_COMPLETED
+                )
+                if done:
+                    raise LinkDown("the connection was closed")
+                async with asyncio.timeout(PATIENCE):
+                    await pulse.basic_qos(prefetch_count=1)
+        finally:
+            for future in watched:
+                future.cancel()
+            await asyncio.gather(*watched, return_exceptions=True)
+
+
+async def _gone(part: Any) -> None:
+    with contextlib.suppress(BaseException):
+        await asyncio.shield(part.closing)
+
+
+async def _drop(connection: AbstractConnection) -> None:
+    """Close it, but never wait for a server that does not answer."""
+    with contextlib.suppress(BaseException):
+        async with asyncio.timeout(1):
+            await connection.close()
+
+
+def _with_heartbeat(url: str) -> str:
+    parts = urlsplit(url)
+    if "heartbeat=" in parts.query:
+        return url
+    query = f"{parts.query}&heartbeat={HEARTBEAT}" if parts.query else f"heartbeat={HEARTBEAT}"
+    return urlunsplit(parts._replace(query=query))

@@ -1,0 +1,44 @@
+"""Making the two ends of a RabbitMQ broker from its settings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fusee.broker.desk import Starters
+from fusee.broker.names import Names
+from fusee.broker.rabbitmq.depot import RabbitDepot
+from fusee.broker.rabbitmq.link import Link
+from fusee.broker.rabbitmq.station import RabbitStation
+from fusee.broker.rabbitmq.topology import Topology
+from fusee.events import Bus
+from fusee.store import Store
+
+__all__ = ["RabbitMQ"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RabbitMQ:
+    url: str
+    prefix: str = "fusee"
+    prefetch: int = 16
+    delivery_limit: int = 20
+    link: type[Link] = Link
+
+    @property
+    def names(self) -> Names:
+        return Names(self.prefix)
+
+    def _topology(self) -> Topology:
+        return Topology(self.names, delivery_limit=self.delivery_limit)
+
+    def depot(self, namespace: str, bus: Bus, *, name: str = "fusee worker") -> RabbitDepot:
+        """The end of a worker without a database."""
+        link = self.link(self.url, bus, name=name)
+        return RabbitDepot(link, self.names, self._topology(), namespace=namespace, prefetch=self.prefetch)
+
+    def station(
+        self, store: Store, starters: Starters, bus: Bus, *, name: str = "fusee dispatcher"
+    ) -> RabbitStation:
+        """The end of a process that has the store."""
+        link = self.link(self.url, bus, name=name)
+        return RabbitStation(link, self.names, self._topology(), store, starters, bus)

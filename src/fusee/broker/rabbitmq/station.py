@@ -1,0 +1,89 @@
+"""RabbitMQ as seen by a process that has the store: it publishes runs, answers workers, buries what died."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache, partial
+from types import TracebackType
+from typing import Self
+
+from fusee.broker.desk import Desk, Starters
+from fusee.broker.names import Names
+from fusee.broker.rabbitmq.graves import Graves
+from fusee.broker.rabbitmq.link import Link
+from fusee.broker.rabbitmq.listener import Listener
+from fusee.broker.rabbitmq.outlet import Outlet
+from fusee.broker.rabbitmq.topology import Topology
+from fusee.events import Bus
+from fusee.model.dispatch import Dispatched
+from fusee.store import Store
+from fusee.store.wakes import CANCEL, DRAIN
+
+__all__ = ["RabbitStation"]
+
+HINTS_APART = 0.05
+"""Seconds between two hints at least: one of a kind is enough for all that happened in that time."""
+
+
+class RabbitStation:
+    """`async with station:` it is open; `outlet` and the listener share one connection."""
+
+    def __init__(
+        self, link: Link, names: Names, topology: Topology, store: Store, starters: Starters, bus: Bus
+    ) -> None:
+        @cache
+        def desk_of(namespace: str) -> Desk:
+            own = namespace == store.namespace
+            return Desk(store if own else store.for_namespace(namespace), starters)
+
+        self.link = link
+        self.store = store
+        self.worker = names.worker
+        self.on_granted: Callable[[], None] = lambda: None
+        self.outlet = Outlet(link, names, topology)
+        self.listener = Listener(link, names, topology, desk_of, bus, lambda: self.on_granted())
+        self.graves = Graves(link, names, topology, store, bus)
+        self._told = asyncio.Event()
+        self._heard: set[str] = set()
+        self._hinting: asyncio.Task[None] | None = None
+        self._forget: Callable[[], object] = lambda: None
+
+    @property
+    def up(self) -> bool:
+        return self.outlet.up
+
+    async def publish(self, runs: Iterable[Dispatched], size: Mapping[int, int]) -> int:
+        return await self.outlet.publish(runs, size)
+
+    async def ready(self, lane: int, level: int) -> int:
+        return await self.outlet.ready(lane, level)
+
+    async def __aenter__(self) -> Self:
+        undo = [self.store.wakes.on(kind, partial(self._hear, kind)) for kind in (CANCEL, DRAIN)]
+        self._forget = lambda: [one() for one in undo]
+        self._hinting = asyncio.get_running_loop().create_task(self._hint(), name="fusee-hints")
+        self.link.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._forget()
+        if self._hinting is not None:
+            self._hinting.cancel()
+            await asyncio.gather(self._hinting, return_exceptions=True)
+        await self.link.close()
+
+    def _hear(self, kind: str) -> None:
+        self._heard.add(kind)
+        self._told.set()
+
+    async def _hint(self) -> None:
+        while True:
+            await self._told.wait()
+            self._told.clear()
+            heard, self._heard = self._heard, set()
+            for kind in heard:
+                await self.listener.hint(kind)
+            await asyncio.sleep(HINTS_APART)

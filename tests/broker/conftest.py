@@ -1,0 +1,58 @@
+"""The fabric that a test weaves, for each broker and database."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from fusee.store import open_store
+from tests.broker.fabric import Fabric
+from tests.store.harness import broken_invariants
+from tools import servers
+
+
+@pytest.fixture(params=["database", "rabbitmq"])
+def broker(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
+@pytest.fixture
+def rabbitmq(rabbitmq_server: servers.Server) -> dict[str, Any]:
+    """Settings of a broker whose names nobody else uses."""
+    return {
+        "url": rabbitmq_server.url,
+        "prefix": f"t-{secrets.token_hex(4)}",
+        "redispatch_after": 1.0,
+        "delivery_limit": 4,
+    }
+
+
+@pytest.fixture
+async def fabric(broker: str, database_url: str, request: pytest.FixtureRequest) -> AsyncIterator[Fabric]:
+    """A store and a dispatcher; afterwards the invariants must hold."""
+    settings = request.getfixturevalue("rabbitmq") if broker == "rabbitmq" else {}
+    async with Fabric(broker, database_url, settings).dispatching() as woven:
+        yield woven
+    await check(database_url)
+
+
+@pytest.fixture
+async def woven(database_url: str, rabbitmq: dict[str, Any]) -> AsyncIterator[Fabric]:
+    """The same, by messages only."""
+    async with Fabric("rabbitmq", database_url, rabbitmq).dispatching() as fabric:
+        yield fabric
+    await check(database_url)
+
+
+async def check(url: str) -> None:
+    store = open_store(url)
+    await store.open()
+    try:
+        wrong = await store.database.read(broken_invariants)
+    finally:
+        await store.close()
+    assert not wrong, "after the test: " + "; ".join(wrong)

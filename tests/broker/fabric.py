@@ -1,0 +1,146 @@
+"""A dispatcher with the store, and workers that a broker feeds, by claims or by messages."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import update
+
+from fusee import Fusee, RetryPolicy
+from fusee.config import load
+from fusee.model import Run
+from fusee.store.schema import sessions
+from fusee.worker.worker import Worker
+from tests.chaos.inside import Journal, all_ended, until
+
+__all__ = ["Fabric", "Hired"]
+
+NOWHERE = "sqlite:////proc/no-such-place/fusee.db"
+"""The database of workers that have none: opening it fails."""
+
+
+@dataclass
+class Hired:
+    """A worker at work."""
+
+    app: Fusee
+    worker: Worker
+    task: asyncio.Task[None]
+
+    def kill(self) -> None:
+        """It vanishes: nothing is drained, no goodbye is said."""
+        self.task.cancel()
+        for slot in list(self.worker.pool.slots):
+            slot.reported = True  # whatever its handlers still do, nobody hears of it
+            if slot.task is not None:
+                slot.task.cancel()
+
+
+@dataclass
+class Fabric:
+    broker: str
+    database_url: str
+    broker_settings: dict[str, Any]
+    journal: Journal = field(default_factory=Journal)
+    let_go: asyncio.Event = field(default_factory=asyncio.Event)
+    """What hangs, hangs until this is set."""
+
+    def __post_init__(self) -> None:
+        self.app = self.make_app(self.database_url)
+
+    def make_app(self, url: str, **worker: Any) -> Fusee:
+        settings = {
+            "heartbeat_interval_seconds": 0.3,
+            "lease_ttl": 3.0,
+            "poll_interval": 0.05,
+            "grace": 0.3,
+            "drain_timeout": 5.0,
+            **worker,
+        }
+        app = Fusee(
+            config=load(
+                env={},
+                overrides={
+                    "database": {"url": url},
+                    "worker": settings,
+                    "dispatcher": {"recover_interval": 0.1, "schedule_interval_seconds": 0.05},
+                    "broker": {"type": self.broker, **self.broker_settings},
+                },
+            )
+        )
+        self.register(app)
+        return app
+
+    def register(self, app: Fusee) -> None:
+        journal, let_go = self.journal, self.let_go
+
+        @app.handler("work", retry=RetryPolicy(max_attempts=3, base=0.01))
+        async def work(value: Any = None, seconds: float = 0.0) -> Any:
+            journal.start()
+            if seconds:
+                await asyncio.sleep(seconds)
+            journal.end()
+            return value
+
+        @app.handler("flaky", retry=RetryPolicy(max_attempts=3, base=0.01))
+        async def flaky(failures: int) -> str:
+            journal.start()
+            if len(journal.starts()) <= failures:
+                raise RuntimeError("no luck")
+            return "at last"
+
+        @app.handler("hang", retry=RetryPolicy(max_attempts=3, base=0.01))
+        async def hang() -> str:
+            journal.start()
+            try:
+                await let_go.wait()
+            finally:
+                journal.end()
+            return "let go"
+
+    @asynccontextmanager
+    async def dispatching(self) -> AsyncIterator[Fabric]:
+        """The store is open and a dispatcher runs."""
+        async with self.app:
+            dispatcher = self.app.dispatcher()
+            task = asyncio.create_task(dispatcher.run())
+            try:
+                yield self
+            finally:
+                dispatcher.stop()
+                await asyncio.wait_for(task, 20)
+
+    @asynccontextmanager
+    async def hire(
+        self, name: str = "worker", *, prepare: Callable[[Fusee], None] = lambda app: None, **settings: Any
+    ) -> AsyncIterator[Hired]:
+        """A worker in an app of its own; fed by messages, it has no database. Leaving drains it."""
+        own = self.broker == "database"
+        app = self.make_app(self.database_url if own else NOWHERE, worker_id=name, **settings)
+        prepare(app)
+        await app.open(store=own)
+        worker = app.worker()
+        hired = Hired(app, worker, asyncio.create_task(worker.run(), name=f"worker {name}"))
+        try:
+            await until(lambda: worker.started.is_set() or hired.task.done(), 20, "the worker's start")
+            yield hired
+        finally:
+            if not hired.task.done():
+                worker.stop()
+                await asyncio.wait({hired.task}, timeout=20)
+            if not hired.task.done():
+                hired.task.cancel()
+            await asyncio.gather(hired.task, return_exceptions=True)
+            await app.close()
+
+    async def ended(self, *handles: Any, seconds: float = 30.0) -> list[Run]:
+        return await all_ended(self.app, handles, seconds)
+
+    async def lose(self, name: str) -> None:
+        """The lease of that worker is over, by the database's clock."""
+        change = update(sessions).where(sessions.c.worker == name).values(expires_at=0)
+        await self.app.store.database.write(lambda connection: connection.execute(change))

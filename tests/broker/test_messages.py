@@ -1,0 +1,232 @@
+"""Promise 11: messages may be lost, repeated or reordered; that changes latency and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import aiormq
+import pytest
+
+from fusee import messaging
+from fusee.broker.messages import Bundle, Message
+from fusee.broker.names import Names
+from fusee.broker.rabbitmq.link import Link
+from fusee.broker.rabbitmq.parts import RabbitMQ
+from fusee.config import BrokerConfig
+from fusee.events import BrokerLink, RunsGranted, RunsPublished
+from fusee.model import QueueLimits, RunStatus
+from fusee.model.dispatch import NORMAL
+from tests.broker.fabric import Fabric
+from tests.chaos.inside import Seen, until
+from tools import servers
+
+Weave = Callable[[type[Link]], Fabric]
+
+
+@pytest.fixture
+def weave(database_url: str, rabbitmq: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Weave:
+    """A fabric whose connections are of that kind."""
+
+    def with_link(kind: type[Link]) -> Fabric:
+        def rabbitmq_of(config: BrokerConfig) -> RabbitMQ | None:
+            made = messaging.rabbitmq_of(config)
+            return None if made is None else replace(made, link=kind)
+
+        monkeypatch.setattr("fusee.app.rabbitmq_of", rabbitmq_of)
+        return Fabric("rabbitmq", database_url, rabbitmq)
+
+    return with_link
+
+
+class Thrice(Link):
+    """Every message is sent three times, each copy when it likes."""
+
+    dice = random.Random(11)
+    tasks: set[asyncio.Task[None]]
+
+    async def confirmed(self, key: str, body: bytes) -> None:
+        await super().confirmed(key, body)
+        for _ in range(2):
+            self._later(partial(super().confirmed, key, body))
+
+    async def send(self, key: str, body: bytes, **rest: Any) -> None:
+        for _ in range(3):
+            self._later(partial(super().send, key, body, **rest))
+
+    def _later(self, sending: Callable[[], Awaitable[None]]) -> None:
+        async def wait_and_send() -> None:
+            await asyncio.sleep(self.dice.uniform(0, 0.15))
+            try:
+                await sending()
+            except Exception:
+                pass  # the link was closed meanwhile: a message that is lost
+
+        self.tasks = getattr(self, "tasks", set())
+        task = asyncio.create_task(wait_and_send())
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+
+    async def close(self) -> None:
+        for task in list(getattr(self, "tasks", ())):
+            task.cancel()
+        await asyncio.gather(*getattr(self, "tasks", ()), return_exceptions=True)
+        await super().close()
+
+
+class Lossy(Link):
+    """Every tenth message is lost, whatever it says."""
+
+    dice = random.Random(7)
+
+    async def confirmed(self, key: str, body: bytes) -> None:
+        if self.dice.random() > 0.1:
+            await super().confirmed(key, body)
+
+    async def send(self, key: str, body: bytes, **rest: Any) -> None:
+        if self.dice.random() > 0.1:
+            await super().send(key, body, **rest)
+
+
+@pytest.mark.parametrize("kind", [Thrice, Lossy])
+async def test_messages_lost_repeated_or_reordered_change_nothing(weave: Weave, kind: type[Link]) -> None:
+    async with weave(kind).dispatching() as fabric:
+        await fabric.app.store.set_limits("default", QueueLimits(concurrency=7))
+        granted = Seen(fabric.app.bus, RunsGranted)
+        patient = {"max_concurrent_tasks": 5, "lease_ttl": 30}
+        async with fabric.hire("one", **patient), fabric.hire("two", **patient):
+            payloads = [{"value": n, "seconds": 0.01 * (n % 3)} for n in range(60)]
+            handles = await fabric.app.enqueue_each("work", payloads)
+            flaky = await fabric.app.enqueue_each("flaky", [{"failures": 0}] * 5)
+            waiting = await fabric.app.enqueue("work", delay=60)
+            await waiting.cancel()
+            runs = await fabric.ended(*handles, *flaky, seconds=60)
+        journal = fabric.journal
+    assert [run.result for run in runs[:60]] == list(range(60))
+    assert {(run.status, run.spent) for run in runs} == {("succeeded", 0)}
+    assert not journal.started_twice
+    assert journal.most_at_once() <= 7 + 5, "seven of the queue; the flaky ones note no end"
+    assert not journal.started(waiting)
+    if kind is Thrice:
+        assert sum(event.refused for event in granted.of(RunsGranted)) > 0, "copies did arrive"
+
+
+async def test_what_was_dispatched_and_never_started_is_published_again(woven: Fabric) -> None:
+    published = Seen(woven.app.bus, RunsPublished)
+    async with woven.hire():
+        await woven.ended(await woven.app.enqueue("work"))
+        lanes = dict.fromkeys(await woven.app.store.all_lanes(), 10)
+        # A dispatcher that dies between the two: marked, and never published.
+        handle = await woven.app.enqueue("work")
+        await woven.app.store.dispatch(lanes)
+        (run,) = await woven.ended(handle, seconds=20)
+    assert (run.status, run.attempt) == ("succeeded", 1)
+    assert len(woven.journal.starts(handle.id)) == 1
+    assert published
+
+
+async def test_runs_of_workers_that_have_gone_go_back_in_line(woven: Fabric) -> None:
+    async with woven.hire("gone", max_concurrent_tasks=1) as gone:
+        hanging = await woven.app.enqueue("hang")
+        await until(lambda: woven.journal.started(hanging))
+        handles = await woven.app.enqueue_each("work", [{}] * 5)
+        gone.kill()
+        await gone.app.close()
+
+    async def all_pending() -> bool:
+        runs = [await woven.app.store.run(handle.id) for handle in (hanging, *handles)]
+        return {run.status for run in runs} == {RunStatus.PENDING}
+
+    await until(all_pending, 20)
+
+
+async def test_a_message_that_cannot_be_read_is_dead_lettered_at_once(
+    woven: Fabric, rabbitmq: dict[str, Any]
+) -> None:
+    store = woven.app.store
+    async with woven.hire():
+        await woven.ended(await woven.app.enqueue("work"))
+        (lane,) = await store.all_lanes()
+        queue = Names(rabbitmq["prefix"]).runs(lane, NORMAL)
+        async with raw_channel(rabbitmq["url"]) as channel:
+            await channel.basic_publish(b"not json", routing_key=queue)
+            await channel.basic_publish(b"{}", routing_key=Names(rabbitmq["prefix"]).status)
+        await until(lambda: _count(woven, 2), 10, "two dead letters")
+        await woven.ended(await woven.app.enqueue("work"))  # nothing stands in its way
+    letters = {letter.body: letter for letter in await store.dead_letters()}
+    assert {(letter.queue, letter.reason) for letter in letters.values()} == {
+        (queue, "rejected"),
+        (Names(rabbitmq["prefix"]).status, "rejected"),
+    }
+
+
+async def test_a_message_that_kills_its_workers_is_given_up(woven: Fabric, rabbitmq: dict[str, Any]) -> None:
+    """Delivered to consumers that die with it, again and again."""
+    store = woven.app.store
+    async with woven.hire() as hired:
+        await woven.ended(await woven.app.enqueue("work"))
+        (lane,) = await store.all_lanes()
+        hired.worker.stop()
+        await hired.task
+        handle = await woven.app.enqueue("work")
+        ((run),) = await store.dispatch({lane: 10})
+        queue = Names(rabbitmq["prefix"]).runs(lane, NORMAL)
+        async with raw_channel(rabbitmq["url"]) as channel:
+            await channel.basic_publish(Bundle(lane, NORMAL, [Message.of(run)]).encode(), routing_key=queue)
+        for _ in range(rabbitmq["delivery_limit"] + 1):
+            async with raw_channel(rabbitmq["url"]) as channel:
+                await _get(channel, queue)
+        await until(lambda: _count(woven, 1), 10, "a dead letter")
+    (letter,) = await store.dead_letters()
+    assert (letter.reason, letter.run_ids) == ("delivery_limit", (handle.id,))
+    await store.requeue_letter(letter.id)
+    async with woven.hire("brave"):
+        assert await handle.result(20) is None
+
+
+async def test_the_broker_is_restarted_under_load(woven: Fabric, rabbitmq_server: servers.Server) -> None:
+    links = Seen(woven.app.bus, BrokerLink)
+    async with woven.hire("one", lease_ttl=30, heartbeat_interval_seconds=1), woven.hire("two", lease_ttl=30):
+        handles = await woven.app.enqueue_each("work", [{"value": n, "seconds": 0.02} for n in range(600)])
+        await until(lambda: len(woven.journal.starts()) > 50)
+        try:
+            await asyncio.to_thread(rabbitmq_server.restart, kill=True)
+        except servers.Unavailable as reason:
+            pytest.skip(str(reason))
+        runs = await woven.ended(*handles, seconds=60)
+    assert {run.status for run in runs} == {RunStatus.SUCCEEDED}
+    assert [run.result for run in runs] == list(range(600))
+    assert not woven.journal.started_twice
+    assert any(not link.up for link in links.of(BrokerLink))
+
+
+# --- a client of the test's own -----------------------------------------------------------------------
+
+
+class raw_channel:
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    async def __aenter__(self) -> Any:
+        self.connection = await aiormq.connect(self.url)
+        return await self.connection.channel()
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.connection.close()
+
+
+async def _get(channel: Any, queue: str) -> None:
+    """Take a message, and leave without a word."""
+
+    async def got() -> bool:
+        return bool((await channel.basic_get(queue)).body)
+
+    await until(got, 10, "a message")
+
+
+async def _count(fabric: Fabric, many: int) -> bool:
+    return await fabric.app.store.count_dead_letters() == many

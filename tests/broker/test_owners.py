@@ -1,0 +1,79 @@
+"""Batches, bulk jobs and workflows, on workers that ask the store by message."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fusee import Fusee
+from fusee.batch import Target
+from tests.broker.fabric import Fabric
+from tests.chaos.inside import until
+
+
+async def test_a_batch_keeps_images_and_rolls_back(fabric: Fabric) -> None:
+    world = {f"t{n}": "old" for n in range(20)}
+
+    def operations(app: Fusee) -> None:
+        @app.operation("thing", "set")
+        class Set:
+            async def finished(self, target: Target) -> bool:
+                return world[target.id] == target.after["to"]
+
+            async def capture(self, target: Target) -> Any:
+                return {"was": world[target.id]}
+
+            async def apply(self, target: Target) -> None:
+                world[target.id] = target.after["to"]
+
+            async def undo(self, target: Target) -> None:
+                world[target.id] = target.image["was"]
+
+    operations(fabric.app)
+    async with fabric.hire(prepare=operations):
+        fields = {"batch_name": "b", "target_type": "thing", "batch_type": "set", "concurrency": 5}
+        targets = [{"target_id": name, "after": {"to": "new"}} for name in world]
+        batch, _ = await fabric.app.batches.create(fields, targets, apply=True)
+
+        async def stands(status: str) -> bool:
+            return str((await fabric.app.batches.get(batch.id)).status) == status
+
+        await until(lambda: stands("success"), 30, "the batch's success")
+        assert set(world.values()) == {"new"}
+        await fabric.app.batches.roll_back(batch.id)
+        await until(lambda: stands("rollback_success"), 30, "its rollback")
+    assert set(world.values()) == {"old"}
+
+
+async def test_a_bulk_job_checkpoints_by_message(fabric: Fabric) -> None:
+    seen: list[int] = []
+
+    def businesses(app: Fusee) -> None:
+        @app.bulk("count", concurrency=8)
+        async def count(item: int) -> None:
+            seen.append(item)
+
+    businesses(fabric.app)
+    async with fabric.hire(prepare=businesses):
+        job, _ = await fabric.app.bulk_jobs.create(
+            {"name": "c", "business": "count", "source": {"kind": "range", "start": 0, "stop": 500}},
+            start=True,
+        )
+
+        async def finished() -> bool:
+            return str((await fabric.app.bulk_jobs.get(job.id)).status) == "finished"
+
+        await until(finished, 30, "the job's end")
+    assert sorted(seen) == list(range(500))
+
+
+async def test_a_workflow_runs_through(fabric: Fabric) -> None:
+    async with fabric.hire():
+        steps = [{"name": "a", "handler": "work"}, {"name": "b", "handler": "work", "after": "a"}]
+        await fabric.app.workflows.create({"name": "w", "nodes": steps})
+        started = await fabric.app.workflows.start("w")
+
+        async def ended() -> bool:
+            return str((await fabric.app.workflows.run(started.id)).status) == "succeeded"
+
+        await until(ended, 30, "the workflow's end")
+    assert len(fabric.journal.starts()) == 2
