@@ -184,3 +184,40 @@ async def test_scheduled_and_delayed_runs_arrive_too(fabric: Fabric) -> None:
     async with fabric.hire():
         handle = await fabric.app.enqueue("work", {"value": 1}, delay=0.3)
         assert await handle.result(20) == 1
+
+
+async def test_a_worker_is_drained_by_command(fabric: Fabric) -> None:
+    async with fabric.hire("first") as first, fabric.hire("second"):
+        hanging = await fabric.app.enqueue("hang")
+        await until(lambda: fabric.journal.started(hanging))
+        (run,) = [await fabric.app.store.run(hanging.id)]
+        assert run.worker is not None
+        await fabric.app.store.ask_to_drain("first")
+        handles = await fabric.app.enqueue_each("work", [{}] * 20)
+        runs = await fabric.ended(*handles)
+        fabric.let_go.set()
+        await fabric.ended(hanging)
+        await until(first.task.done, 10, "the drained worker's end")
+    assert {run.worker for run in runs} == {"second"}
+
+
+async def test_strategies_place_runs_on_workers(fabric: Fabric) -> None:
+    async with fabric.hire("one"), fabric.hire("two"):
+        hashed = [RunSpec(handler="work", hash_key=f"k{n % 4}") for n in range(40)]
+        runs = await fabric.ended(*await fabric.app.enqueue_many(hashed))
+        turns = await fabric.app.enqueue_many([RunSpec(handler="work", strategy="round_robin")] * 20)
+        taken = await fabric.ended(*turns)
+    by_key: dict[int, set[str | None]] = {}
+    for nr, run in enumerate(runs):
+        by_key.setdefault(nr % 4, set()).add(run.worker)
+    assert all(len(workers) == 1 for workers in by_key.values()), by_key
+    assert {run.worker for run in taken} == {"one", "two"}
+    assert not fabric.journal.started_twice
+
+
+async def test_a_limit_holds_for_what_a_strategy_placed(fabric: Fabric) -> None:
+    await fabric.app.store.set_limits("default", QueueLimits(concurrency=2))
+    async with fabric.hire("one"), fabric.hire("two"):
+        specs = [RunSpec(handler="work", payload={"seconds": 0.02}, strategy="round_robin")] * 12
+        await fabric.ended(*await fabric.app.enqueue_many(specs))
+    assert fabric.journal.most_at_once() <= 2
