@@ -27,11 +27,11 @@ RUN_VERBS = {
     "lose": "Its worker's lease expired; the attempt counts as spent.",
     "miss": "Its time passed while nothing could fire it.",
     "promote": "Its time has come, by the database's clock.",
-    "recall": "It was dispatched and never started.",
+    "recall": "It was dispatched, and no worker can start it now: handed back, over a limit, or nobody serves it.",
     "release": "Its worker handed it back; the attempt costs nothing.",
     "retry": "The attempt failed or timed out, and another one is allowed after a pause.",
     "skip": "A rule, or its handler, said that there is nothing to do.",
-    "start": "The worker it was dispatched to accepted it.",
+    "start": "A worker got its message, asked, and was told to start it.",
     "succeed": "The handler answered, or the callback came.",
     "time_out": "It took too long and no attempt is left.",
     "wait": "It called an outside service, which will call back.",
@@ -87,7 +87,7 @@ terminal, and a running one has a session.
 """
 
 RUN_NOTE = """\
-`dispatched` is in the table already; the part that leads there (RabbitMQ) is still to come.
+`dispatched` is where a run is while a message carries it to a worker that has no database ([broker](broker.md)).
 """
 
 

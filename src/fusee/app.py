@@ -45,7 +45,7 @@ from fusee.dispatch import Dispatcher
 from fusee.errors import ConfigError, FuseeError, Invalid
 from fusee.events import Bus, LoopFailed
 from fusee.handles import RunHandle, RunHandles
-from fusee.messaging import LocalStarters, RemoteBatches, rabbitmq_of
+from fusee.messaging import LocalStarters, NoStore, RemoteBatches, rabbitmq_of
 from fusee.model import RetryPolicy, RunSpec, WorkerInfo
 from fusee.model.bulk import HTTP_HANDLER, handler_of_business
 from fusee.model.business import HttpBusiness
@@ -142,6 +142,8 @@ class Fusee:
         self._opened = 0
         self._declared: list[dict[str, Any]] = []
         self._depots: list[RabbitDepot] = []
+        self._storeless = False
+        """A worker that a message broker feeds, and nothing else."""
 
     # -- handlers
 
@@ -286,6 +288,8 @@ class Fusee:
         """Connect, and bring the schema up to date where the configuration says so. Without `store`, only for
         a worker that a message broker feeds: it needs no database."""
         self._opened += 1
+        if self._opened == 1:
+            self._storeless = not store
         if self._opened > 1 or not store:
             return
         try:
@@ -338,7 +342,7 @@ class Fusee:
     @property
     def _backing(self) -> Any:
         """The store; in a process without one, the way to it."""
-        return self._depots[-1] if self._store is None and self._depots else self.store
+        return self._depots[-1] if self._storeless and self._depots else self.store
 
     @property
     def _creates(self) -> Any:
@@ -637,10 +641,12 @@ class Fusee:
         from fusee.api import Operations, Services
         from fusee.observe import Health, Metrics
 
+        base: Any = NoStore(self._depots) if self._storeless else self.store
+
         @functools.cache
         def operations(namespace: str) -> Operations:
             own = namespace == self.config.namespace
-            store = self.store if own else self.store.for_namespace(namespace)
+            store = base if own else base.for_namespace(namespace)
             # A worker of this process serves our own namespace only.
             runs = RunOperations(
                 store, self.bus, handlers=self.handlers if own else (), check_payload=self._check_payload
@@ -662,20 +668,20 @@ class Fusee:
             Metrics(
                 self.bus,
                 version=__version__,
-                queues=mine.queues.list,
-                workers=mine.workers.list,
+                queues=None if self._storeless else mine.queues.list,
+                workers=None if self._storeless else mine.workers.list,
                 bulk=mine.bulk_jobs.loads,
                 now_us=self.clock.now_us,
             )
             if self.config.metrics.enabled
             else None
         )
-        health = Health(self.bus, ping=self.store.ping, revision=self.store.revision)
+        health = Health(self.bus, ping=base.ping, revision=base.revision)
         return Services(
             config=config,
             namespace=self.config.namespace,
             operations=operations,
-            callbacks=self.callbacks,
+            callbacks=CallbackOperations(base, self.bus),
             health=health.reasons,
             warnings=health.warnings,
             metrics=metrics.render if metrics else None,

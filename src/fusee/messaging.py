@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fusee.config import BrokerConfig
-from fusee.errors import ConfigError
+from fusee.errors import ConfigError, StoreUnavailable
 from fusee.operations import BatchOperations, BulkOperations
 from fusee.store import Waiter
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from fusee.broker.rabbitmq.depot import RabbitDepot
     from fusee.broker.rabbitmq.parts import RabbitMQ
 
-__all__ = ["LocalStarters", "RemoteBatches", "rabbitmq_of"]
+__all__ = ["LocalStarters", "NoStore", "RemoteBatches", "rabbitmq_of"]
 
 
 def rabbitmq_of(config: BrokerConfig) -> RabbitMQ | None:
@@ -67,3 +67,32 @@ class RemoteBatches:
         self, job: dict[str, Any], *, data: Any, start: bool, waiter: int, who: str
     ) -> None:
         await self.depot.start_bulk_job(job, data, waiter)
+
+
+class NoStore:
+    """What health, metrics and keys of a process without a database stand on."""
+
+    def __init__(self, depots: Sequence[RabbitDepot]) -> None:
+        self.depots = depots
+
+    def for_namespace(self, namespace: str) -> NoStore:
+        return self
+
+    async def ping(self) -> None:
+        """Ready is who is connected to the broker."""
+        for depot in self.depots:
+            if not depot.link.up.is_set():
+                raise StoreUnavailable("RabbitMQ is not connected")
+
+    async def revision(self) -> tuple[str, str]:
+        return "", ""
+
+    async def known_handlers(self) -> frozenset[str]:
+        return frozenset()
+
+    async def count_keys(self) -> int:
+        """Only the keys in the configuration open anything."""
+        return 0
+
+    async def key_by_digest(self, digest: str) -> None:
+        return None

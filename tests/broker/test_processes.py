@@ -13,12 +13,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 from click.testing import CliRunner
 
 from fusee import Fusee
 from fusee.cli import cli
 from fusee.config import load
 from tests.chaos.inside import until
+from tools import servers
 
 JOBS = """
 import os
@@ -62,16 +64,29 @@ async def test_a_worker_needs_no_database(tmp_path: Path, rabbitmq: dict[str, An
         "FUSEE_BROKER__PREFIX": rabbitmq["prefix"],
     }
     app = Fusee(config=load(env={}, overrides={"database": {"url": url}}))
+    port = servers.free_port()
     async with app:
         with (
             program(tmp_path / "dispatcher", "dispatcher", FUSEE_DATABASE__URL=url, **env),
-            program(tmp_path / "worker", "worker", "--app", "brokerjobs:app", **env) as worker,
+            program(
+                tmp_path / "worker",
+                "worker",
+                "--app",
+                "brokerjobs:app",
+                FUSEE_STATUS__BIND_ADDRESS=f"127.0.0.1:{port}",
+                **env,
+            ) as worker,
         ):
             handle = await app.enqueue("where", allow_unknown=True)
             result = await handle.result(60)
             (session,) = await app.workers.list()
             assert (session.info.broker, session.info.pid) == ("rabbitmq/1", worker.pid)
             assert result == {"pid": worker.pid, "database": False}
+            async with aiohttp.ClientSession(f"http://127.0.0.1:{port}") as client:
+                async with client.get("/readyz") as ready:
+                    assert ready.status == 200, await ready.text()
+                async with client.get("/metrics") as metrics:
+                    assert "fusee_broker_connected 1.0" in await metrics.text()
 
         async def gone() -> bool:
             return not await app.workers.list()

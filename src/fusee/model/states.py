@@ -36,7 +36,7 @@ class RunStatus(StrEnum):
     PENDING = "pending"
     """Due; the next free worker that can run it claims it."""
     DISPATCHED = "dispatched"
-    """Handed to the broker for one worker; not started yet."""
+    """Handed to a message broker; a worker that gets its message asks before it starts it."""
     RUNNING = "running"
     """Claimed by a worker's session under an attempt number."""
     WAITING = "waiting"
