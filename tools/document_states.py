@@ -27,7 +27,7 @@ RUN_VERBS = {
     "lose": "Its worker's lease expired; the attempt counts as spent.",
     "miss": "Its time passed while nothing could fire it.",
     "promote": "Its time has come, by the database's clock.",
-    "recall": "It was dispatched, and no worker can start it now: handed back, over a limit, or nobody serves it.",
+    "recall": "It was dispatched, and no worker can start it now: handed back, over a limit, or served by none.",
     "release": "Its worker handed it back; the attempt costs nothing.",
     "retry": "The attempt failed or timed out, and another one is allowed after a pause.",
     "skip": "A rule, or its handler, said that there is nothing to do.",
@@ -87,7 +87,7 @@ terminal, and a running one has a session.
 """
 
 RUN_NOTE = """\
-`dispatched` is where a run is while a message carries it to a worker that has no database ([broker](broker.md)).
+`dispatched`: a message carries it to a worker that has no database ([broker](broker.md)).
 """
 
 
