@@ -27,7 +27,7 @@ RUN_VERBS = {
     "lose": "Its worker's lease expired; the attempt counts as spent.",
     "miss": "Its time passed while nothing could fire it.",
     "promote": "Its time has come, by the database's clock.",
-    "recall": "It was dispatched, and no worker can start it now: handed back, over a limit, or served by none.",
+    "recall": "It was dispatched, and cannot start now: handed back, over a limit, or served by no worker.",
     "release": "Its worker handed it back; the attempt costs nothing.",
     "retry": "The attempt failed or timed out, and another one is allowed after a pause.",
     "skip": "A rule, or its handler, said that there is nothing to do.",
