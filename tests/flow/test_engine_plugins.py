@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from fusee import Fusee, RetryPolicy
+from fusee.cli import cli
 from fusee.config import load
 from fusee.errors import ConfigError, Invalid
 from tests.unit.executors.api_server import TOKEN, ApiServer
@@ -120,6 +123,23 @@ async def test_a_payload_that_cannot_run_is_refused_at_once(tmp_path: Path) -> N
             await app.enqueue("kubernetes", {}, executor="kubernetes", allow_unknown=True)
         with pytest.raises(Invalid, match="function"):
             await app.enqueue("dask", {}, executor="dask", allow_unknown=True)
+
+
+def test_the_command_line_hands_runs_to_other_engines(tmp_path: Path) -> None:
+    def submit(*words: str) -> Any:
+        database = ("--database", f"sqlite:///{tmp_path}/fusee.db", "--json")
+        return CliRunner().invoke(cli, ["run", "submit", *words, *database])
+
+    accepted = submit("--executor", "kubernetes", "--payload", json.dumps(IMAGE))
+    assert accepted.exit_code == 0, accepted.stderr
+    shown = CliRunner().invoke(
+        cli, ["run", "show", "1", "--json", "--database", f"sqlite:///{tmp_path}/fusee.db"]
+    )
+    run = json.loads(shown.stdout)
+    assert (run["executor"], run["payload"]) == ("kubernetes", IMAGE)
+    assert "image" in submit("--executor", "kubernetes", "-p", "imagine=x").stderr
+    assert "not two" in submit("--executor", "dask", "--http", "https://example.com").stderr
+    assert "unexpected" in submit("--executor", "dask", "greet").stderr
 
 
 def test_a_worker_without_a_way_to_the_cluster_does_not_start(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from fusee.api.times import DueAt, Seconds
-from fusee.model import Ended, QueueLimits, RunSpec
+from fusee.model import EXECUTORS, Ended, QueueLimits, RunSpec
 from fusee.operations import callback_end, spec_from
 
 __all__ = [
@@ -48,7 +48,7 @@ class RunIn(Incoming):
         default=None, description="The handler that shall run; shell and http need none."
     )
     payload: dict[str, Any] | None = Field(default=None, description="The handler's arguments, by name.")
-    executor: str = Field(default="python", description="python, shell or http")
+    executor: str = Field(default="python", description=f"One of {', '.join(EXECUTORS)}.")
     queue: str = "default"
     region: str = ""
     priority: int = Field(default=0, description="-1000 to 1000; the highest goes first.")

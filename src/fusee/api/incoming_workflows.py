@@ -9,6 +9,7 @@ from pydantic import BaseModel, Field
 from fusee.api.incoming import Incoming, RetryIn
 from fusee.api.times import Seconds
 from fusee.model.names import NAME
+from fusee.model.run import EXECUTORS
 from fusee.model.task import TriggerRule
 from fusee.model.workflow import MOST_NODES
 
@@ -37,7 +38,7 @@ class NodeIn(Incoming):
         default=None, description="Start this one and wait; `payload` is its params."
     )
     handler: str | None = Field(default=None, description="The handler that runs; http and shell need none.")
-    executor: str = Field(default="python", description="python, shell or http")
+    executor: str = Field(default="python", description=f"One of {', '.join(EXECUTORS)}.")
     payload: dict[str, Any] = Field(
         default={}, description="`{{param.x}}`, `{{workflow_run_id}}` and `{{node}}` are filled in."
     )

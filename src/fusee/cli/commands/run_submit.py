@@ -60,6 +60,12 @@ def _moment(context: click.Context, parameter: click.Parameter, value: str | Non
 @click.option("--key", metavar="TEXT", help="Idempotency key: the same key makes one run only.")
 @click.option("--shell", is_flag=True, help="Run a program: --shell -- PROGRAM ARGUMENT...")
 @click.option("--http", "url", metavar="URL", help="Make an HTTP call.")
+@click.option(
+    "--executor",
+    metavar="NAME",
+    type=click.Choice(["kubernetes", "dask"]),
+    help="Hand it to kubernetes or dask; what that takes goes in --payload or -p.",
+)
 @click.option("--method", metavar="NAME", help="With --http: GET, POST, ... [default: by the body]")
 @click.option("--header", "headers", metavar="NAME:VALUE", multiple=True, help="With --http; repeatable.")
 @click.option("--body", metavar="TEXT", help="With --http: JSON where it is, else text; @FILE, or -.")
@@ -85,6 +91,7 @@ def submit(context: click.Context, /, words: tuple[str, ...], **given: Any) -> N
       fusee run submit report --payload '{"year": 2030}' --delay 5m --key report-2030
       fusee run submit --shell -- pg_dump --file /backup/shop.sql shop
       fusee run submit --http https://example.com/hook --body '{"id": 7}'
+      fusee run submit --executor kubernetes --payload '{"image": "registry.example.com/job:1"}'
       fusee run submit --from-file runs.ndjson
     """
     _check_shape(words, given)
@@ -108,12 +115,12 @@ def _check_shape(words: tuple[str, ...], given: dict[str, Any]) -> None:
             "memory",
             "hash_key",
         )
-        single += ("max_attempts", "key", "shell", "url", "method", "headers", "body")
+        single += ("max_attempts", "key", "shell", "url", "method", "headers", "body", "executor")
         if words or any(given[name] for name in single):
             raise click.UsageError("--from-file: each line says all about its run; leave the rest out")
         return
-    if given["shell"] and given["url"]:
-        raise click.UsageError("--shell or --http, not both")
+    if sum(bool(given[way]) for way in ("shell", "url", "executor")) > 1:
+        raise click.UsageError("--executor, --shell or --http, not two of them")
     if given["shell"] and not words:
         raise click.UsageError("--shell needs a program: --shell -- PROGRAM ARGUMENT...")
     if not given["url"] and any(given[name] for name in ("method", "headers", "body")):
@@ -122,10 +129,11 @@ def _check_shape(words: tuple[str, ...], given: dict[str, Any]) -> None:
         raise click.UsageError("--payload and -p are a handler's arguments; --shell and --http take none")
     if given["delay"] is not None and given["at"] is not None:
         raise click.UsageError("--delay or --at, not both")
-    if not given["shell"] and len(words) != (0 if given["url"] else 1):
+    other = given["url"] or given["executor"]
+    if not given["shell"] and len(words) != (0 if other else 1):
         if not words:
             raise click.UsageError("name the handler that shall run, or use --shell, --http or --from-file")
-        extra = words[0] if given["url"] else words[1]
+        extra = words[0] if other else words[1]
         raise click.UsageError(f"unexpected {extra!r}: arguments for a handler go in -p KEY=VALUE")
 
 
@@ -174,5 +182,6 @@ def _spec(words: tuple[str, ...], given: dict[str, Any]) -> RunSpec:
             "payload": request_from(given["url"], given["method"], given["headers"], given["body"]),
         }
     else:
-        fields |= {"handler": words[0], "payload": payload_from(given["payload"], given["members"])}
+        what = {"executor": given["executor"]} if given["executor"] else {"handler": words[0]}
+        fields |= {**what, "payload": payload_from(given["payload"], given["members"])}
     return spec_from({name: value for name, value in fields.items() if value is not None})
