@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from fusee.events import Bus, QueuesStalled
+from fusee.events import BrokerLink, Bus, QueuesStalled
 from fusee.model import QueueLimits, QueueStats
 from fusee.model.bulk import BulkLoad, BulkStatus
 from fusee.observe import Metrics
@@ -64,6 +64,7 @@ async def _all_series() -> list[Series]:
     bus = Bus()
     metrics = Metrics(bus, version="1", queues=queues, workers=workers, bulk=bulk)
     bus.emit(QueuesStalled(waiting={("n", "q"): 1.0}, new=()))
+    bus.emit(BrokerLink(up=True, error=None))
     await metrics.render()
     assert metrics.sample_failures.counts[()] == 0, "the sample failed: its log says why"
     return [one for family in metrics.registry.collect() for one in _of(family)]
