@@ -104,6 +104,28 @@ def test_commands_of_ours_exist(name: str, command: str) -> None:
     assert check_command(filled(SERVICES[name]["command"], {})) == command
 
 
+def test_workers_without_a_database_have_the_broker_alone() -> None:
+    remote = SERVICES["remote-worker"]
+    assert remote["profiles"] == SERVICES["rabbitmq"]["profiles"] == ["rabbitmq"]
+    assert check_command(filled(remote["command"], {})) == "worker"
+    environment = filled(remote["environment"], GIVEN)
+    check_environment(list(environment))
+    assert not any("DATABASE" in name for name in environment)
+    config = load(env=environment)
+    assert config.broker.type == "rabbitmq" and "@rabbitmq:5672/" in config.broker.url
+    assert parse_duration(remote["stop_grace_period"]) > stop_seconds(config)
+    assert remote["depends_on"] == {"rabbitmq": {"condition": "service_healthy"}}
+
+
+@pytest.mark.parametrize("name", ["server", "dispatcher"])
+def test_dispatchers_publish_when_they_are_asked_to(name: str) -> None:
+    for chosen in ("database", "rabbitmq"):
+        environment = filled(SERVICES[name]["environment"], {**GIVEN, "FUSEE_BROKER": chosen})
+        assert load(env=environment).broker.type == chosen
+    plain = load(env=filled(SERVICES["worker"]["environment"], {**GIVEN, "FUSEE_BROKER": "rabbitmq"}))
+    assert plain.broker.type == "database", "it claims from the database beside those that are fed"
+
+
 def test_a_flag_that_is_not_there_is_found() -> None:
     with pytest.raises(Exception, match="--concurrency"):
         check_command(["worker", "--concurrency", "3"])

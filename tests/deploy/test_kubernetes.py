@@ -24,12 +24,13 @@ from tests.unit.executors.api_server import TOKEN, ApiServer
 
 FOLDER = DEPLOY / "kubernetes"
 KUSTOMIZATIONS = sorted(FOLDER.rglob("kustomization.yaml"))
-OVERLAYS = ("small", "production", "production-jobs")
+OVERLAYS = ("small", "production", "production-jobs", "production-rabbitmq")
 VERSIONS = ("1.28", "1.33", "1.37")
 SECRET = {
     "database-url": "postgresql://fusee:5ecret@postgres:5432/fusee",
     "api-key-digests": "ab" * 32,
     "metrics-key": "key",
+    "broker-url": "amqps://fusee:5ecret@rabbit/",
 }
 OUR_SCHEMAS = ("kustomize.config.k8s.io", "monitoring.coreos.com")
 
@@ -91,7 +92,11 @@ def test_the_sample_of_the_secret_is_valid_and_of_no_use() -> None:
     sample = load_yaml(FOLDER / "secret.example.yaml")
     kubernetes_validate.validate(sample, "1.33", strict=True)
     assert set(sample["stringData"]) == set(SECRET)
-    for variable, key in (("FUSEE_DATABASE__URL", "database-url"), ("FUSEE_API__KEYS", "api-key-digests")):
+    for variable, key in (
+        ("FUSEE_DATABASE__URL", "database-url"),
+        ("FUSEE_API__KEYS", "api-key-digests"),
+        ("FUSEE_BROKER__URL", "broker-url"),
+    ):
         with pytest.raises(Exception, match="must"):
             load(env={variable: sample["stringData"][key]})
 
@@ -302,6 +307,23 @@ async def test_the_role_allows_what_the_executor_asks_for_and_no_more() -> None:
     assert asked == allowed
 
 
+# -- fed by RabbitMQ
+
+
+@pytest.mark.parametrize("part", ["dispatcher", "worker"])
+def test_parts_that_talk_to_rabbitmq_know_where_it_is(part: str) -> None:
+    patch = load_yaml(FOLDER / "components" / "rabbitmq" / f"{part}-patch.yaml")
+    variables = {variable["name"]: variable for variable in container(patch)["env"]}
+    check_environment(list(variables))
+    assert variables["FUSEE_BROKER__TYPE"]["value"] == "rabbitmq"
+    assert variables["FUSEE_BROKER__URL"]["valueFrom"]["secretKeyRef"] == {
+        "name": "fusee",
+        "key": "broker-url",
+    }
+    gone = {name for name, variable in variables.items() if variable.get("$patch") == "delete"}
+    assert gone == ({"FUSEE_DATABASE__URL"} if part == "worker" else set())
+
+
 # -- as it is applied
 
 
@@ -329,6 +351,8 @@ def test_an_overlay_builds_into_valid_manifests(overlay: str) -> None:
         assert not [m for m in built if m["kind"] == "PodDisruptionBudget"]
     else:
         assert "replicas" not in worker["spec"], "the autoscaler owns the number"
+    variables = {variable["name"] for variable in container(worker)["env"]}
+    assert ("FUSEE_DATABASE__URL" in variables) == (overlay != "production-rabbitmq")
     [configuration] = [m for m in built if m["kind"] == "ConfigMap"]
     assert re.fullmatch(r"fusee-[a-z0-9]{10}", configuration["metadata"]["name"])
     volumes = worker["spec"]["template"]["spec"]["volumes"]
