@@ -107,6 +107,7 @@ async def test_roles(served):
         ("POST", f"{RUNS}/1/cancel"): "operator",
         ("POST", f"{RUNS}/1/retry"): "operator",
         ("PUT", "/api/v1/queues/q"): "operator",
+        ("PUT", "/api/v1/queues/q/strategy"): "operator",
         ("POST", "/api/v1/queues/q/pause"): "operator",
         ("POST", "/api/v1/queues/q/resume"): "operator",
         ("GET", "/api/v1/keys"): "admin",

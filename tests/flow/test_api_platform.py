@@ -34,6 +34,37 @@ async def test_queues(served):
     assert queue["concurrency"] is None and queue["rate"] is None
 
 
+async def test_a_queue_has_a_strategy_beside_its_limits(served):
+    _, queue, _ = await served.ask("PUT", "/api/v1/queues/mail", json={"concurrency": 4})
+    assert queue["strategy"] == "shared"
+    status, queue, _ = await served.ask(
+        "PUT", "/api/v1/queues/mail/strategy", json={"strategy": "least_loaded"}
+    )
+    assert (status, queue["strategy"], queue["concurrency"]) == (200, "least_loaded", 4)
+    _, queue, _ = await served.ask("PUT", "/api/v1/queues/mail", json={})
+    assert (queue["strategy"], queue["concurrency"]) == ("least_loaded", None)
+    status, problem, _ = await served.ask("PUT", "/api/v1/queues/mail/strategy", json={"strategy": "best"})
+    assert status == 422 and "shared, round_robin, least_loaded" in problem["detail"]
+    _, queue, _ = await served.ask("PUT", "/api/v1/queues/mail/strategy", json={"strategy": "shared"})
+    assert queue["strategy"] == "shared"
+
+
+async def test_a_run_says_which_worker_it_wants(served):
+    wanted = {"handler": "greet", "strategy": "affinity", "cpu": 1.5, "memory": "1GiB", "region": "eu"}
+    status, run, _ = await served.ask("POST", RUNS, json=wanted)
+    assert status == 201, run
+    _, run, _ = await served.ask("GET", f"{RUNS}/{run['id']}")
+    assert (run["strategy"], run["cpu"], run["memory"], run["region"]) == ("affinity", 1.5, 2**30, "eu")
+    for bad, says in (
+        ({"strategy": "best"}, "strategy must be one of"),
+        ({"memory": "much"}, "memory must be a size"),
+        ({"cpu": -1}, "cpu must be a number of cores"),
+        ({"cpu": 1, "strategy": "shared"}, "not shared"),
+    ):
+        status, problem, _ = await served.ask("POST", RUNS, json={"handler": "greet", **bad})
+        assert status == 422 and says in problem["detail"], bad
+
+
 async def test_a_queue_may_have_slashes(served):
     await served.ask("POST", "/api/v1/queues/mail/eu/pause")
     _, queue, _ = await served.ask("GET", "/api/v1/queues/mail/eu")

@@ -245,6 +245,20 @@ def test_queue_limits(fusee: Fusee) -> None:
     )
 
 
+def test_a_queue_gets_a_strategy(fusee: Fusee) -> None:
+    assert ok(fusee("queue", "strategy", "mail", "round_robin", "--json"))["strategy"] == "round_robin"
+    assert "round_robin" in fusee("queues").stdout
+    assert ok(fusee("queue", "limit", "mail", "--rate", "5", "--json"))["strategy"] == "round_robin"
+    assert ok(fusee("queue", "strategy", "mail", "shared", "--json"))["strategy"] == "shared"
+    assert fusee("queue", "strategy", "mail", "fastest").exit_code == Exit.USAGE
+    words = ("--strategy", "affinity", "--memory", "512MB", "--cpu", "2", "--allow-unknown", "--json")
+    run = ok(fusee("run", "show", str(ok(fusee("run", "submit", "greet", *words))["id"]), "--json"))
+    assert (run["strategy"], run["memory"], run["cpu"]) == ("affinity", 512_000_000, 2)
+    assert "2 cpu, 500000KiB" in fusee("run", "show", str(run["id"])).stdout
+    task = ok(fusee("task", "create", "t", "--handler", "x", *words))
+    assert (task["strategy"], task["memory"]) == ("affinity", 512_000_000)
+
+
 def test_keys_are_shown_once(fusee: Fusee) -> None:
     made = ok(fusee("key", "create", "deploy", "--role", "viewer", "--json"))
     listed = fusee("key", "list", "--json")

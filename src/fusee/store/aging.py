@@ -12,7 +12,7 @@ from sqlalchemy import Connection, delete, insert, select, update
 
 from fusee.model import RunStatus
 from fusee.model.run import HIGHEST_PRIORITY
-from fusee.store.own_lanes import assigned_by_lane
+from fusee.store.own_lanes import given_by_lane
 from fusee.store.parts import StorePart
 from fusee.store.schema import lanes, line, queues, runs
 
@@ -52,7 +52,7 @@ class Aging(StorePart):
                 return {}
             paused = select(queues.c.namespace, queues.c.name).where(queues.c.paused)
             stopped = {(row.namespace, row.name) for row in connection.execute(paused)}
-            for lane_id, _, due_at in connection.execute(assigned_by_lane(lane for lane in late if lane < 0)):
+            for lane_id, _, due_at in given_by_lane(connection, [lane for lane in late if lane < 0]):
                 oldest[lane_id] = min(due_at, oldest.get(lane_id, due_at))
                 late.append(lane_id)
             found: dict[tuple[str, str], float] = {}

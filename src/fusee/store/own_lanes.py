@@ -7,17 +7,25 @@ claims from a lane that it has not read.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Select, and_, bindparam, delete, func, insert, select
+from sqlalchemy import Connection, bindparam, delete, insert, select
 
 from fusee.model import SessionState
 from fusee.store.parts import StorePart
 from fusee.store.schema import assigned, line, runs, sessions
 from fusee.store.wakes import PENDING
 
-__all__ = ["OwnLanes", "assigned_by_lane", "leave_own_lanes", "move", "own_lane"]
+__all__ = [
+    "OwnLanes",
+    "given_by_lane",
+    "leave_own_lanes",
+    "move",
+    "own_lane",
+    "own_lanes",
+    "standing_in",
+]
 
 ROWS_A_STATEMENT = 500
 
@@ -26,15 +34,38 @@ def own_lane(session: int) -> int:
     return -session
 
 
-def assigned_by_lane(own: Iterable[int] | None = None) -> Select[Any]:
-    """(home lane, how many, the earliest due) of what stands in workers' own lanes: in these, or in all."""
-    theirs = line.c.lane_id < 0 if own is None else line.c.lane_id.in_(list(own))
-    return (
-        select(runs.c.lane_id, func.count(), func.min(line.c.due_at))
-        .join(line, line.c.run_id == runs.c.id)
-        .where(theirs)
-        .group_by(runs.c.lane_id)
-    )
+def own_lanes(connection: Connection) -> list[int]:
+    """The workers' lanes in which something stands: a step of the index for each, whatever else waits."""
+    found: list[int] = []
+    first = select(line.c.lane_id).where(line.c.lane_id < 0).order_by(line.c.lane_id).limit(1)
+    lane = connection.execute(first).scalar_one_or_none()
+    while lane is not None:
+        found.append(lane)
+        lane = connection.execute(first.where(line.c.lane_id > lane)).scalar_one_or_none()
+    return found
+
+
+def standing_in(connection: Connection, lane_ids: Sequence[int]) -> list[Any]:
+    """The entries of these lanes."""
+    found: list[Any] = []
+    for start in range(0, len(lane_ids), ROWS_A_STATEMENT):
+        mine = line.c.lane_id.in_(lane_ids[start : start + ROWS_A_STATEMENT])
+        found += connection.execute(select(line).where(mine)).all()
+    return found
+
+
+def given_by_lane(connection: Connection, lane_ids: Sequence[int]) -> list[tuple[int, int, int]]:
+    """(home lane, how many, the earliest due) of what stands in these lanes of workers.
+
+    Not by a join: with stale statistics PostgreSQL would read all runs there ever were.
+    """
+    entries = standing_in(connection, lane_ids)
+    home = _homes(connection, [entry.run_id for entry in entries])
+    found: dict[int, list[int]] = {}
+    for entry in entries:
+        if entry.run_id in home:
+            found.setdefault(home[entry.run_id], []).append(entry.due_at)
+    return [(lane, len(due), min(due)) for lane, due in found.items()]
 
 
 def leave_own_lanes(connection: Connection, run_ids: Sequence[int]) -> None:
@@ -70,12 +101,7 @@ class OwnLanes(StorePart):
 
         Looks at the lanes, not at who has just died: what was given to a worker while it died is found too.
         """
-        lane_ids: list[int] = []
-        first = select(line.c.lane_id).where(line.c.lane_id < 0).order_by(line.c.lane_id).limit(1)
-        found = connection.execute(first).scalar_one_or_none()
-        while found is not None:  # a step of the index for each lane
-            lane_ids.append(found)
-            found = connection.execute(first.where(line.c.lane_id > found)).scalar_one_or_none()
+        lane_ids = own_lanes(connection)
         if not lane_ids:
             return 0
         own = [own_lane(lane) for lane in lane_ids]
@@ -115,18 +141,13 @@ class OwnLanes(StorePart):
 
 
 def _homes(connection: Connection, run_ids: Sequence[int]) -> dict[int, int]:
-    query = select(runs.c.id, runs.c.lane_id).where(runs.c.id.in_(run_ids), runs.c.status == "pending")
-    return {row.id: row.lane_id for row in connection.execute(query)} if run_ids else {}
-
-
-def stands_in(session: Any) -> Any:
-    """The join of a pending run with its entry in that session's own lane; found by the primary key."""
-    return and_(
-        line.c.lane_id == -session,
-        line.c.rank == -runs.c.priority,
-        line.c.due_at == runs.c.due_at,
-        line.c.run_id == runs.c.id,
-    )
+    found: dict[int, int] = {}
+    for start in range(0, len(run_ids), ROWS_A_STATEMENT):
+        mine = (runs.c.id.in_(run_ids[start : start + ROWS_A_STATEMENT]), runs.c.status == "pending")
+        found |= {
+            row.id: row.lane_id for row in connection.execute(select(runs.c.id, runs.c.lane_id).where(*mine))
+        }
+    return found
 
 
 _LEAVE = delete(line).where(*[column == bindparam(f"b_{column.name}") for column in line.c])

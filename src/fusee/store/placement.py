@@ -6,11 +6,12 @@ strategy, a pass is three reads.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, and_, delete, func, insert, or_, select, update
+from sqlalchemy import Connection, and_, delete, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from fusee.model import Lane, SessionState
@@ -18,7 +19,7 @@ from fusee.model.placing import Candidate, Chooser
 from fusee.model.strategy import Need, Strategy
 from fusee.store.broadcasts import Broadcasts
 from fusee.store.lanes import lane_from
-from fusee.store.own_lanes import OwnLanes, move, own_lane, stands_in
+from fusee.store.own_lanes import OwnLanes, move, own_lane, own_lanes, standing_in
 from fusee.store.rows import decode
 from fusee.store.schema import assigned, lanes, line, queues, runs, sessions
 from fusee.store.sessions import session_from, sessions_with_load
@@ -87,7 +88,7 @@ class Placement(Broadcasts, OwnLanes):
         return did
 
     def _anything_placed(self, connection: Connection) -> bool:
-        in_lane = select(line.c.run_id).where(line.c.lane_id < 0).limit(1)
+        in_lane = select(line.c.lane_id).where(line.c.lane_id < 0).order_by(line.c.lane_id).limit(1)
         given = select(assigned.c.run_id).limit(1)
         return bool(
             self._placed_lanes(connection)
@@ -147,20 +148,28 @@ class Placement(Broadcasts, OwnLanes):
 
     def _tidy(self, connection: Connection, now: int) -> int:
         """Forget what has ended or gone elsewhere; take back what a worker has not taken for long."""
-        query = (
-            select(assigned, runs.c.status, runs.c.session_id.label("holder"), line.c.run_id.label("waits"))
-            .outerjoin(runs, runs.c.id == assigned.c.run_id)
-            .outerjoin(line, stands_in(assigned.c.session_id))
-        )
+        given = connection.execute(select(assigned)).all()
+        if not given:
+            return 0
+        # Each by its key, and no join: with stale statistics PostgreSQL would read all runs there ever were.
+        lane_ids = sorted({own_lane(row.session_id) for row in given})
+        waits = {(row.lane_id, row.run_id) for row in standing_in(connection, lane_ids)}
+        holder: dict[int, int] = {}
+        on_its_way: set[int] = set()
+        for part in _parts([row.run_id for row in given]):
+            held = (runs.c.id.in_(part), runs.c.status.in_(("running", "dispatched")))
+            for row in connection.execute(select(runs.c.id, runs.c.status, runs.c.session_id).where(*held)):
+                if row.status == "running":
+                    holder[row.id] = row.session_id
+                else:
+                    on_its_way.add(row.id)  # to that worker, by message
         over: list[int] = []
         late: dict[int, list[int]] = {}
-        for row in connection.execute(query):
-            if row.waits is not None:
+        for row in given:
+            if (own_lane(row.session_id), row.run_id) in waits:
                 if row.assigned_at < now - RECALL_AFTER:
                     late.setdefault(row.session_id, []).append(row.run_id)
-            elif row.status == "dispatched":
-                continue  # on its way to that worker, by message
-            elif row.status != "running" or row.holder != row.session_id:
+            elif row.run_id not in on_its_way and holder.get(row.run_id) != row.session_id:
                 over.append(row.run_id)
         back = 0
         for session, ids in late.items():
@@ -175,14 +184,14 @@ class Placement(Broadcasts, OwnLanes):
 
     def _candidates(self, connection: Connection) -> Mapping[str, list[Candidate]]:
         """The workers that are alive, by namespace."""
-        waiting: dict[int, int] = {row[0]: row[1] for row in connection.execute(_WAITING)}
+        waiting = Counter(row.lane_id for row in standing_in(connection, own_lanes(connection)))
         found: dict[str, list[Candidate]] = {}
         query = sessions_with_load().where(sessions.c.state == SessionState.ALIVE).order_by(sessions.c.id)
         for row in connection.execute(query):
             session = session_from(row)
             if not session.info.given:
                 continue  # it would never look
-            candidate = Candidate.of(session, waiting.get(own_lane(session.id), 0))
+            candidate = Candidate.of(session, waiting[own_lane(session.id)])
             found.setdefault(session.namespace, []).append(candidate)
         return found
 
@@ -254,9 +263,6 @@ class Placement(Broadcasts, OwnLanes):
                 for entry, worker, asked in chosen
             ],
         )
-
-
-_WAITING = select(line.c.lane_id, func.count()).where(line.c.lane_id < 0).group_by(line.c.lane_id)
 
 
 def _parts(ids: Sequence[int]) -> list[Sequence[int]]:

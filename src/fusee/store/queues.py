@@ -12,7 +12,7 @@ from fusee.model import Claimed, Lane, QueueLimits, RunStatus, TokenBucket
 from fusee.store.broker_schema import dispatched
 from fusee.store.contract import Order
 from fusee.store.lanes import Lanes
-from fusee.store.own_lanes import assigned_by_lane
+from fusee.store.own_lanes import given_by_lane, own_lanes
 from fusee.store.runs import Runs
 from fusee.store.schema import later, line, queues, receipts, runs, sessions, tickets
 from fusee.store.wakes import PENDING
@@ -206,7 +206,9 @@ class Queues(Runs, Lanes):
             many = func.count()
             at_home = select(line.c.lane_id, many, func.min(line.c.due_at)).where(line.c.lane_id > 0)
             note("pending", at_home.group_by(line.c.lane_id))
-            note("pending", assigned_by_lane())
+            for lane_id, given, earliest in given_by_lane(connection, own_lanes(connection)):
+                before, first = answer.setdefault(lane_id, {}).get("pending", (0, earliest))
+                answer[lane_id]["pending"] = (before + given, min(first or earliest, earliest))
             note("delayed", select(later.c.lane_id, many, func.min(later.c.due_at)).group_by(later.c.lane_id))
             by_lane = select(runs.c.lane_id, many, func.min(runs.c.due_at)).group_by(runs.c.lane_id)
             for start in range(0, len(in_flight), 500):
