@@ -103,16 +103,17 @@ class Fabric:
             return "let go"
 
     @asynccontextmanager
-    async def dispatching(self) -> AsyncIterator[Fabric]:
-        """The store is open and a dispatcher runs."""
+    async def dispatching(self, dispatchers: int = 1) -> AsyncIterator[Fabric]:
+        """The store is open and a dispatcher runs, or several."""
         async with self.app:
-            dispatcher = self.app.dispatcher()
-            task = asyncio.create_task(dispatcher.run())
+            running = [self.app.dispatcher() for _ in range(dispatchers)]
+            tasks = [asyncio.create_task(dispatcher.run()) for dispatcher in running]
             try:
                 yield self
             finally:
-                dispatcher.stop()
-                await asyncio.wait_for(task, 20)
+                for dispatcher in running:
+                    dispatcher.stop()
+                await asyncio.wait_for(asyncio.gather(*tasks), 20)
 
     @asynccontextmanager
     async def hire(

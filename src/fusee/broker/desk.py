@@ -16,9 +16,6 @@ from fusee.store import BulkAnswer, Finished, Order, Progress, Settlement, Store
 
 __all__ = ["Desk", "HandedIn", "Lanes", "Starters"]
 
-Owned = list[tuple[int, int]]
-"""(run id, attempt)."""
-
 
 class HandedIn(NamedTuple):
     """The answer to one trip."""

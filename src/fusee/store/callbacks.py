@@ -96,7 +96,14 @@ class Callbacks(Settle):
         values = (literal(digest), literal(signed), literal(round(timeout * 1_000_000)))
         row = select(runs.c.id, runs.c.attempt, runs.c.namespace, *values).where(*mine)
         change = insert(callbacks).from_select(columns, row)
-        if await self.database.write(lambda connection: connection.execute(change).rowcount) == 0:
+        same = (callbacks.c.run_id == run_id, callbacks.c.attempt == attempt, callbacks.c.digest == digest)
+
+        def work(connection: Connection) -> int:
+            if connection.execute(select(callbacks.c.run_id).where(*same)).one_or_none() is not None:
+                return 1  # asked for again, because the answer was lost
+            return connection.execute(change).rowcount
+
+        if await self.database.write(work) == 0:
             raise LeaseLost(
                 f"attempt {attempt} of run {run_id} is no longer this worker's: nothing was called"
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 from collections.abc import Callable
@@ -23,10 +24,12 @@ log = logging.getLogger("fusee.broker")
 
 AT_ONCE = 64
 """Requests answered at the same time."""
+REMEMBERED = 1000
+"""Answers kept for those who ask again."""
 
 
 class Listener:
-    """Nothing here is remembered between two requests: an answer that is lost is asked for again."""
+    """Nothing that it remembers matters: an answer that is lost is asked for again, of any listener."""
 
     def __init__(
         self,
@@ -43,6 +46,7 @@ class Listener:
         self.desk_of = desk_of
         self.bus = bus
         self.on_granted = on_granted
+        self._answers: dict[str, asyncio.Future[Reply]] = {}
         link.on_up(self._set_up)
 
     async def hint(self, kind: str) -> None:
@@ -62,8 +66,7 @@ class Listener:
         tag = message.delivery_tag
         assert tag is not None
         try:
-            request = Request.decode(message.body)
-            reply = await self._answer(request, arguments_of(request))
+            reply = await self._answer_once(message)
         except Malformed as problem:
             await self._reply(message, Reply.of_error(Invalid(f"malformed request: {problem}")))
             await channel.basic_reject(tag, requeue=False)
@@ -71,6 +74,22 @@ class Listener:
         await self._reply(message, reply)
         with contextlib.suppress(Exception):  # delivered again, it is answered again
             await channel.basic_ack(tag, wait=False)
+
+    async def _answer_once(self, message: DeliveredMessage) -> Reply:
+        """A request that is repeated while it is answered, or soon after, is not carried out again: when the
+        store is slow, workers that ask again must not make it slower. Who has forgotten answers the same."""
+        key = message.header.properties.correlation_id
+        known = self._answers.get(key) if key else None
+        if known is not None:
+            return await asyncio.shield(known)
+        request = Request.decode(message.body)
+        arguments = arguments_of(request)
+        answering = asyncio.ensure_future(self._answer(request, arguments))
+        if key:
+            self._answers[key] = answering
+            if len(self._answers) > REMEMBERED:
+                del self._answers[next(iter(self._answers))]
+        return await asyncio.shield(answering)
 
     async def _answer(self, request: Request, arguments: list[Any]) -> Reply:
         try:

@@ -224,7 +224,7 @@ def _announce(out: Out, started: Started, command: str) -> None:
         "parts": started.parts.names(),
         "address": started.address,
         "status": started.status,
-        "database": app.config.database.safe_url,
+        **_places(started),
         "namespace": app.config.namespace,
         "worker": started.worker,
         "handlers": list(app.handlers.names()),
@@ -238,6 +238,14 @@ def _announce(out: Out, started: Started, command: str) -> None:
         _banner(started)
 
 
+def _places(started: Started) -> dict[str, str]:
+    """Where its work comes from; a worker that messages feed has no database."""
+    config, parts = started.app.config, started.parts
+    messages = config.broker.type == "rabbitmq"
+    places = {"database": config.database.safe_url} if parts.api or parts.dispatcher or not messages else {}
+    return places | ({"broker": config.broker.safe_url} if messages else {})
+
+
 def _declared(change: Change) -> str:
     return change.name if change.action == "unchanged" else f"{change.name} ({change.action}d)"
 
@@ -249,7 +257,7 @@ def _banner(started: Started) -> None:
         lines.append(("api", f"{started.address}/api/v1   reference: {started.address}/docs"))
     if started.status:
         lines.append(("status", f"{started.status}/readyz   {started.status}/metrics"))
-    lines.append(("database", app.config.database.safe_url))
+    lines += _places(started).items()
     if app.config.namespace != "default":
         lines.append(("namespace", app.config.namespace))
     if parts.worker:
