@@ -37,7 +37,7 @@ def weave(database_url: str, rabbitmq: dict[str, Any], monkeypatch: pytest.Monke
             made = messaging.rabbitmq_of(config)
             return None if made is None else replace(made, link=kind)
 
-        monkeypatch.setattr("fusee.app.rabbitmq_of", rabbitmq_of)
+        monkeypatch.setattr("fusee.app.build.rabbitmq_of", rabbitmq_of)
         return Fabric("rabbitmq", database_url, rabbitmq)
 
     return with_link

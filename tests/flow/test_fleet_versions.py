@@ -22,7 +22,7 @@ def release(url: str, version: str, monkeypatch: pytest.MonkeyPatch, *handlers: 
 
     def worker() -> object:
         with monkeypatch.context() as patch:
-            patch.setattr("fusee.app.__version__", version)
+            patch.setattr("fusee.app.build.__version__", version)
             return make()
 
     app.worker = worker  # type: ignore[method-assign, assignment]

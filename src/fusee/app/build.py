@@ -1,0 +1,226 @@
+"""The parts that work: workers, dispatchers, servers."""
+
+from __future__ import annotations
+
+import functools
+import os
+import socket
+from typing import TYPE_CHECKING, Any
+
+from fusee import plugins
+from fusee.app.declare import Declares
+from fusee.batch import Operations
+from fusee.broker import Depot
+from fusee.bulk import Businesses
+from fusee.config import ApiConfig
+from fusee.dispatch import Dispatcher
+from fusee.errors import ConfigError
+from fusee.messaging import LocalStarters, NoStore, rabbitmq_of
+from fusee.model import RetryPolicy, WorkerInfo
+from fusee.operations import (
+    BatchOperations,
+    CallbackOperations,
+    KeyOperations,
+    QueueOperations,
+    RunOperations,
+    WorkerOperations,
+    WorkflowOperations,
+)
+from fusee.version import __version__
+from fusee.worker.executors.base import Executor
+from fusee.worker.executors.callback import OpenCallback
+from fusee.worker.executors.http import HttpExecutor
+from fusee.worker.executors.python import PythonExecutor
+from fusee.worker.executors.shell import ShellExecutor
+from fusee.worker.plan import Planner
+from fusee.worker.settings import WorkerSettings
+from fusee.worker.tokens import Tokens
+from fusee.worker.worker import Worker
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+    from fusee.api import Services
+    from fusee.rpc.server import GrpcServer
+
+__all__ = ["Builds"]
+
+
+class Builds(Declares):
+    def executors(self, open_callback: OpenCallback | None = None) -> dict[str, Executor]:
+        """What this process can execute, by the configuration; calls in async mode need `open_callback`."""
+        settings = self.config.executors
+        size = self.config.worker.max_concurrent_tasks
+        executors: dict[str, Executor] = {
+            # A thread for each slot: a run that waits for one could start after its cancel was acknowledged.
+            "python": PythonExecutor(
+                self.handlers, threads=max(size, self.config.worker.threads), processes=size
+            )
+        }
+        if settings.shell.enabled:
+            executors["shell"] = ShellExecutor(
+                enabled=True,
+                allow=settings.shell.allow,
+                environment=settings.shell.environment,
+                output_tail=settings.shell.output_tail,
+            )
+        if settings.http.enabled:
+            executors["http"] = HttpExecutor(
+                timeout=settings.http.timeout,
+                allow_private=settings.http.allow_private,
+                max_response=settings.http.max_response,
+                output_tail=settings.http.output_tail,
+                open_callback=open_callback,
+            )
+        if settings.kubernetes.enabled:
+            executors["kubernetes"] = plugins.kubernetes(settings.kubernetes, self.config.namespace)
+        if settings.dask.enabled:
+            executors["dask"] = plugins.dask(settings.dask, self.config.namespace)
+        return executors
+
+    def worker(self) -> Worker:
+        """A worker with this app's handlers; not running yet."""
+        settings = self.config.worker
+        rabbitmq = rabbitmq_of(self.config.broker)
+        depot: Depot
+        if rabbitmq is not None:
+            self._depots.append(rabbitmq.depot(self.config.namespace, self.bus))
+            depot = self._depots[-1]
+        else:
+            depot = self.store
+        tokens = Tokens(depot, self.config.api.base_url, lambda: worker.session)
+        executors = self.executors(tokens.open)
+        info = WorkerInfo(
+            name=settings.worker_id or f"{socket.gethostname()}-{os.getpid()}",
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            version=__version__,
+            capacity=settings.max_concurrent_tasks,
+            executors=tuple(sorted(executors)),
+            handlers=self.handlers.served(),
+            queues=tuple(settings.queues),
+            region=settings.region,
+            labels=dict(settings.labels),
+            address=settings.address or "",
+            cpu=settings.cpu,
+            memory=settings.memory,
+            policies={h.name: h.retry for h in self.handlers.all() if h.retry != RetryPolicy()},
+            broker="database" if rabbitmq is None else rabbitmq.names.worker,
+        )
+        worker = Worker(
+            depot,
+            Planner(self.handlers, executors, queues=info.queues, region=info.region),
+            info,
+            WorkerSettings(
+                lease_ttl=settings.lease_ttl,
+                heartbeat=settings.heartbeat_interval_seconds,
+                poll_interval=settings.poll_interval,
+                prefetch=settings.prefetch,
+                drain_timeout=settings.drain_timeout,
+                grace=settings.grace,
+            ),
+            self.bus,
+        )
+        return worker
+
+    def dispatcher(self) -> Dispatcher:
+        """A dispatcher; not running yet."""
+        settings = self.config.dispatcher
+        rabbitmq = rabbitmq_of(self.config.broker)
+        starters = LocalStarters(self._batches_of, self._bulk_jobs_of)
+        station = rabbitmq.station(self.store, starters, self.bus) if rabbitmq is not None else None
+        return Dispatcher(
+            self.store,
+            self.bus,
+            interval=settings.schedule_interval_seconds,
+            recover_interval=settings.recover_interval,
+            retention=settings.retention,
+            prune_batch=settings.prune_batch,
+            starvation_after=settings.starvation_after,
+            stalled_after=settings.stalled_after,
+            alert_webhook=settings.alert_webhook,
+            region=settings.region,
+            station=station,
+            redispatch_after=self.config.broker.redispatch_after,
+        )
+
+    def api(self) -> FastAPI:
+        """The REST API over this app's store, which must be open. Call it before `worker()`: a worker
+        times its runs only when the metrics already listen."""
+        # Here and not above: whoever only runs or enqueues work never loads a web framework.
+        from fusee.api import create_api
+
+        return create_api(self._services(self.config.api))
+
+    def status(self) -> FastAPI:
+        """Health and metrics alone, for a process without the API; before `worker()`, as with `api()`."""
+        from fusee.api import create_status
+
+        where = {"bind_address": self.config.status.bind_address}
+        return create_status(self._services(self.config.api.model_copy(update=where)))
+
+    def _services(self, config: ApiConfig) -> Services:
+        from fusee.api import Operations, Services
+        from fusee.observe import Health, Metrics
+
+        base: Any = NoStore(self._depots) if self._storeless else self.store
+
+        @functools.cache
+        def operations(namespace: str) -> Operations:
+            own = namespace == self.config.namespace
+            store = base if own else base.for_namespace(namespace)
+            # A worker of this process serves our own namespace only.
+            runs = RunOperations(
+                store, self.bus, handlers=self.handlers if own else (), check_payload=self._check_payload
+            )
+            return Operations(
+                runs=runs,
+                workers=WorkerOperations(store),
+                queues=QueueOperations(store),
+                keys=KeyOperations(store, self.config.api.keys),
+                tasks=self._tasks(store, runs),
+                workflows=WorkflowOperations(store, runs.check),
+                batches=BatchOperations(store, self.operations, store.known_handlers),
+                bulk_jobs=self._bulk_jobs(store, self.businesses if own else Businesses()),
+                businesses=self._business_registry(store, self.businesses if own else Businesses()),
+            )
+
+        mine = operations(self.config.namespace)
+        metrics = (
+            Metrics(
+                self.bus,
+                version=__version__,
+                queues=None if self._storeless else mine.queues.list,
+                workers=None if self._storeless else mine.workers.list,
+                bulk=mine.bulk_jobs.loads,
+                now_us=self.clock.now_us,
+            )
+            if self.config.metrics.enabled
+            else None
+        )
+        health = Health(self.bus, ping=base.ping, revision=base.revision)
+        return Services(
+            config=config,
+            namespace=self.config.namespace,
+            operations=operations,
+            callbacks=CallbackOperations(base, self.bus),
+            health=health.reasons,
+            warnings=health.warnings,
+            metrics=metrics.render if metrics else None,
+            version=__version__,
+        )
+
+    def grpc(self) -> GrpcServer:
+        """The gRPC server over this app's store, which must be open; needs the extra `grpc`."""
+        try:
+            from fusee.rpc.server import GrpcServer
+        except ModuleNotFoundError as error:
+            raise ConfigError(f"gRPC needs {error.name}: pip install 'fusee[grpc]'") from None
+        store = self.store
+
+        @functools.cache
+        def batches(namespace: str) -> BatchOperations:
+            own = store if namespace == store.namespace else store.for_namespace(namespace)
+            return BatchOperations(own, self.operations, own.known_handlers)
+
+        return GrpcServer(self.config.grpc, self.config.namespace, batches, self.keys)

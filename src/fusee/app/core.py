@@ -1,0 +1,124 @@
+"""What every part of an app shares: its settings, its bus, its store."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Self
+
+from fusee.batch import Operations
+from fusee.bulk import Businesses
+from fusee.bulk.handler import BulkServer
+from fusee.bulk.http import HttpBusinesses
+from fusee.bulk.pacer import NodeCap
+from fusee.bulk.posts import Posts
+from fusee.bulk.sources.builtin import builtin_sources
+from fusee.clock import Clock, SystemClock
+from fusee.config import Config, load
+from fusee.events import Bus
+from fusee.store import Store, open_store
+from fusee.worker.handlers import Handlers
+
+if TYPE_CHECKING:
+    from fusee.broker.rabbitmq.depot import RabbitDepot
+
+__all__ = ["Core"]
+
+
+class Core:
+    """Opened and closed as often as it is used; the last one closes the store."""
+
+    def __init__(
+        self,
+        database: str | None = None,
+        *,
+        config: Config | None = None,
+        namespace: str | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        overrides: dict[str, Any] = {"namespace": namespace, "database": {"url": database}}
+        self.config = config or load(overrides=overrides)
+        self.clock = clock or SystemClock()
+        self.bus = Bus()
+        self._closers: list[Callable[[], Awaitable[None]]] = []
+        self.handlers = Handlers()
+        self.operations = Operations()
+        self.businesses = Businesses()
+        self.sources = builtin_sources(
+            lambda: self._backing, allow_private=self.config.executors.http.allow_private
+        )
+        http = self.config.executors.http
+        posts = Posts(allow_private=http.allow_private, max_response=http.max_response)
+        self.on_close(posts.close)
+        self.http_businesses = HttpBusinesses(posts, self.config.api.base_url)
+        node = NodeCap(self.config.worker.bulk_rate_cap)
+        self.bulk_server = BulkServer(
+            lambda: self._backing,
+            self.sources,
+            node,
+            self.bus,
+            resume_within=self.config.worker.bulk_resume_within,
+        )
+        self._store: Store | None = None
+        self._opened = 0
+        self._depots: list[RabbitDepot] = []
+        self._storeless = False
+        """A worker that a message broker feeds, and nothing else."""
+
+    @property
+    def store(self) -> Store:
+        if self._store is None:
+            database = self.config.database
+            self._store = open_store(
+                database.url,
+                namespace=self.config.namespace,
+                clock=self.clock,
+                max_connections=database.max_connections,
+                statement_timeout=database.statement_timeout,
+            )
+        return self._store
+
+    async def open(self, *, store: bool = True) -> None:
+        """Connect, and bring the schema up to date where the configuration says so. Without `store`, only for
+        a worker that a message broker feeds: it needs no database."""
+        self._opened += 1
+        if self._opened == 1:
+            self._storeless = not store
+        if self._opened > 1 or not store:
+            return
+        try:
+            await self.store.open()
+            if self.config.database.migrate:
+                await self.store.upgrade()
+        except BaseException:
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        self._opened -= 1
+        if self._opened == 0:
+            store, self._store = self._store, None
+            depots, self._depots = self._depots, []
+            try:
+                for closer in self._closers:
+                    await closer()
+            finally:
+                for depot in depots:
+                    await depot.close()
+                if store is not None:
+                    await store.close()
+
+    def on_close(self, closer: Callable[[], Awaitable[None]]) -> None:
+        """Have it called when the app closes: for what handlers and operations hold open (a client …)."""
+        self._closers.append(closer)
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    @property
+    def _backing(self) -> Any:
+        """The store; in a process without one, the way to it."""
+        return self._depots[-1] if self._storeless and self._depots else self.store

@@ -1,0 +1,154 @@
+"""Every command and query that a person can issue, on this app's store."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fusee.app.core import Core
+from fusee.bulk import Business, Businesses
+from fusee.bulk.sources.limits import SourceLimits
+from fusee.errors import Invalid
+from fusee.messaging import RemoteBatches
+from fusee.model import RunSpec
+from fusee.model.business import HttpBusiness
+from fusee.operations import (
+    BatchOperations,
+    BulkOperations,
+    BusinessOperations,
+    CallbackOperations,
+    KeyOperations,
+    LetterOperations,
+    QueueOperations,
+    RunOperations,
+    TaskOperations,
+    WorkerOperations,
+    WorkflowOperations,
+)
+from fusee.store import Store
+from fusee.worker.executors.http import check_http
+from fusee.worker.executors.shell import check_shell
+
+__all__ = ["Operates"]
+
+
+class Operates(Core):
+    @property
+    def runs(self) -> RunOperations:
+        if self._runs_of is not self.store:
+            self._runs = RunOperations(
+                self.store, self.bus, handlers=self.handlers, check_payload=self._check_payload
+            )
+            self._runs_of = self.store
+        return self._runs
+
+    _runs: RunOperations
+    _runs_of: Store | None = None
+
+    @property
+    def tasks(self) -> TaskOperations:
+        return self._tasks(self.store, self.runs)
+
+    def _tasks(self, store: Store, runs: RunOperations) -> TaskOperations:
+        return TaskOperations(store, runs.check, now_us=self.clock.now_us)
+
+    @property
+    def batches(self) -> BatchOperations:
+        return BatchOperations(self.store, self.operations, self.store.known_handlers)
+
+    @property
+    def bulk_jobs(self) -> BulkOperations:
+        return self._bulk_jobs(self.store, self.businesses)
+
+    def _bulk_jobs(self, store: Store, businesses: Businesses) -> BulkOperations:
+        allowed = self.config.executors.bulk
+        return BulkOperations(
+            store,
+            businesses,
+            self.sources,
+            store.known_handlers,
+            self._remote,
+            SourceLimits(allowed.folders, allowed.databases),
+        )
+
+    @property
+    def business_registry(self) -> BusinessOperations:
+        return self._business_registry(self.store, self.businesses)
+
+    def _business_registry(self, store: Store, businesses: Businesses) -> BusinessOperations:
+        return BusinessOperations(store, businesses, store.known_handlers, self._check_business)
+
+    def _remote(self, spec: HttpBusiness) -> Business:
+        self._refuse_http()
+        return self.http_businesses(spec)
+
+    def _check_business(self, spec: HttpBusiness) -> None:
+        self._refuse_http()
+        self.http_businesses.check(spec)
+
+    def _refuse_http(self) -> None:
+        if not self.config.executors.http.enabled:
+            raise Invalid("businesses over HTTP are off here: set executors.http.enabled = true")
+
+    @property
+    def workflows(self) -> WorkflowOperations:
+        return WorkflowOperations(self.store, self.runs.check)
+
+    @property
+    def workers(self) -> WorkerOperations:
+        return WorkerOperations(self.store)
+
+    @property
+    def queues(self) -> QueueOperations:
+        return QueueOperations(self.store)
+
+    @property
+    def keys(self) -> KeyOperations:
+        return KeyOperations(self.store, self.config.api.keys)
+
+    @property
+    def letters(self) -> LetterOperations:
+        return LetterOperations(self.store)
+
+    @property
+    def callbacks(self) -> CallbackOperations:
+        return CallbackOperations(self.store, self.bus)
+
+    def _check_payload(self, spec: RunSpec) -> None:
+        match spec.executor:
+            case "shell":
+                if not self.config.executors.shell.enabled:
+                    raise ValueError("the shell executor is off: set executors.shell.enabled = true")
+                check_shell(spec.payload or {})
+            case "http":
+                if not self.config.executors.http.enabled:
+                    raise ValueError("the http executor is off: set executors.http.enabled = true")
+                check_http(spec.payload or {})
+            # Which worker can do these is the worker's own configuration: only the payload is looked at.
+            case "kubernetes":
+                from fusee.worker.executors.kubernetes.payload import check_kubernetes
+
+                check_kubernetes(spec.payload or {})
+            case "dask":
+                from fusee.worker.executors.dask.payload import check_dask
+
+                check_dask(spec.payload or {})
+
+    @property
+    def _creates(self) -> Any:
+        backing = self._backing
+        return self.batches if backing is self._store else RemoteBatches(backing)
+
+    async def _create_bulk_job(self, *job: Any, **how: Any) -> Any:
+        backing = self._backing
+        create = self.bulk_jobs.create if backing is self._store else RemoteBatches(backing).create_bulk_job
+        return await create(*job, **how)
+
+    def _store_of(self, namespace: str) -> Store:
+        return self.store if namespace == self.store.namespace else self.store.for_namespace(namespace)
+
+    def _batches_of(self, namespace: str) -> BatchOperations:
+        store = self._store_of(namespace)
+        return BatchOperations(store, self.operations, store.known_handlers)
+
+    def _bulk_jobs_of(self, namespace: str) -> BulkOperations:
+        return self._bulk_jobs(self._store_of(namespace), self.businesses)
