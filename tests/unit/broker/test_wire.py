@@ -1,0 +1,174 @@
+"""What travels between workers and the store arrives as what was sent."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import msgspec
+import pytest
+
+from fusee.broker.desk import Desk, HandedIn, Lanes
+from fusee.broker.messages import Bundle, Malformed, Message, Reply, Request, answer_of, arguments_of
+from fusee.broker.names import Names
+from fusee.broker.rabbitmq.depot import RabbitDepot
+from fusee.broker.rabbitmq.inbox import Inbox
+from fusee.errors import Conflict, FuseeError, LeaseLost, NotFound, StoreUnavailable
+from fusee.model import Effect, End, Ended, Lane, RetryPolicy, WorkerInfo, decide
+from fusee.model.bulk import Quarantined
+from fusee.model.dispatch import HIGH, LEVELS, LOW, NORMAL, level_of
+from fusee.model.window import Checkpoint
+from fusee.store import Finished, Progress, Settlement, Waiter
+from fusee.store.store import Store
+
+INFO = WorkerInfo(
+    name="w",
+    host="h",
+    pid=1,
+    version="1",
+    capacity=4,
+    executors=("python",),
+    handlers=("a",),
+    queues=("*",),
+    labels={"gpu": "yes"},
+    policies={"a": RetryPolicy(max_attempts=3, on=("failed",))},
+    broker="rabbitmq/1",
+)
+ENDED = Ended(End.FAILED, error="no luck", output="…", effect=Effect.NONE, after=1.5)
+FINISHED = Finished([1, 2], [1, 4], [None, '{"a":1}'], [7, 7], [2])
+BAD = Quarantined(index=3, error="x", attempts=2, item=None, at=0)
+PROGRESS = Progress(checkpoint=Checkpoint(5, b"\x00\xff\x10"), reached=9, ended=4, new=[BAD])
+
+
+def sent(call: str, *args: Any) -> list[Any]:
+    """The arguments as they arrive."""
+    return arguments_of(Request.decode(Request("default", call, list(args)).encode()))
+
+
+def answered(call: str, answer: Any) -> Any:
+    return answer_of(call, Reply.decode(Reply(answer).encode()))
+
+
+@pytest.mark.parametrize(
+    ("call", "arguments"),
+    [
+        ("open_session", ["key", INFO, 30.0]),
+        ("hand_in", [3, FINISHED, 9, [(1, 1), (2, 5)], [4]]),
+        ("settle", [3, [Settlement(1, 2, ENDED, decide(ENDED, RetryPolicy(max_attempts=2), 0), 7, True)]]),
+        ("checkpoint", [1, 2, 3, 4, PROGRESS]),
+        ("start_workflow", ["w", {"a": [1, None]}, Waiter(7, 2)]),
+        ("keep_image", [1, 1, {"deep": [{"er": None}]}]),
+        ("launch_bulk_job", [1, 2, 3, (0, 10), ["stop"]]),
+    ],
+)
+def test_arguments_arrive_as_they_were_sent(call: str, arguments: list[Any]) -> None:
+    assert sent(call, *arguments) == arguments
+
+
+def test_answers_arrive_as_they_were_given() -> None:
+    handed_in = HandedIn([(1, 2)], [(3, 1, True)])
+    assert answered("hand_in", handed_in) == handed_in
+    lanes = Lanes([1], [Lane("default", "q", "python", "h", "eu", "round_robin")])
+    assert answered("lanes", lanes) == lanes
+    assert answered("lanes", None) is None
+    assert answered("renew", None) is None
+
+
+@pytest.mark.parametrize("kind", [LeaseLost, NotFound, Conflict, StoreUnavailable])
+def test_errors_are_raised_where_they_are_asked_for(kind: type[FuseeError]) -> None:
+    with pytest.raises(kind, match="because"):
+        answer_of("renew", Reply.decode(Reply.of_error(kind("because")).encode()))
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        Request("default", "no_such_call", []),
+        Request("default", "__init__", [1, 2]),
+        Request("default", "renew", [1]),
+        Request("default", "renew", ["one", 2.0, 3]),
+        Request("default", "settle", [1, [{"run_id": 1}]]),
+    ],
+    ids=lambda request: request.call,
+)
+def test_what_is_no_call_is_malformed(request_: Request) -> None:
+    with pytest.raises(Malformed):
+        arguments_of(request_)
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"nonsense", b"[]", b'{"lane":1}', b'{"lane":1,"level":0,"runs":[[1]]}']
+)
+def test_what_is_no_bundle_is_malformed(body: bytes) -> None:
+    with pytest.raises(Malformed):
+        Bundle.decode(body)
+
+
+def test_a_field_of_a_later_version_does_no_harm() -> None:
+    bundle = Bundle(1, 0, [Message(1, 1, 0, 1, None, None, None, None)])
+    richer = msgspec.json.decode(bundle.encode()) | {"added": True}
+    assert Bundle.decode(msgspec.json.encode(richer)) == bundle
+
+
+def test_every_call_has_a_way_in_and_a_way_out() -> None:
+    """What the desk answers, the depot asks for, and the store does."""
+    calls = {name for name, _ in inspect.getmembers(Desk, inspect.iscoroutinefunction)}
+    source = inspect.getsource(RabbitDepot)
+    assert {call for call in calls if f'"{call}"' not in source} == set()
+
+
+def test_no_two_parts_of_the_store_share_a_name() -> None:
+    """They are one class in the end: the second would silently take the place of the first."""
+    owners: dict[str, list[str]] = {}
+    for part in Store.__mro__[1:-1]:
+        for name, value in vars(part).items():
+            if callable(value) and not name.startswith("__"):
+                owners.setdefault(name, []).append(part.__name__)
+    assert {name: parts for name, parts in owners.items() if len(parts) > 1} == {}
+
+
+def test_names_tell_the_version_and_fit_into_what_rabbitmq_takes() -> None:
+    names = Names("p" * 64)
+    assert Names().runs(7, HIGH) == "fusee.v1.runs.7.high"
+    assert Names().runs(-12, NORMAL) == "fusee.v1.runs.-12.normal"
+    assert max(len(names.runs(-(2**63), level)) for level in LEVELS) < 255
+
+
+def test_levels() -> None:
+    assert [level_of(priority) for priority in (-1000, -1, 0, 1, 1000)] == [LOW, LOW, NORMAL, HIGH, HIGH]
+
+
+# --- the inbox ----------------------------------------------------------------------------------------
+
+
+async def test_the_inbox_gives_the_urgent_first_and_acknowledges_what_was_answered() -> None:
+    inbox, acknowledged = Inbox(), []
+
+    def message(run: int) -> Message:
+        return Message(run, 1, 0, 1, None, None, None, None)
+
+    def put(level: int, *runs: int) -> None:
+        async def acknowledge() -> None:
+            acknowledged.append(runs)
+
+        inbox.put(Bundle(1, level, [message(run) for run in runs]), acknowledge)
+
+    put(LOW, 1)
+    put(NORMAL, 2, 3)
+    put(HIGH, 4)
+    put(NORMAL, 2)  # a copy
+    assert len(inbox) == 4
+    first = inbox.take(2)
+    assert [held.run.id for held in first] == [4, 2]
+    await inbox.answered(first)
+    assert acknowledged == [(4,)], "the other message still has a run here"
+    rest = inbox.take(10)
+    assert [held.run.id for held in rest] == [3, 1]
+    put(HIGH, 3)  # a copy of what is asked for just now
+    assert len(inbox) == 0
+    await inbox.answered(rest)
+    assert acknowledged == [(4,), (2, 3), (1,)]
+    put(NORMAL, 9)
+    inbox.clear()
+    put(NORMAL, 9)
+    assert len(inbox) == 1, "delivered again by the next connection"
