@@ -69,6 +69,7 @@ class Member:
     role: str
     process: subprocess.Popen[bytes]
     log: Path
+    settings: dict[str, Any] = field(default_factory=dict)
 
     @property
     def pid(self) -> int:
