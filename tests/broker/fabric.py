@@ -106,7 +106,7 @@ class Fabric:
     async def dispatching(self, dispatchers: int = 1) -> AsyncIterator[Fabric]:
         """The store is open and a dispatcher runs, or several."""
         async with self.app:
-            running = [self.app.dispatcher() for _ in range(dispatchers)]
+            running = self.dispatchers = [self.app.dispatcher() for _ in range(dispatchers)]
             tasks = [asyncio.create_task(dispatcher.run()) for dispatcher in running]
             try:
                 yield self

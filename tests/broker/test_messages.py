@@ -116,18 +116,29 @@ async def test_messages_lost_repeated_or_reordered_change_nothing(weave: Weave, 
         assert sum(event.refused for event in granted.of(RunsGranted)) > 0, "copies did arrive"
 
 
-async def test_what_was_dispatched_and_never_started_is_published_again(woven: Fabric) -> None:
-    published = Seen(woven.app.bus, RunsPublished)
+async def test_what_was_dispatched_and_never_started_is_published_again(
+    woven: Fabric, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    station = woven.dispatchers[0].station
+    assert station is not None
+    publish, lost = station.publish, []
+
+    async def die_before_publishing(runs: Any, size: Any) -> int:
+        if lost:
+            return await publish(runs, size)
+        lost.extend(runs)
+        raise RuntimeError("the dispatcher died between marking and publishing")
+
     async with woven.hire():
         await woven.ended(await woven.app.enqueue("work"))
-        lanes = dict.fromkeys(await woven.app.store.all_lanes(), 10)
-        # A dispatcher that dies between the two: marked, and never published.
+        published = Seen(woven.app.bus, RunsPublished)
+        monkeypatch.setattr(station, "publish", die_before_publishing)
         handle = await woven.app.enqueue("work")
-        await woven.app.store.dispatch(lanes)
         (run,) = await woven.ended(handle, seconds=20)
+    assert [sent.id for sent in lost] == [handle.id]
     assert (run.status, run.attempt) == ("succeeded", 1)
     assert len(woven.journal.starts(handle.id)) == 1
-    assert published
+    assert [event.again for event in published.of(RunsPublished)] == [True]
 
 
 async def test_runs_of_workers_that_have_gone_go_back_in_line(woven: Fabric) -> None:
@@ -173,8 +184,11 @@ async def test_a_message_that_kills_its_workers_is_given_up(woven: Fabric, rabbi
         (lane,) = await store.all_lanes()
         hired.worker.stop()
         await hired.task
+        publish = woven.dispatchers[0].publish
+        assert publish is not None
+        await until(lambda: not publish.fed, 10, "the dispatcher's look at who is there")
         handle = await woven.app.enqueue("work")
-        ((run),) = await store.dispatch({lane: 10})
+        (run,) = await store.dispatch({lane: 10})
         queue = Names(rabbitmq["prefix"]).runs(lane, NORMAL)
         async with raw_channel(rabbitmq["url"]) as channel:
             await channel.basic_publish(Bundle(lane, NORMAL, [Message.of(run)]).encode(), routing_key=queue)
