@@ -19,7 +19,7 @@ RESTS = ("stopped", "finished", "failed", "waiting_business")
 
 def bulk_app(folder: Path, *, beat: float = 0.05, **sections: Any) -> Fusee:
     url = f"sqlite:///{folder}/fusee.db"
-    worker = {"poll_interval": 0.05, "heartbeat_interval_seconds": 0.3, "lease_ttl": 2.0, "grace": 0.5}
+    worker = {"poll_interval": 0.05, "heartbeat_interval_seconds": 0.3, "lease_ttl": 30.0, "grace": 0.5}
     dispatcher = {"recover_interval": 0.1, "schedule_interval_seconds": 0.05}
     overrides = {
         "database": {"url": url},

@@ -332,13 +332,13 @@ async def test_the_segments_are_shared_among_workers_and_split_when_one_is_idle(
         seen[item] += 1
 
     async with working(app, workers=3):
-        job, _ = await app.bulk_jobs.create({"name": "m", "business": "many", "source": 20_000}, start=True)
+        job, _ = await app.bulk_jobs.create({"name": "m", "business": "many", "source": 6_000}, start=True)
         job = await at_rest(app, job, 60)
         segments = await app.bulk_jobs.segments(job.id)
     assert job.status is BulkStatus.FINISHED
     assert len(segments) > 1
     assert [s.first for s in segments[1:]] == [s.stop for s in segments[:-1]]
-    assert len(seen) == 20_000 and set(seen.values()) == {1}
+    assert len(seen) == 6_000 and set(seen.values()) == {1}
 
 
 # --- the business -----------------------------------------------------------------------------------
@@ -503,3 +503,17 @@ async def test_what_makes_no_sense_is_refused_with_what_to_do(tmp_path: Path) ->
             app.bulk("mail")(mail)
         with pytest.raises(FuseeError, match="takes no item"):
             app.bulk("none")(lambda: None)
+
+
+async def test_who_creates_a_job_without_the_code_has_the_defaults_of_its_business(tmp_path: Path) -> None:
+    app, elsewhere = bulk_app(tmp_path), bulk_app(tmp_path)
+
+    @app.bulk("count", concurrency=7, item_attempts=2)
+    async def count(item: int) -> None:
+        pass
+
+    async with working(app), elsewhere:
+        fields = {"name": "all", "business": "count", "source": 10, "item_attempts": 4}
+        job, _ = await elsewhere.bulk_jobs.create(fields, start=True)
+        assert (job.spec.concurrency, job.spec.item_attempts) == (7, 4)
+        assert (await at_rest(elsewhere, job)).status == "finished"

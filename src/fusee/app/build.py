@@ -105,6 +105,7 @@ class Builds(Declares):
             cpu=settings.cpu,
             memory=settings.memory,
             policies={h.name: h.retry for h in self.handlers.all() if h.retry != RetryPolicy()},
+            defaults={one.name: dict(one.defaults) for one in self.businesses if one.defaults},
             broker="database" if rabbitmq is None else rabbitmq.names.worker,
         )
         worker = Worker(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from fusee.model.retry import RetryPolicy
 from fusee.model.states import SessionState
@@ -35,6 +36,8 @@ class WorkerInfo:
     """Whether it claims from a lane of its own what strategies give to it; an older version does not."""
     policies: Mapping[str, RetryPolicy] = field(default_factory=dict)
     """How its handlers are retried, where not by the default: who recovers its runs must know."""
+    defaults: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """What its businesses' bulk jobs are unless they say otherwise: who creates one may not have the code."""
     broker: str = "database"
     """What brings it runs; a message broker is named with the version of its messages, as `rabbitmq/1`."""
 

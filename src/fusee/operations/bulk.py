@@ -93,10 +93,12 @@ class BulkOperations:
             return fields, await self._find(fields.business)
         named = fields.get("business", fields.get("handler")) if isinstance(fields, Mapping) else None
         business = await self._here(named)
-        spec = bulk_from_fields(fields, defaults=business.defaults if business else {})
-        if business is None:
-            await self._known(spec.business)
-        return spec, business
+        if business is not None:
+            return bulk_from_fields(fields, defaults=business.defaults), business
+        defaults = await self.store.business_defaults(str(named)) if named else {}
+        spec = bulk_from_fields(fields, defaults=defaults)
+        await self._known(spec.business)
+        return spec, None
 
     async def _here(self, name: object) -> Business | None:
         """Of the registry, or of this process; None when neither knows it."""

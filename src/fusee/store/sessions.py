@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, Row, Select, func, insert, select, update
 
 from fusee.errors import LeaseLost, NotFound
 from fusee.model import RetryPolicy, Session, SessionState, WorkerInfo
+from fusee.model.bulk import handler_of_business
 from fusee.model.states import sessions_that_can
 from fusee.store.own_lanes import OwnLanes
 from fusee.store.rows import decode, encode
@@ -50,6 +51,7 @@ class Sessions(OwnLanes):
                         "labels": info.labels,
                         "given": info.given,
                         "policies": {name: policy.to_dict() for name, policy in info.policies.items()},
+                        "defaults": info.defaults,
                         "broker": info.broker,
                     },
                     "abilities",
@@ -152,6 +154,20 @@ class Sessions(OwnLanes):
         rows = await self.database.read(lambda connection: connection.execute(query).scalars().all())
         return frozenset(handler for text in rows for handler in decode(text)["handlers"])
 
+    async def business_defaults(self, business: str) -> Mapping[str, Any]:
+        """As the newest worker that has it says."""
+        query = (
+            select(sessions.c.abilities)
+            .where(sessions.c.namespace == self.namespace)
+            .order_by(sessions.c.id.desc())
+            .limit(1000)
+        )
+        rows = await self.database.read(lambda connection: connection.execute(query).scalars().all())
+        handler = handler_of_business(business)
+        known = (abilities for text in rows if handler in (abilities := decode(text))["handlers"])
+        found: Mapping[str, Any] = next(known, {}).get("defaults", {}).get(business, {})
+        return found
+
     async def sessions(self, *, all_states: bool = False) -> list[Session]:
         """The workers of this namespace, live ones unless all are asked for; newest first."""
         mine = sessions.c.namespace == self.namespace
@@ -205,6 +221,7 @@ def session_from(row: Row[Any]) -> Session:
             cpu=row.cpu,
             memory=row.memory,
             policies={name: RetryPolicy.from_dict(policy) for name, policy in abilities["policies"].items()},
+            defaults=abilities.get("defaults", {}),
             broker=abilities.get("broker", "database"),
         ),
         state=SessionState(row.state),
