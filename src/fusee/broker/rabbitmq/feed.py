@@ -17,7 +17,7 @@ from aiormq.abc import AbstractChannel, AbstractConnection, DeliveredMessage
 from fusee.broker.messages import Bundle, Malformed
 from fusee.broker.names import Names
 from fusee.broker.rabbitmq.inbox import Held, Inbox
-from fusee.broker.rabbitmq.link import Link
+from fusee.broker.rabbitmq.link import Link, own_cancels
 from fusee.broker.rabbitmq.topology import Topology
 from fusee.model.dispatch import LEVELS
 
@@ -106,9 +106,8 @@ class Feed:
                     await self._changed.wait()
             self._changed.clear()
             try:
-                await self._adjust()
-            except asyncio.CancelledError:
-                raise
+                with own_cancels():
+                    await self._adjust()
             except Exception:
                 # The channel is closed, or about to be: the link sets up another and nudges us.
                 await asyncio.sleep(LOOK_EVERY)
@@ -149,7 +148,7 @@ class Feed:
         consuming, self._consuming = self._consuming, {}
         if channel is not None:
             for tag in consuming.values():
-                with contextlib.suppress(Exception):
+                with contextlib.suppress(Exception), own_cancels():
                     await channel.basic_cancel(tag)
 
     async def _hand_back_all(self) -> None:

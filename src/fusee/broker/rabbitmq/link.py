@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
@@ -20,7 +21,7 @@ from pamqp.commands import Basic
 from fusee.errors import FuseeError
 from fusee.events import BrokerLink, Bus
 
-__all__ = ["Link", "LinkDown"]
+__all__ = ["Link", "LinkDown", "own_cancels"]
 
 PATIENCE = 5.0
 """Seconds for a connection to be made, and for the server to answer a pulse."""
@@ -35,6 +36,19 @@ class LinkDown(FuseeError):
     """RabbitMQ is not connected just now."""
 
 
+@contextmanager
+def own_cancels() -> Iterator[None]:
+    """A driver that loses its connection cancels whoever waits for it; taken for a cancel of ours, that would
+    end the loop that waits."""
+    try:
+        yield
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        raise LinkDown("the connection was closed") from None
+
+
 class Link:
     """`link.start()`, then whatever was given to `on_up` is done after each connect; `await link.close()`."""
 
@@ -46,6 +60,7 @@ class Link:
         self._set_ups: list[SetUp] = []
         self._tear_downs: list[Callable[[], None]] = []
         self._task: asyncio.Task[None] | None = None
+        self._was_up = False
         # Any: the driver's type of a channel does not know that a publish need not wait for the socket.
         self._sure: Any = None
         self._fast: Any = None
@@ -72,9 +87,10 @@ class Link:
         if self._sure is None:
             raise LinkDown("RabbitMQ is not connected")
         properties = Basic.Properties(delivery_mode=2, content_type="application/json")
-        await self._sure.basic_publish(
-            body, routing_key=key, properties=properties, mandatory=True, timeout=PATIENCE * 2, wait=False
-        )
+        with own_cancels():
+            await self._sure.basic_publish(
+                body, routing_key=key, properties=properties, mandatory=True, timeout=PATIENCE * 2, wait=False
+            )
 
     async def send(
         self,
@@ -89,9 +105,10 @@ class Link:
         if self._fast is None:
             raise LinkDown("RabbitMQ is not connected")
         properties = Basic.Properties(delivery_mode=1, correlation_id=correlation_id, reply_to=reply_to)
-        await self._fast.basic_publish(
-            body, exchange=exchange, routing_key=key, properties=properties, wait=False
-        )
+        with own_cancels():
+            await self._fast.basic_publish(
+                body, exchange=exchange, routing_key=key, properties=properties, wait=False
+            )
 
     # -- the connection
 
@@ -100,27 +117,29 @@ class Link:
         while True:
             error: BaseException | None = None
             try:
-                async with asyncio.timeout(PATIENCE):
-                    connection = await aiormq.connect(
-                        self.url, client_properties={"connection_name": self.name}
-                    )
-                try:
-                    async with asyncio.timeout(PATIENCE * 2):
-                        await self._set_up(connection)
-                    self.up.set()
-                    self.bus.emit(BrokerLink(up=True, error=None))
-                    failures = 0
-                    await self._until_lost(connection)
-                finally:
-                    self._tear_down()
-                    await _drop(connection)
-            except asyncio.CancelledError:
-                raise
+                with own_cancels():
+                    await self._connect_and_stay()
             except Exception as problem:
                 error = problem
-            failures += 1
+            failures = 0 if self._was_up else failures + 1
+            self._was_up = False
             self.bus.emit(BrokerLink(up=False, error=error))
-            await asyncio.sleep(min(LONGEST_BACKOFF, 0.05 * 2 ** min(failures, 6)) * random.uniform(0.5, 1))
+            pause = min(LONGEST_BACKOFF, 0.1 * 2 ** min(failures, 6))
+            await asyncio.sleep(pause * random.uniform(0.5, 1))
+
+    async def _connect_and_stay(self) -> None:
+        async with asyncio.timeout(PATIENCE):
+            connection = await aiormq.connect(self.url, client_properties={"connection_name": self.name})
+        try:
+            async with asyncio.timeout(PATIENCE * 2):
+                await self._set_up(connection)
+            self.up.set()
+            self._was_up = True
+            self.bus.emit(BrokerLink(up=True, error=None))
+            await self._until_lost(connection)
+        finally:
+            self._tear_down()
+            await _drop(connection)
 
     async def _set_up(self, connection: AbstractConnection) -> None:
         self._sure = await connection.channel(publisher_confirms=True, on_return_raises=True)
@@ -155,13 +174,15 @@ class Link:
 
 
 async def _gone(part: Any) -> None:
-    with contextlib.suppress(BaseException):
-        await asyncio.shield(part.closing)
+    """Returns when the connection or channel is closed."""
+    closed = asyncio.Event()
+    part.closing.add_done_callback(lambda _: closed.set())
+    await closed.wait()
 
 
 async def _drop(connection: AbstractConnection) -> None:
     """Close it, but never wait for a server that does not answer."""
-    with contextlib.suppress(BaseException):
+    with contextlib.suppress(Exception), own_cancels():
         async with asyncio.timeout(1):
             await connection.close()
 

@@ -10,7 +10,7 @@ from aiormq.exceptions import ChannelNotFoundEntity, PublishError
 
 from fusee.broker.messages import Bundle, Message
 from fusee.broker.names import Names
-from fusee.broker.rabbitmq.link import Link, LinkDown
+from fusee.broker.rabbitmq.link import Link, LinkDown, own_cancels
 from fusee.broker.rabbitmq.topology import Topology
 from fusee.model.dispatch import Dispatched
 
@@ -60,9 +60,11 @@ class Outlet:
         queue = self.names.runs(lane, level)
         if self._connection is None:
             raise LinkDown("RabbitMQ is not connected")
-        channel = await self._connection.channel(publisher_confirms=False)
+        with own_cancels():
+            channel = await self._connection.channel(publisher_confirms=False)
         try:
-            found = await channel.queue_declare(queue, passive=True)
+            with own_cancels():
+                found = await channel.queue_declare(queue, passive=True)
             return found.message_count or 0
         except ChannelNotFoundEntity:
             self._declared.discard(queue)
@@ -75,7 +77,8 @@ class Outlet:
         if queue not in self._declared:
             if self._channel is None:
                 raise LinkDown("RabbitMQ is not connected")
-            await self.topology.runs(self._channel, queue)
+            with own_cancels():
+                await self.topology.runs(self._channel, queue)
             self._declared.add(queue)
 
     async def _set_up(self, connection: AbstractConnection) -> None:

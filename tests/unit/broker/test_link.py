@@ -1,0 +1,70 @@
+"""The connection to RabbitMQ is made again whatever happens to it, and closing it always ends."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from fusee.broker.rabbitmq import link as module
+from fusee.broker.rabbitmq.link import Link, LinkDown
+from fusee.events import BrokerLink, Bus
+from tests.chaos.inside import Seen, until
+
+URL = "amqp://guest:guest@127.0.0.1:1/"
+
+
+class Broken:
+    """A connection on which nothing works, and which does not close either."""
+
+    def __init__(self) -> None:
+        self.closing_began = asyncio.Event()
+        self.channels: dict[int, Any] = {}
+
+    async def channel(self, **_: Any) -> Any:
+        raise ConnectionError("lost")
+
+    async def close(self) -> None:
+        self.closing_began.set()
+        await asyncio.Event().wait()
+
+
+async def test_it_can_be_closed_while_it_throws_a_connection_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = Broken()
+
+    async def connect(*_: Any, **__: Any) -> Any:
+        return broken
+
+    monkeypatch.setattr(module.aiormq, "connect", connect)
+    link = Link(URL, Bus())
+    link.start()
+    await broken.closing_began.wait()
+    await asyncio.wait_for(link.close(), 5)
+
+
+async def test_a_cancel_of_the_driver_is_not_taken_for_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    tries = 0
+
+    async def connect(*_: Any, **__: Any) -> Any:
+        nonlocal tries
+        tries += 1
+        raise asyncio.CancelledError
+
+    monkeypatch.setattr(module.aiormq, "connect", connect)
+    link = Link(URL, Bus())
+    link.start()
+    await until(lambda: tries >= 3, 10, "the third try")
+    await asyncio.wait_for(link.close(), 5)
+
+
+async def test_an_address_where_nobody_is_is_tried_again_and_again() -> None:
+    bus = Bus()
+    seen = Seen(bus, BrokerLink)
+    link = Link(URL, bus)
+    link.start()
+    await until(lambda: len(seen.events) >= 3, 10, "the third try")
+    assert not any(event.up for event in seen.of(BrokerLink))
+    with pytest.raises(LinkDown):
+        await link.confirmed("queue", b"{}")
+    await asyncio.wait_for(link.close(), 5)
