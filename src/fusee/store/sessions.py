@@ -164,9 +164,11 @@ class Sessions(OwnLanes):
         )
         rows = await self.database.read(lambda connection: connection.execute(query).scalars().all())
         handler = handler_of_business(business)
-        known = (abilities for text in rows if handler in (abilities := decode(text))["handlers"])
-        found: Mapping[str, Any] = next(known, {}).get("defaults", {}).get(business, {})
-        return found
+        for abilities in map(decode, rows):
+            if handler in abilities["handlers"]:
+                found: Mapping[str, Any] = abilities.get("defaults", {}).get(business, {})
+                return found
+        return {}
 
     async def sessions(self, *, all_states: bool = False) -> list[Session]:
         """The workers of this namespace, live ones unless all are asked for; newest first."""
