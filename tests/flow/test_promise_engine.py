@@ -57,7 +57,8 @@ async def test_promise_2_each_attempt_starts_at_most_once(database_url: str) -> 
             journal.start()
             keys.setdefault(run.run_id, set()).add(run.idempotency_key)
             await asyncio.sleep(0.001)
-            if run.attempt <= run.run_id % 3:
+            # Not by the attempt's number: one that a slow worker hands back has a number and no start.
+            if len(journal.starts(run.run_id)) <= run.run_id % 3:
                 raise ValueError("again")
 
     one, two = apps
