@@ -83,6 +83,7 @@ def _database(server: servers.Database) -> Iterator[str]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    _together(items)
     only = {name.strip() for name in os.environ.get("FUSEE_TEST_ONLY", "").split(",") if name.strip()}
     if not only:
         return
@@ -96,11 +97,24 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if _engines(item) <= only]
 
 
+def _together(items: list[pytest.Item]) -> None:
+    """What needs RabbitMQ runs in one process, and first: its server takes long to start, and much to run."""
+    rabbits = [item for item in items if "broker" in item.path.parts or "rabbitmq_server" in _fixtures(item)]
+    for item in rabbits:
+        item.add_marker(pytest.mark.xdist_group("rabbitmq"))
+    chosen = {id(item) for item in rabbits}
+    items[:] = [*rabbits, *(item for item in items if id(item) not in chosen)]
+
+
+def _fixtures(item: pytest.Item) -> tuple[str, ...]:
+    return tuple(getattr(item, "fixturenames", ()))
+
+
 def _engines(item: pytest.Item) -> set[str]:
     """Which engines a test needs: those that its parameters name, or its fixtures."""
     callspec = getattr(item, "callspec", None)
     named = [value for value in callspec.params.values() if isinstance(value, str)] if callspec else []
-    fixtures = getattr(item, "fixturenames", ())
+    fixtures = _fixtures(item)
     return {name for name in ENGINES if name in named or f"{name}_server" in fixtures}
 
 
