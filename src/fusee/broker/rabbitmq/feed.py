@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 
 from aiormq.abc import AbstractChannel, AbstractConnection, DeliveredMessage
@@ -23,9 +25,14 @@ from fusee.model.dispatch import LEVELS
 
 __all__ = ["Feed"]
 
+log = logging.getLogger("fusee.broker")
+
 STALE_AFTER = 0.8
 """Seconds that a message may wait for room here."""
 LOOK_EVERY = 0.1
+PATIENCE = 5.0
+AGAIN_AFTER = 2.0
+"""Seconds before a queue that does not answer is asked again."""
 WIDEN_AFTER = 2.0
 """Seconds without a stale message after which the window grows again."""
 
@@ -51,9 +58,9 @@ class Feed:
         self.window = prefetch
         """Messages of each queue that may be here at once."""
         self._lanes: list[int] = []
-        self._channel: AbstractChannel | None = None
-        self._consuming: dict[str, str] = {}
-        """Queue → consumer."""
+        self._connection: AbstractConnection | None = None
+        self._tables: dict[str, _Table] = {}
+        """By queue, each on a channel of its own: one that does not answer must not hold up the others."""
         self._closed = self._paused = False
         self._changed = asyncio.Event()
         self._narrowed_at = 0.0
@@ -88,13 +95,16 @@ class Feed:
     # -- the link
 
     async def _set_up(self, connection: AbstractConnection) -> None:
-        self._channel = await connection.channel(publisher_confirms=False)
-        await self.topology.dead(self._channel)
+        channel = await connection.channel(publisher_confirms=False)
+        await self.topology.dead(channel)
+        self._connection = connection
         self._changed.set()
 
     def _tear_down(self) -> None:
-        self._channel = None
-        self._consuming.clear()
+        self._connection = None
+        tables, self._tables = self._tables, {}
+        for table in tables.values():
+            table.sitting.cancel()
         self.inbox.clear()
 
     # -- following what is wanted
@@ -126,30 +136,58 @@ class Feed:
             self._narrowed_at = now
             await self._stop_consuming()
         if not (self._paused or self._closed):
-            await self._consume_all()
+            self._consume_all()
 
-    async def _consume_all(self) -> None:
-        channel = self._channel
-        if channel is None:
+    def _consume_all(self) -> None:
+        """Sit down at every queue that is wanted; leave those that are not."""
+        connection = self._connection
+        if connection is None:
             return
-        wanted = [self.names.runs(lane, level) for lane in self._lanes for level in LEVELS]
-        new = [queue for queue in wanted if queue not in self._consuming]
-        if new:
-            await channel.basic_qos(prefetch_count=self.window)
-        for queue in new:
-            await self.topology.runs(channel, queue)
-            consuming = await channel.basic_consume(queue, partial(self._on_message, channel))
-            self._consuming[queue] = consuming.consumer_tag or ""
-        for queue in self._consuming.keys() - set(wanted):
-            await channel.basic_cancel(self._consuming.pop(queue))
+        wanted = {self.names.runs(lane, level) for lane in self._lanes for level in LEVELS}
+        for queue in wanted:
+            table = self._tables.get(queue)
+            if table is None:
+                table = self._tables[queue] = _Table()
+            if not table.taken:
+                table.taken = True
+                sitting = self._sit(connection, queue, table)
+                table.sitting = asyncio.get_running_loop().create_task(sitting, name=f"fusee-consume-{queue}")
+
+    async def _sit(self, connection: AbstractConnection, queue: str, table: _Table) -> None:
+        try:
+            with own_cancels():
+                async with asyncio.timeout(PATIENCE):
+                    channel = table.channel
+                    if channel is None:
+                        channel = table.channel = await connection.channel(publisher_confirms=False)
+                        channel.closing.add_done_callback(lambda _: self._closed_by_server(queue, table))
+                        await self.topology.runs(channel, queue)
+                    await channel.basic_qos(prefetch_count=self.window)
+                    consuming = await channel.basic_consume(queue, partial(self._on_message, channel))
+                    table.tag = consuming.consumer_tag
+        except Exception as problem:
+            log.warning("could not consume %s: %s: %s", queue, type(problem).__name__, problem)
+            self._closed_by_server(queue, table)
+
+    def _closed_by_server(self, queue: str, table: _Table) -> None:
+        """Or not answered by it: tried again in a while, on another channel."""
+
+        def forget() -> None:
+            if self._tables.get(queue) is table:
+                del self._tables[queue]
+                self._changed.set()
+
+        asyncio.get_running_loop().call_later(AGAIN_AFTER, forget)
 
     async def _stop_consuming(self) -> None:
-        channel = self._channel
-        consuming, self._consuming = self._consuming, {}
-        if channel is not None:
-            for tag in consuming.values():
+        """The channels stay: what came by them is acknowledged there."""
+        for table in list(self._tables.values()):
+            tag, table.tag = table.tag, None
+            if table.channel is not None and tag is not None:
                 with contextlib.suppress(Exception), own_cancels():
-                    await channel.basic_cancel(tag)
+                    async with asyncio.timeout(PATIENCE):
+                        await table.channel.basic_cancel(tag)
+                table.taken = False
 
     async def _hand_back_all(self) -> None:
         while held := self.inbox.take(500):
@@ -164,8 +202,6 @@ class Feed:
             # Not requeued: it would come back for ever. The dead-letter exchange takes it.
             await channel.basic_reject(tag, requeue=False)
             return
-        if channel is not self._channel:
-            return  # of a connection that is lost: it is delivered again
 
         async def acknowledge() -> None:
             with contextlib.suppress(Exception):  # not acknowledged, it comes again, and is refused
@@ -176,3 +212,14 @@ class Feed:
             await acknowledge()
         else:
             self.arrived()
+
+
+@dataclass(slots=True)
+class _Table:
+    """Where a worker sits at one queue."""
+
+    channel: AbstractChannel | None = None
+    tag: str | None = None
+    taken: bool = False
+    """Consuming, or about to."""
+    sitting: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())

@@ -16,6 +16,8 @@ from fusee.model.dispatch import Dispatched
 
 __all__ = ["Outlet"]
 
+PATIENCE = 5.0
+
 
 class Outlet:
     def __init__(self, link: Link, names: Names, topology: Topology) -> None:
@@ -64,7 +66,8 @@ class Outlet:
             channel = await self._connection.channel(publisher_confirms=False)
         try:
             with own_cancels():
-                found = await channel.queue_declare(queue, passive=True)
+                async with asyncio.timeout(PATIENCE):
+                    found = await channel.queue_declare(queue, passive=True)
             return found.message_count or 0
         except ChannelNotFoundEntity:
             self._declared.discard(queue)
@@ -78,7 +81,8 @@ class Outlet:
             if self._channel is None:
                 raise LinkDown("RabbitMQ is not connected")
             with own_cancels():
-                await self.topology.runs(self._channel, queue)
+                async with asyncio.timeout(PATIENCE):  # the channel is closed then, and the link made anew
+                    await self.topology.runs(self._channel, queue)
             self._declared.add(queue)
 
     async def _set_up(self, connection: AbstractConnection) -> None:
