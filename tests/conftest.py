@@ -82,6 +82,7 @@ def _database(server: servers.Database) -> Iterator[str]:
 # --- FUSEE_TEST_ONLY=sqlite,postgres leaves the other engines out -------------------------------------
 
 
+@pytest.hookimpl(tryfirst=True)  # before those who read the marks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     _together(items)
     only = {name.strip() for name in os.environ.get("FUSEE_TEST_ONLY", "").split(",") if name.strip()}
@@ -98,12 +99,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _together(items: list[pytest.Item]) -> None:
-    """What needs RabbitMQ runs in one process, and first: its server takes long to start, and much to run."""
-    rabbits = [item for item in items if "broker" in item.path.parts or "rabbitmq_server" in _fixtures(item)]
+    """What needs RabbitMQ runs in one process, and first: its server takes long to start, and each test
+    seconds. On PostgreSQL, as people use it; the other databases have their turn with the slow tests."""
+    rabbits = [item for item in items if "rabbitmq_server" in _fixtures(item) or _named(item) & {"rabbitmq"}]
     for item in rabbits:
         item.add_marker(pytest.mark.xdist_group("rabbitmq"))
+        if _named(item) & {"sqlite", "mysql"}:
+            item.add_marker(pytest.mark.chaos)
     chosen = {id(item) for item in rabbits}
     items[:] = [*rabbits, *(item for item in items if id(item) not in chosen)]
+
+
+def _named(item: pytest.Item) -> set[str]:
+    """What its parameters name."""
+    callspec = getattr(item, "callspec", None)
+    return {value for value in callspec.params.values() if isinstance(value, str)} if callspec else set()
 
 
 def _fixtures(item: pytest.Item) -> tuple[str, ...]:
@@ -112,9 +122,7 @@ def _fixtures(item: pytest.Item) -> tuple[str, ...]:
 
 def _engines(item: pytest.Item) -> set[str]:
     """Which engines a test needs: those that its parameters name, or its fixtures."""
-    callspec = getattr(item, "callspec", None)
-    named = [value for value in callspec.params.values() if isinstance(value, str)] if callspec else []
-    fixtures = _fixtures(item)
+    named, fixtures = _named(item), _fixtures(item)
     return {name for name in ENGINES if name in named or f"{name}_server" in fixtures}
 
 
