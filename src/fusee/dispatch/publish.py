@@ -19,7 +19,7 @@ __all__ = ["Publish", "Station"]
 
 LOOK_EVERY = 0.5
 """Seconds between two looks at which workers there are."""
-AHEAD = 0.5
+AHEAD = 1.0
 """Seconds of work that may be on its way: more would make cancels, limits and priorities slow."""
 MOST_AHEAD = 5000
 BUNDLE = 0.01
