@@ -82,9 +82,16 @@ def _database(server: servers.Database) -> Iterator[str]:
 # --- FUSEE_TEST_ONLY=sqlite,postgres leaves the other engines out -------------------------------------
 
 
-@pytest.hookimpl(tryfirst=True)  # before those who read the marks
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """What needs RabbitMQ runs in one process: its server takes long to start, and each test seconds. On
+    PostgreSQL, as people use it; the other databases have their turn with the slow tests."""
+    if "rabbitmq_server" in _fixtures(item) or "rabbitmq" in _named(item):
+        item.add_marker(pytest.mark.xdist_group("rabbitmq"))
+        if _named(item) & {"sqlite", "mysql"}:
+            item.add_marker(pytest.mark.chaos)
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    _together(items)
     only = {name.strip() for name in os.environ.get("FUSEE_TEST_ONLY", "").split(",") if name.strip()}
     if not only:
         return
@@ -96,18 +103,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if _engines(item) <= only]
-
-
-def _together(items: list[pytest.Item]) -> None:
-    """What needs RabbitMQ runs in one process, and first: its server takes long to start, and each test
-    seconds. On PostgreSQL, as people use it; the other databases have their turn with the slow tests."""
-    rabbits = [item for item in items if "rabbitmq_server" in _fixtures(item) or _named(item) & {"rabbitmq"}]
-    for item in rabbits:
-        item.add_marker(pytest.mark.xdist_group("rabbitmq"))
-        if _named(item) & {"sqlite", "mysql"}:
-            item.add_marker(pytest.mark.chaos)
-    chosen = {id(item) for item in rabbits}
-    items[:] = [*rabbits, *(item for item in items if id(item) not in chosen)]
 
 
 def _named(item: pytest.Item) -> set[str]:
