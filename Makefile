@@ -16,7 +16,7 @@ run: setup ## start the server: fusee up
 	$(BIN)/fusee up $(ARGS)
 
 test: check ## the checks, then every test but the chaos ones
-	$(BIN)/python -m pytest -q -m "not chaos" -n 3 --dist loadgroup --durations=10 $(ARGS)
+	$(BIN)/python -m pytest -q -m "not chaos" -n 3 --dist loadfile --durations=10 $(ARGS)
 
 check: setup ## lint, format, types, import rules
 	$(BIN)/ruff check

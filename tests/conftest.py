@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
+from hypothesis import settings
 
 ROOT = Path(__file__).resolve().parent.parent
 if str(ROOT) not in sys.path:  # for `tools` and `bench`, which are not installed
@@ -18,6 +19,10 @@ if str(ROOT) not in sys.path:  # for `tools` and `bench`, which are not installe
 from tools import servers  # noqa: E402
 
 ENGINES = ("sqlite", "postgres", "mysql")
+
+# What an example does is judged, never how long it took: the machine may have other things to do.
+settings.register_profile("fusee", deadline=None)
+settings.load_profile("fusee")
 
 
 # --- servers, started when first asked for -----------------------------------------------------------
@@ -83,12 +88,12 @@ def _database(server: servers.Database) -> Iterator[str]:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """What needs RabbitMQ runs in one process: its server takes long to start, and each test seconds. On
-    PostgreSQL, as people use it; the other databases have their turn with the slow tests."""
-    if "rabbitmq_server" in _fixtures(item) or "rabbitmq" in _named(item):
-        item.add_marker(pytest.mark.xdist_group("rabbitmq"))
-        if _named(item) & {"sqlite", "mysql"}:
-            item.add_marker(pytest.mark.chaos)
+    """Each test with RabbitMQ takes seconds: PostgreSQL beside it, as people have it, and the other databases
+    with the slow tests."""
+    if _named(item) & {"sqlite", "mysql"} and (
+        "rabbitmq_server" in _fixtures(item) or "rabbitmq" in _named(item)
+    ):
+        item.add_marker(pytest.mark.chaos)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -135,7 +135,8 @@ async def test_higher_priorities_go_first(fabric: Fabric) -> None:
     place = {run: nr for nr, run in enumerate(started)}
     mean = [sum(place[h.id] for h in handles[n : n + 4]) / 4 for n in (8, 4, 0)]
     assert mean == sorted(mean), f"high, normal, low started at {mean} on average"
-    assert started[0] in {h.id for h in handles[8:]}
+    if fabric.broker == "database":  # a worker may hold one message when those of higher priority come
+        assert started[0] in {h.id for h in handles[8:]}
 
 
 async def test_a_drain_hands_back_what_has_not_started(fabric: Fabric) -> None:
