@@ -88,11 +88,10 @@ def _database(server: servers.Database) -> Iterator[str]:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Each test with RabbitMQ takes seconds: PostgreSQL beside it, as people have it, and the other databases
-    with the slow tests."""
-    if _named(item) & {"sqlite", "mysql"} and (
-        "rabbitmq_server" in _fixtures(item) or "rabbitmq" in _named(item)
-    ):
+    """A test with RabbitMQ, or one that kills processes, takes many seconds: on PostgreSQL, as people use it,
+    and on the other databases with the slow tests."""
+    slow = "rabbitmq_server" in _fixtures(item) or "rabbitmq" in _named(item) or "chaos" in item.path.parts
+    if slow and _named(item) & {"sqlite", "mysql"}:
         item.add_marker(pytest.mark.chaos)
 
 

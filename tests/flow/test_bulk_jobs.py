@@ -513,6 +513,8 @@ async def test_who_creates_a_job_without_the_code_has_the_defaults_of_its_busine
         pass
 
     async with working(app), elsewhere:
+        while not await elsewhere.store.sessions():  # noqa: ASYNC110 - until the worker is known
+            await asyncio.sleep(0.01)
         fields = {"name": "all", "business": "count", "source": 10, "item_attempts": 4}
         job, _ = await elsewhere.bulk_jobs.create(fields, start=True)
         assert (job.spec.concurrency, job.spec.item_attempts) == (7, 4)
