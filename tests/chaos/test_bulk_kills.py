@@ -7,6 +7,7 @@ import os
 import random
 import time
 from array import array
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -140,7 +141,8 @@ async def judge(crew: Fleet, story: Story, job: BulkJob) -> Counter[str]:
     assert not left_out, f"{why}: never done: {left_out[:5]}"
 
     _nothing_on_record_again(why, items, story, starts)
-    replays = _replays(why, story, starts, {item for item in range(items) if times[item] > 1})
+    twice = {item for item in range(items) if times[item] > 1}
+    replays = _replays(why, story, starts, twice, [segment.stop for segment in segments])
     total = sum(1 for journal in starts.values() for item in journal if item < MARK)
     # A machine under load loses leases too: what such a worker held is started again like a killed one's.
     sessions = await crew.app.store.sessions(all_states=True)
@@ -172,8 +174,13 @@ def _nothing_on_record_again(why: str, items: int, story: Story, starts: dict[in
                 assert item >= MARK or not done[item], f"{why}: item {item} was on record, and started again"
 
 
-def _replays(why: str, story: Story, starts: dict[int, array[int]], twice: set[int]) -> list[int]:
-    """For each kill: how many items were started again; none but those under way or not on record yet."""
+def _replays(
+    why: str, story: Story, starts: dict[int, array[int]], twice: set[int], stops: list[int]
+) -> list[int]:
+    """For each kill: how many items were started again; none but those under way or not on record yet.
+
+    Each segment has checkpoints of its own; where none was written yet, all that was started may come again.
+    """
     places: dict[int, list[tuple[int, int]]] = {item: [] for item in twice}
     for pid, journal in starts.items():
         for at, item in enumerate(journal):
@@ -186,17 +193,17 @@ def _replays(why: str, story: Story, starts: dict[int, array[int]], twice: set[i
         last: dict[int, int] = {}
         for at, item in enumerate(journal):
             if item >= MARK + WRITTEN:
-                last[item] = made[item - WRITTEN]
+                segment = item - MARK - WRITTEN
+                last[segment] = made[segment]
             elif item >= MARK:
-                made[item] = at
-        since = min(last.values(), default=0)
+                made[item - MARK] = at
         mine = [(item, at) for item in twice for pid, at in places[item] if pid == kill.pid]
         again = [
             (item, at)
             for item, at in mine
             if any(pid != kill.pid and there >= kill.lengths.get(pid, 0) for pid, there in places[item])
         ]
-        early = [item for item, at in again if at < since]
+        early = [item for item, at in again if at < last.get(bisect_right(stops, item), 0)]
         assert len(early) <= CONCURRENCY, f"{why}: {len(early)} items were replayed from before a checkpoint"
         found.append(len(again))
     return found
