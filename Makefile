@@ -1,6 +1,8 @@
 # Everything runs from the private environment .venv, which each target makes or updates first.
 BIN := .venv/bin
 ARGS ?=
+# Where it is set, each process that a test starts would compile all it imports anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run test check fmt chaos bench peers lock clean

@@ -512,7 +512,9 @@ class PrivateRabbitMQ(Private):
             "RABBITMQ_CONFIG_FILE": str(self.folder / "rabbitmq.conf"),
             "RABBITMQ_CONF_ENV_FILE": str(self.folder / "env.conf"),
             "RABBITMQ_ENABLED_PLUGINS_FILE": str(self.folder / "plugins"),
-            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-kernel inet_dist_use_interface {127,0,0,1}",
+            # Erlang's schedulers would spin while they wait, on cores that the tests could use.
+            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-kernel inet_dist_use_interface {127,0,0,1}"
+            " +sbwt none +sbwtdcpu none +sbwtdio none",
             "ERL_EPMD_PORT": str(self._names_port),
             "ERL_EPMD_ADDRESS": HOST,
         }

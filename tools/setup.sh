@@ -52,7 +52,7 @@ if command -v uv >/dev/null 2>&1; then
         uv venv --quiet --python "$python" "$venv"
     fi
     echo "setup: installing" >&2
-    uv pip install --quiet --python "$venv/bin/python" -c constraints.txt -e '.[all]' --group dev
+    uv pip install --quiet --compile-bytecode --python "$venv/bin/python" -c constraints.txt -e '.[all]' --group dev
 else
     if ! at_home || ! new_enough "$venv/bin/python" || ! "$venv/bin/python" -m pip --version >/dev/null 2>&1; then
         echo "setup: making .venv" >&2

@@ -130,13 +130,12 @@ class Fabric:
             await until(lambda: worker.started.is_set() or hired.task.done(), 20, "the worker's start")
             yield hired
         finally:
-            if not hired.task.done():
-                worker.stop()
-                await asyncio.wait({hired.task}, timeout=20)
-            if not hired.task.done():
-                hired.task.cancel()
+            worker.stop()
+            _, late = await asyncio.wait({hired.task}, timeout=20)
+            hired.task.cancel()
             await asyncio.gather(hired.task, return_exceptions=True)
             await app.close()
+            assert not late, f"worker {name} was told to stop and did not"
 
     async def ended(self, *handles: Any, seconds: float = 30.0) -> list[Run]:
         return await all_ended(self.app, handles, seconds)

@@ -9,14 +9,12 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from alembic import command
-from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Integer, inspect, text
 
 from fusee.store import Store, migrate, open_store
 from fusee.store.migrate import VERSION_TABLE
 
-REVISIONS = [s.revision for s in ScriptDirectory.from_config(migrate._config()).walk_revisions()][::-1]
+REVISIONS = [script.revision for script in migrate._scripts().walk_revisions()][::-1]
 
 Tables = dict[str, dict[str, Any]]
 
@@ -78,7 +76,11 @@ def say(connection: Connection, tables: Tables) -> None:
 
 
 def go_to(revision: str) -> Any:
-    return lambda connection: command.upgrade(migrate._config(connection), revision)
+    return lambda connection: migrate.upgrade_to(connection, revision)
+
+
+def test_each_revision_is_in_the_file_that_bears_its_name() -> None:
+    assert list(migrate._known()) == REVISIONS
 
 
 @pytest.fixture

@@ -5,26 +5,38 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from alembic import command
-from alembic.config import Config
-from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, inspect, text
 
-__all__ = ["VERSION_TABLE", "Upgraded", "revision", "upgrade", "upgrade_and_tell"]
+if TYPE_CHECKING:
+    from alembic.script import ScriptDirectory
+
+__all__ = ["VERSION_TABLE", "Upgraded", "revision", "upgrade", "upgrade_and_tell", "upgrade_to"]
 
 VERSION_TABLE = "fusee_version"
 _LOCK = 7_305_011  # any number, the same in every process
 
 
-def _config(connection: Connection | None = None) -> Config:
-    config = Config()
-    config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
-    if connection is not None:
-        config.attributes["connection"] = connection
-    return config
+_NAMELESS = ("mysql", "mariadb")
+"""Would warn that the name which Alembic gives to the primary key of its table is ignored."""
+_HOME = Path(__file__).parent / "migrations"
+
+
+@cache
+def _known() -> tuple[str, ...]:
+    """The revisions of this version, oldest first: r0001_engine.py holds 0001."""
+    return tuple(sorted(path.name[1:5] for path in (_HOME / "versions").glob("r*.py")))
+
+
+@cache
+def _scripts() -> ScriptDirectory:
+    """When there is something to do: importing it and the revisions takes longer than most commands."""
+    from alembic.script import ScriptDirectory
+
+    return ScriptDirectory(_HOME)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +56,26 @@ def upgrade(connection: Connection) -> str:
     """Run what is missing. Processes that start together take turns."""
     with _turn(connection):
         current, head = revision(connection)
-        if current != head and not _is_newer(current):
-            command.upgrade(_config(connection), "head")
-        return revision(connection)[0] or head
+        # One that this version does not know was made by a newer one: schemas expand before they contract,
+        # so the older program goes on working.
+        if current is not None and (current == head or current not in _known()):
+            return current
+        if current is None and connection.dialect.name in _NAMELESS:
+            connection.execute(text(f"CREATE TABLE {VERSION_TABLE} (version_num VARCHAR(32) PRIMARY KEY)"))
+        upgrade_to(connection, head)
+        return head
+
+
+def upgrade_to(connection: Connection, revision: str) -> None:
+    """The same up to a revision, for one who holds the turn."""
+    from alembic.config import Config
+    from alembic.runtime.environment import EnvironmentContext
+
+    scripts = _scripts()
+    with EnvironmentContext(Config(), scripts, fn=lambda at, _: scripts._upgrade_revs(revision, at)) as steps:
+        steps.configure(connection=connection, version_table=VERSION_TABLE)
+        with steps.begin_transaction():
+            steps.run_migrations()
 
 
 def upgrade_and_tell(connection: Connection) -> Upgraded:
@@ -70,28 +99,21 @@ def _columns(connection: Connection) -> dict[str, frozenset[str]]:
 
 def _steps(before: str | None, after: str) -> Iterator[tuple[str, str]]:
     """What lies between two revisions, from what each says of itself."""
-    scripts = list(ScriptDirectory.from_config(_config()).walk_revisions())[::-1]
-    known = [script.revision for script in scripts]
+    known = _known()
     if after not in known:  # a newer version's
         return
     first = known.index(before) + 1 if before in known else 0
-    for script in scripts[first : known.index(after) + 1]:
-        yield script.revision, " ".join(script.doc.split(" Frozen:")[0].split()).rstrip(".")
+    for name in known[first : known.index(after) + 1]:
+        script = _scripts().get_revision(name)
+        yield name, " ".join(script.doc.split(" Frozen:")[0].split()).rstrip(".")
 
 
 def revision(connection: Connection) -> tuple[str | None, str]:
     """(what the database has, what this version wants)."""
-    context = MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE})
-    head = ScriptDirectory.from_config(_config()).get_current_head()
-    assert head is not None
-    return context.get_current_revision(), head
-
-
-def _is_newer(current: str | None) -> bool:
-    """A revision this version does not know was made by a newer one: schemas expand before they contract,
-    so the older program goes on working."""
-    known = {script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions()}
-    return current is not None and current not in known
+    current = None
+    if inspect(connection).has_table(VERSION_TABLE):
+        current = connection.execute(text(f"SELECT version_num FROM {VERSION_TABLE}")).scalar_one_or_none()
+    return current, _known()[-1]
 
 
 @contextmanager

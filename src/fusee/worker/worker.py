@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Coroutine, Sequence
 
 from fusee.broker import Depot
+from fusee.ending import end
 from fusee.errors import FuseeError, LeaseLost
 from fusee.events import (
     Bus,
@@ -109,8 +110,7 @@ class Worker:
                 tasks += [group.create_task(loop()) for loop in self._loops()]
                 await self._draining.wait()
                 await self._drain()
-                for task in tasks:
-                    task.cancel()
+                await end(tasks)
             await self._close()
         finally:
             for forget in undo:

@@ -21,6 +21,7 @@ from fusee.broker.names import Names
 from fusee.broker.rabbitmq.inbox import Held, Inbox
 from fusee.broker.rabbitmq.link import Link, own_cancels
 from fusee.broker.rabbitmq.topology import Topology
+from fusee.ending import end
 from fusee.model.dispatch import LEVELS
 
 __all__ = ["Feed"]
@@ -89,8 +90,7 @@ class Feed:
 
     async def close(self) -> None:
         if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+            await end([self._task])
 
     # -- the link
 

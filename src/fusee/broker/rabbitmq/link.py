@@ -18,6 +18,7 @@ import aiormq
 from aiormq.abc import AbstractConnection
 from pamqp.commands import Basic
 
+from fusee.ending import end
 from fusee.errors import FuseeError
 from fusee.events import BrokerLink, Bus
 
@@ -76,8 +77,7 @@ class Link:
 
     async def close(self) -> None:
         if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+            await end([self._task])
             self._task = None
 
     # -- sending
