@@ -328,7 +328,7 @@ async def test_the_segments_are_shared_among_workers_and_split_when_one_is_idle(
 
     @app.bulk("many", concurrency=8, segments=1)
     async def many(item: int) -> None:
-        await asyncio.sleep(0.0005)
+        await asyncio.sleep(0.002)
         seen[item] += 1
 
     async with working(app, workers=3):

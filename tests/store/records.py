@@ -7,16 +7,26 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, Select, Table, select
 
 from fusee.store.task_schema import ended, fires, gates, waits
 
-__all__ = ["broken_records"]
+__all__ = ["broken_records", "every"]
 
 ABOUT_RUNS = ("task", "gate", "workflow")
 """Notices that name a run; the others name its owner."""
+
+
+_FIRES = select(fires).order_by(fires.c.task_id, fires.c.fire_time, fires.c.shard)
+
+
+@cache
+def every(table: Table) -> Select[Any]:
+    """All of its rows. The same statement each time: making one takes longer than running it."""
+    return select(table)
 
 
 def broken_records(connection: Connection, rows: Mapping[int, Any]) -> list[str]:
@@ -27,9 +37,9 @@ def broken_records(connection: Connection, rows: Mapping[int, Any]) -> list[str]
         if not holds:
             wrong.append(what)
 
-    told = {row.run_id for row in connection.execute(select(ended)) if row.kind in ABOUT_RUNS}
+    told = {row.run_id for row in connection.execute(every(ended)) if row.kind in ABOUT_RUNS}
     by_fire: dict[tuple[int, int], list[Any]] = {}
-    for fire in connection.execute(select(fires).order_by(fires.c.task_id, fires.c.fire_time, fires.c.shard)):
+    for fire in connection.execute(_FIRES):
         by_fire.setdefault((fire.task_id, fire.fire_time), []).append(fire)
     held: dict[int, str] = {}
     for (task_id, at), shards in by_fire.items():
@@ -54,8 +64,8 @@ def broken_records(connection: Connection, rows: Mapping[int, Any]) -> list[str]
         if run.kind == "task" and run.status == "blocked":
             must(run.id in held, f"run {run.id} is blocked, and nothing says why")
 
-    waiting = Counter(row.run_id for row in connection.execute(select(waits)))
-    standing = {row.run_id: row for row in connection.execute(select(gates))}
+    waiting = Counter(row.run_id for row in connection.execute(every(waits)))
+    standing = {row.run_id: row for row in connection.execute(every(gates))}
     must(set(waiting) <= set(standing), f"{sorted(set(waiting) - set(standing))} wait before no gate")
     for gate in standing.values():
         run = rows.get(gate.run_id)

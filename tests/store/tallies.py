@@ -16,6 +16,7 @@ from fusee.model.batch import BatchStatus, batch_status
 from fusee.store.batch_intake import HIDDEN, spec_of_batch
 from fusee.store.batch_schema import COUNTED, batch_tasks, batches
 from fusee.store.task_schema import ended
+from tests.store.records import every
 
 __all__ = ["broken_batches"]
 
@@ -24,15 +25,19 @@ TO_DO = {"retry": "retry_pending", "undo": "rollback_pending", "left": "rollback
 TOUCHED = ("applied", "unknown")
 
 
+_TARGETS = select(batch_tasks).order_by(batch_tasks.c.position)
+_BATCHES = select(batches).where(batches.c.phase.not_in(HIDDEN))
+
+
 def broken_batches(connection: Connection, rows: Mapping[int, Any]) -> list[str]:
     """What is wrong with batches, in words; `rows` are the runs by their number."""
     targets: dict[int, list[Any]] = {}
-    for target in connection.execute(select(batch_tasks).order_by(batch_tasks.c.position)):
+    for target in connection.execute(_TARGETS):
         targets.setdefault(target.batch_id, []).append(target)
-    notices = connection.execute(select(ended)).all()
+    notices = connection.execute(every(ended)).all()
     uncounted = {notice.run_id for notice in notices if notice.kind == "batch_run"}
     wrong: list[str] = []
-    for batch in connection.execute(select(batches).where(batches.c.phase.not_in(HIDDEN))):
+    for batch in connection.execute(_BATCHES):
         successes = sum(n.many for n in notices if n.kind == "batch" and n.run_id == batch.id)
         told = successes or any(rows[i].owner_id == batch.id for i in uncounted if i in rows)
         mine = targets.get(batch.id, [])
