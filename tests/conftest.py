@@ -95,10 +95,10 @@ def _database(server: servers.Database) -> Iterator[str]:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """A test with RabbitMQ, or one that kills processes, takes many seconds: on PostgreSQL, as people use it,
-    and on the other databases with the slow tests."""
-    slow = "rabbitmq_server" in _fixtures(item) or "rabbitmq" in _named(item) or "chaos" in item.path.parts
-    if slow and _named(item) & {"sqlite", "mysql"}:
+    """Tests of the broker, those that kill processes and those marked `heavy` take many seconds: on
+    PostgreSQL, as people use it, and on the other databases with the slow tests."""
+    heavy = item.get_closest_marker("heavy") is not None or {"broker", "chaos"} & {*item.path.parts}
+    if heavy and _named(item) & {"sqlite", "mysql"}:
         item.add_marker(pytest.mark.chaos)
 
 

@@ -17,6 +17,7 @@ from fusee.config import Config, load
 from fusee.model import End
 from fusee.worker.executors.base import Job
 from fusee.worker.executors.kubernetes import Access, KubernetesExecutor, Shape
+from tests.chaos.inside import until
 from tests.deploy.files import DEPLOY, documents, load_yaml
 from tests.deploy.known import check_command, check_environment, stop_seconds
 from tests.deploy.promql import check_promql
@@ -284,6 +285,7 @@ async def test_the_role_allows_what_the_executor_asks_for_and_no_more() -> None:
         first = asyncio.create_task(executor.execute(jobs[0]))
         name = await cluster.until_made()
         await cluster.run(name)
+        await until(lambda: cluster.watched, what="a watch")
         heir = asyncio.create_task(executor.execute(jobs[1]))
         await first
         await cluster.fail(name)

@@ -29,7 +29,7 @@ CONFIG = {
     "seed": 1,
     "continue-on-failure": True,
     "warnings": False,
-    "generation": {"deterministic": True, "max-examples": 8, "no-shrink": True},
+    "generation": {"deterministic": True, "max-examples": 5, "no-shrink": True},
     "phases": {"stateful": {"enabled": False}},
     # Not all that makes a request good can be said in a schema: a cron expression, a handler that exists.
     "checks": {"positive_data_acceptance": {"enabled": False}},

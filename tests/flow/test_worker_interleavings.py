@@ -116,6 +116,7 @@ async def test_a_claim_that_commits_after_the_worker_looked_is_handed_back_at_a_
 # --- outcomes belong to the session they were reached in ---------------------------------------------
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("end", ["succeeds", "fails"])
 async def test_a_report_that_failed_while_the_session_changed_is_not_made_again_under_the_new_one(
     database_url: str, end: str

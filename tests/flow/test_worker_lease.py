@@ -273,6 +273,7 @@ async def test_while_it_asks_what_it_owns_an_outcome_on_its_way_is_no_stranger(u
     assert len(journal.starts(long.id)) == 1, "handed back though it had been done"
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("lease", [20.0, 1.5], ids=["lease-kept", "lease-lost"])
 @pytest.mark.parametrize("engine", ["postgres", "mysql"])
 async def test_the_store_goes_away_for_three_seconds_under_load(

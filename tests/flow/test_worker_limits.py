@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from fusee import Fusee
 from fusee.model import QueueLimits, RunSpec, RunStatus
 from tests.chaos.inside import Journal, all_ended, make_app, until, working
@@ -22,6 +24,7 @@ def two_workers(url: str, journal: Journal, seconds: float) -> tuple[Fusee, Fuse
     return apps
 
 
+@pytest.mark.heavy
 async def test_a_rate_holds_across_two_workers(database_url: str) -> None:
     journal = Journal()
     one, two = two_workers(database_url, journal, 0.0)
@@ -56,6 +59,7 @@ async def test_a_paused_queue_starts_nothing_until_it_is_resumed(database_url: s
     assert len(journal.starts()) == 25
 
 
+@pytest.mark.heavy
 async def test_a_limit_set_under_load_holds_within_two_seconds(database_url: str) -> None:
     journal = Journal()
     one, two = two_workers(database_url, journal, 0.02)

@@ -248,6 +248,7 @@ async def test_current_run_in_handler_subtask_and_thread(url: str) -> None:
         current_run()
 
 
+@pytest.mark.heavy
 async def test_runs_that_never_suspend_do_not_starve_the_heartbeat(database_url: str) -> None:
     app, journal = make_app(database_url, lease_ttl=3.0, heartbeat_interval_seconds=0.3), Journal()
 

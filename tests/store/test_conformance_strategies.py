@@ -262,6 +262,20 @@ async def test_what_a_worker_does_not_take_is_given_to_another(world: World) -> 
     assert sorted(run.id for run in await own(world, free)) == ids
 
 
+async def test_what_was_given_goes_home_soon_after_the_strategy_is_lifted(world: World) -> None:
+    """A worker that never heard of the strategy does not look into its own lane."""
+    await world.session("a", ttl=1000)
+    await world.store.set_strategy("default", "round_robin")
+    await world.enqueue(2)
+    await world.enqueue(2, strategy="affinity")
+    await world.store.assign()
+    await world.store.set_strategy("default", None)
+    await world.clock.tick(0.1)
+    assert not await world.store.assign(), "it may be on its way to take them"
+    await world.clock.tick(0.2)
+    assert (await world.store.assign()).returned == 2, "and those that ask for it themselves stay"
+
+
 @pytest.mark.parametrize("end", [End.FAILED, End.RETURNED], ids=["failed", "handed back"])
 async def test_a_run_that_comes_back_is_placed_anew(world: World, end: End) -> None:
     a, b = await world.session("a", ttl=1000), await world.session("b", ttl=1000)

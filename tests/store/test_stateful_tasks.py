@@ -236,7 +236,7 @@ class TasksInAnyOrder(RuleBasedStateMachine):
                 # An edit may have lowered it: what was under way by then goes on.
                 assert under_way <= max(policy.max_concurrency, known), f"{row.name}: {under_way} under way"
             self.widest = {**getattr(self, "widest", {}), row.name: under_way}
-            assert line <= 3, f"{row.name}: {line} in line"
+            assert line <= max(policy.queue_depth, 3), f"{row.name}: {line} in line"
 
     # -- the end
 

@@ -67,6 +67,7 @@ async def cost(world: World, size: int, name: str) -> tuple[int, int]:
     return seen[0], seen[1]
 
 
+@pytest.mark.heavy
 async def test_the_cost_of_a_fan_grows_with_its_edges(world: World) -> None:
     began = time.monotonic()
     small = await cost(world, SMALL, "small")

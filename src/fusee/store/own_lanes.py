@@ -20,6 +20,7 @@ from fusee.store.wakes import PENDING
 __all__ = [
     "OwnLanes",
     "given_by_lane",
+    "homes",
     "leave_own_lanes",
     "move",
     "own_lane",
@@ -60,7 +61,7 @@ def given_by_lane(connection: Connection, lane_ids: Sequence[int]) -> list[tuple
     Not by a join: with stale statistics PostgreSQL would read all runs there ever were.
     """
     entries = standing_in(connection, lane_ids)
-    home = _homes(connection, [entry.run_id for entry in entries])
+    home = homes(connection, [entry.run_id for entry in entries])
     found: dict[int, list[int]] = {}
     for entry in entries:
         if entry.run_id in home:
@@ -127,7 +128,7 @@ class OwnLanes(StorePart):
             .with_for_update(skip_locked=self.database.capabilities.skip_locked)
         )
         entries = connection.execute(query).all()
-        home = _homes(connection, [row.run_id for row in entries])
+        home = homes(connection, [row.run_id for row in entries])
         # What has no run, or one that does not wait, was left behind by a cancel: nobody misses it.
         move(
             connection,
@@ -140,7 +141,8 @@ class OwnLanes(StorePart):
         return len(entries)
 
 
-def _homes(connection: Connection, run_ids: Sequence[int]) -> dict[int, int]:
+def homes(connection: Connection, run_ids: Sequence[int]) -> dict[int, int]:
+    """Run → the lane that says what it is, of those that wait."""
     found: dict[int, int] = {}
     for start in range(0, len(run_ids), ROWS_A_STATEMENT):
         mine = (runs.c.id.in_(run_ids[start : start + ROWS_A_STATEMENT]), runs.c.status == "pending")

@@ -7,7 +7,7 @@ strategy, a pass is three reads.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,7 @@ from fusee.model.placing import Candidate, Chooser
 from fusee.model.strategy import Need, Strategy
 from fusee.store.broadcasts import Broadcasts
 from fusee.store.lanes import lane_from
-from fusee.store.own_lanes import OwnLanes, move, own_lane, own_lanes, standing_in
+from fusee.store.own_lanes import OwnLanes, homes, move, own_lane, own_lanes, standing_in
 from fusee.store.rows import decode
 from fusee.store.schema import assigned, lanes, line, queues, runs, sessions
 from fusee.store.sessions import session_from, sessions_with_load
@@ -32,6 +32,8 @@ WINDOW = 1000
 """Entries of a lane looked at in one pass; beyond them, nobody is passed over for long."""
 RECALL_AFTER = 10_000_000
 """Microseconds after which what a worker has not taken is taken back, and chosen for anew."""
+LIFTED_AFTER = 200_000
+"""The same when no strategy is asked for any more."""
 ROWS_A_STATEMENT = 500
 _TURN = "assign"
 
@@ -109,7 +111,7 @@ class Placement(Broadcasts, OwnLanes):
             by_namespace = self._candidates(connection)
             for one in wanted:
                 placed += self._place(connection, one, by_namespace.get(one.lane.namespace, []), now)
-        if placed:
+        if placed or returned:
             self._notify(connection, PENDING)
         return Assigned(placed, returned, in_use=bool(wanted))
 
@@ -130,24 +132,23 @@ class Placement(Broadcasts, OwnLanes):
 
     def _placed_lanes(self, connection: Connection) -> list[PlacedLane]:
         """The lanes whose runs are given to workers, by their own wish or by their queue's."""
-        of_queue = and_(queues.c.namespace == lanes.c.namespace, queues.c.name == lanes.c.queue)
-        query = (
-            select(lanes, queues.c.strategy, queues.c.paused)
-            .outerjoin(queues, of_queue)
-            .where(or_(queues.c.strategy.is_not(None), lanes.c.region.like("%!%")))
-            .order_by(lanes.c.id)
-        )
+        asks = or_(queues.c.strategy.is_not(None), lanes.c.region.like("%!%"))
         found = []
-        for row in connection.execute(query):
-            lane = lane_from(row)
-            strategy = lane.strategy or row.strategy or Strategy.SHARED
+        for row in connection.execute(_LANES.where(asks).order_by(lanes.c.id)):
+            lane, strategy = _strategy(row)
             # One that a newer version knows, or of a queue that is paused, stays where it is.
             if strategy in tuple(Strategy) and strategy != Strategy.SHARED and not row.paused:
                 found.append(PlacedLane(row.id, lane, Strategy(strategy), row.turn))
         return found
 
+    def _asking_for_none(self, connection: Connection, lane_ids: Collection[int]) -> set[int]:
+        """Those of these lanes that ask for no strategy."""
+        rows = connection.execute(_LANES.where(lanes.c.id.in_(lane_ids))) if lane_ids else ()
+        return {row.id for row in rows if _strategy(row)[1] == Strategy.SHARED}
+
     def _tidy(self, connection: Connection, now: int) -> int:
-        """Forget what has ended or gone elsewhere; take back what a worker has not taken for long."""
+        """Forget what has ended or gone elsewhere; take back what a worker has not taken for long, or for
+        a while and nobody asks for a strategy any more: one that never heard of it does not look."""
         given = connection.execute(select(assigned)).all()
         if not given:
             return 0
@@ -165,9 +166,13 @@ class Placement(Broadcasts, OwnLanes):
                     on_its_way.add(row.id)  # to that worker, by message
         over: list[int] = []
         late: dict[int, list[int]] = {}
+        lying = [row.run_id for row in given if row.assigned_at < now - LIFTED_AFTER]
+        at_home = homes(connection, lying)
+        shared = self._asking_for_none(connection, set(at_home.values()))
         for row in given:
             if (own_lane(row.session_id), row.run_id) in waits:
-                if row.assigned_at < now - RECALL_AFTER:
+                lifted = at_home.get(row.run_id) in shared
+                if lifted or row.assigned_at < now - RECALL_AFTER:
                     late.setdefault(row.session_id, []).append(row.run_id)
             elif row.run_id not in on_its_way and holder.get(row.run_id) != row.session_id:
                 over.append(row.run_id)
@@ -263,6 +268,17 @@ class Placement(Broadcasts, OwnLanes):
                 for entry, worker, asked in chosen
             ],
         )
+
+
+_LANES = select(lanes, queues.c.strategy, queues.c.paused).outerjoin(
+    queues, and_(queues.c.namespace == lanes.c.namespace, queues.c.name == lanes.c.queue)
+)
+
+
+def _strategy(row: Any) -> tuple[Lane, str]:
+    """A lane, and what it asks for, by its own wish or by its queue's."""
+    lane = lane_from(row)
+    return lane, lane.strategy or row.strategy or Strategy.SHARED
 
 
 def _parts(ids: Sequence[int]) -> list[Sequence[int]]:
