@@ -352,5 +352,5 @@ class AnythingInAnyOrder(RuleBasedStateMachine):
 
 TestAnythingInAnyOrder = AnythingInAnyOrder.TestCase
 TestAnythingInAnyOrder.settings = settings(
-    max_examples=30, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=20, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
 )

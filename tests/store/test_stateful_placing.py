@@ -211,7 +211,7 @@ class WorkersComeAndGo(RuleBasedStateMachine):
 
 
 WorkersComeAndGo.TestCase.settings = settings(
-    max_examples=40,
+    max_examples=25,
     stateful_step_count=30,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],

@@ -154,7 +154,7 @@ async def driven(plan: Plan) -> tuple[Drive, list[RunStatus]]:
         await store.close()
 
 
-unhurried = settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+unhurried = settings(deadline=None, max_examples=20, suppress_health_check=[HealthCheck.too_slow])
 
 
 @given(plans(cancel=False))

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, delete, literal, select, union_all
+from sqlalchemy import Connection, Select, bindparam, delete, literal, select, union_all
 
 from fusee.model.bulk import BulkRest
 from fusee.store.batch_waiters import BatchWaiters
@@ -122,10 +122,14 @@ class Aggregate(Triggers, Workflows, BatchWaiters, BulkWaiters):
 _TAKE_AWAY = delete(ended).where(ended.c.id == bindparam("b_id"))
 
 
+def _head(kind: str) -> Select[Any]:
+    head = select(literal(kind).label("kind")).where(ended.c.kind == kind).limit(1).subquery()
+    return select(head.c.kind)
+
+
+_HEADS = union_all(*map(_head, KINDS))
+
+
 def _kinds_waiting(connection: Connection) -> list[str]:
     """Which kinds have something to look at; a look at the head of each."""
-    heads: list[Any] = []
-    for kind in KINDS:
-        head = select(literal(kind).label("kind")).where(ended.c.kind == kind).limit(1).subquery()
-        heads.append(select(head.c.kind))
-    return list(connection.execute(union_all(*heads)).scalars())
+    return list(connection.execute(_HEADS).scalars())

@@ -13,9 +13,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, TypeVar
 
-from sqlalchemy import BigInteger, ColumnElement, Connection, literal_column, select
+from sqlalchemy import BigInteger, ColumnElement, Connection, Select, literal_column, select
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
@@ -47,6 +48,11 @@ class Capabilities:
     """How the next run's number is drawn, where numbers can be had before their rows."""
 
 
+@cache
+def _ask(clock: str) -> Select[Any]:
+    return select(literal_column(clock, BigInteger))
+
+
 class Database(ABC):
     """Opens, closes, reads and writes."""
 
@@ -58,7 +64,7 @@ class Database(ABC):
 
     def read_clock(self, connection: Connection) -> int:
         """The database's clock, asked on a connection that may be the caller's own."""
-        return int(connection.execute(select(self.now)).scalar_one())
+        return int(connection.execute(_ask(self.capabilities.now)).scalar_one())
 
     @abstractmethod
     async def open(self) -> None: ...
