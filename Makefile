@@ -30,7 +30,7 @@ fmt: setup ## rewrite the code as the linter wants it
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-chaos: setup ## the tests that kill real processes; slow
+chaos: setup ## the slow tests: real processes are killed, and heavy ones on every database
 	$(BIN)/python -m pytest -q -m chaos --durations=10 $(ARGS)
 
 bench: setup ## measure this machine

@@ -16,6 +16,8 @@ from fusee.config import load
 from fusee.errors import ConfigError, Invalid
 from tests.unit.executors.api_server import TOKEN, ApiServer
 
+pytestmark = pytest.mark.heavy
+
 IMAGE = {"image": "registry.example.com/jobs/report:1"}
 
 

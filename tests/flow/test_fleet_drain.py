@@ -5,9 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 
+import pytest
+
 from fusee import RetryPolicy
 from fusee.model import RunSpec, RunStatus, SessionState
 from tests.chaos.inside import FixedPace, Journal, all_ended, make_app, until, working
+
+pytestmark = pytest.mark.heavy
 
 
 async def test_a_worker_leaves_by_command_and_another_does_the_rest(database_url: str) -> None:

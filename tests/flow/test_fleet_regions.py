@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from fusee import Fusee
 from fusee.batch import Target
 from tests.chaos.inside import all_ended, make_app, until, working
 from tests.flow.bulk import at_rest
+
+pytestmark = pytest.mark.heavy
 
 
 def member(

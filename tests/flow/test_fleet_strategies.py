@@ -8,9 +8,13 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from fusee import Fusee, RetryPolicy, current_run
 from fusee.model import QueueLimits, RunSpec, RunStatus
 from tests.chaos.inside import Journal, all_ended, make_app, until, working
+
+pytestmark = pytest.mark.heavy
 
 ONCE = RetryPolicy(max_attempts=1)
 

@@ -8,6 +8,8 @@ from fusee import Fusee
 from fusee.model import RunSpec, RunStatus
 from tests.chaos.inside import all_ended, make_app, until, working
 
+pytestmark = pytest.mark.heavy
+
 
 def release(url: str, version: str, monkeypatch: pytest.MonkeyPatch, *handlers: str) -> Fusee:
     """An app as that version has it: its worker says so, and has these handlers."""

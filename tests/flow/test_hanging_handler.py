@@ -6,10 +6,14 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import pytest
+
 from fusee import Fusee
 from fusee.model.fire import Fire
 from fusee.operations import FireFilter
 from tests.chaos.inside import make_app, until
+
+pytestmark = pytest.mark.heavy
 
 
 @asynccontextmanager
