@@ -7,7 +7,7 @@ import pytest
 from fusee.errors import Conflict, NotFound
 from fusee.model import Effect, End, RetryPolicy
 from fusee.model.batch import BatchPhase, BatchStatus
-from fusee.store import BatchFilter, Order, TargetFilter, batch_moves
+from fusee.store import BatchFilter, Order, TargetFilter, batch_births, batch_moves
 from fusee.store.task_schema import ended
 from tests.store.batchwork import Batchwork
 from tests.store.harness import World, finished_of
@@ -29,6 +29,16 @@ async def test_a_batch_is_applied_from_its_first_target_to_its_last(world: World
     assert await work.recounted()
     assert set((await work.effects()).values()) == {"applied"}
     assert await world.rows(ended) == []
+
+
+async def test_also_when_others_draw_numbers_at_the_same_moment(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where runs are numbered by a sequence, those of a portion may not be in a row."""
+    monkeypatch.setattr(batch_births, "_DRAW", "SELECT 1, 1 + :count")
+    work = await Batchwork.start(world, 20, concurrency=3)
+    assert await work.work_through() == [f"t{nr}" for nr in range(20)]
+    assert await work.recounted()
 
 
 async def test_never_more_at_once_than_allowed_and_never_fewer(world: World) -> None:

@@ -63,9 +63,8 @@ def handler_for(registered: Registered, images: Callable[[], Images]) -> Callabl
             run_id=run.run_id,
             attempt=run.attempt,
         )
-        return await (undo(target, force, captured) if rollback else apply(target))
-
-    async def apply(target: Target) -> Any:
+        if rollback:
+            return await undo(target, force, captured)
         try:
             if await operation.finished(target):
                 return Done({"already": True}, effect=Effect.NONE)

@@ -12,7 +12,7 @@ from fusee.store import Aggregated, Store
 __all__ = ["Aggregate"]
 
 GATHER = 0.05
-"""Seconds between two passes at least: in a stream of ends each takes many; a first end is heard at once."""
+"""Seconds from one pass to the next at least: in a stream each takes many ends; the first waits for none."""
 ATTENTIVE_FOR = 2.0
 LOOK_AGAIN = 0.05
 """While something happens, and no other process can wake us, we look this often."""
@@ -28,6 +28,7 @@ class Aggregate(Service):
 
     async def run_once(self) -> Aggregated:
         await asyncio.sleep(max(0.0, self._last + GATHER - monotonic()))
+        self._last = monotonic()
         did = await self.store.aggregate()
         for rest in did.rested:
             self.bus.emit(
@@ -35,9 +36,9 @@ class Aggregate(Service):
                     job_id=rest.job_id, business=rest.business, status=str(rest.status), reason=rest.reason
                 )
             )
-        self._last = monotonic()
+        now = monotonic()
         if did:
-            self._busy = self._last
+            self._busy = now
         hears = self.store.database.capabilities.notify
-        self.pause = LOOK_AGAIN if not hears and self._last - self._busy < ATTENTIVE_FOR else None
+        self.pause = LOOK_AGAIN if not hears and now - self._busy < ATTENTIVE_FOR else None
         return did
