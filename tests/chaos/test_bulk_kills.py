@@ -9,7 +9,7 @@ import time
 from array import array
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from fusee.errors import StoreUnavailable
-from fusee.model.bulk import BulkJob, BulkStatus
+from fusee.model.bulk import BulkJob, BulkStatus, Segment
 from tests.chaos.bulk_crew import BAD, MARK, WRITTEN, make
 from tests.chaos.harness import Fleet, Journal
 
@@ -142,7 +142,7 @@ async def judge(crew: Fleet, story: Story, job: BulkJob) -> Counter[str]:
 
     _nothing_on_record_again(why, items, story, starts)
     twice = {item for item in range(items) if times[item] > 1}
-    replays = _replays(why, story, starts, twice, [segment.stop for segment in segments])
+    replays = _replays(why, story, starts, twice, segments)
     total = sum(1 for journal in starts.values() for item in journal if item < MARK)
     # A machine under load loses leases too: what such a worker held is started again like a killed one's.
     sessions = await crew.app.store.sessions(all_states=True)
@@ -175,12 +175,13 @@ def _nothing_on_record_again(why: str, items: int, story: Story, starts: dict[in
 
 
 def _replays(
-    why: str, story: Story, starts: dict[int, array[int]], twice: set[int], stops: list[int]
+    why: str, story: Story, starts: dict[int, array[int]], twice: set[int], segments: Sequence[Segment]
 ) -> list[int]:
     """For each kill: how many items were started again; none but those under way or not on record yet.
 
     Each segment has checkpoints of its own; where none was written yet, all that was started may come again.
     """
+    stops = [segment.stop for segment in segments]  # by place; their numbers tell in which order they came up
     places: dict[int, list[tuple[int, int]]] = {item: [] for item in twice}
     for pid, journal in starts.items():
         for at, item in enumerate(journal):
@@ -203,7 +204,7 @@ def _replays(
             for item, at in mine
             if any(pid != kill.pid and there >= kill.lengths.get(pid, 0) for pid, there in places[item])
         ]
-        early = [item for item, at in again if at < last.get(bisect_right(stops, item), 0)]
+        early = [item for item, at in again if at < last.get(segments[bisect_right(stops, item)].number, 0)]
         assert len(early) <= CONCURRENCY, f"{why}: {len(early)} items were replayed from before a checkpoint"
         found.append(len(again))
     return found
