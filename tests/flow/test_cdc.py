@@ -110,7 +110,7 @@ async def test_a_panama_job_takes_the_operations_of_cdc_jobs_too(stage: Stage) -
 async def test_one_that_hangs_after_it_was_done_is_asked_again_and_undone(stage: Stage) -> None:
     await stage.plane.misbehave({"fault": "apply_then_hang", "jobs": ["job-2"], "times": 1})
     batch = await stage.create(
-        "cdc_switch_az", *(f"job-{n}" for n in range(1, 31)), after={"az": "sg-2"}, timeout=0.5
+        "cdc_switch_az", *(f"job-{n}" for n in range(1, 31)), after={"az": "sg-2"}, timeout=3
     )
     tasks = await stage.tasks(batch)
     assert {task.status for task in tasks} == {S.SUCCESS}
