@@ -8,7 +8,8 @@ from typing import Any
 
 __all__ = ["end"]
 
-AGAIN = 0.2
+AGAIN = 2.0
+"""Seconds after which one that has not ended is cancelled again: more than an orderly close takes."""
 
 
 async def end(tasks: Iterable[asyncio.Task[Any]]) -> None:

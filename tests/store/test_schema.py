@@ -78,6 +78,20 @@ async def _opened(url: str) -> Store:
     return store
 
 
+async def test_an_upgrade_that_died_before_its_first_step_goes_on(database_url: str) -> None:
+    """MySQL keeps what was made before: here the table of versions, with nothing in it."""
+    store = await _opened(database_url)
+    try:
+        make = text(f"CREATE TABLE {VERSION_TABLE} (version_num VARCHAR(32) PRIMARY KEY)")
+        await store.database.write(lambda connection: connection.execute(make).close())
+        current, wanted = await store.revision()
+        assert current is None
+        assert await store.upgrade() == wanted
+        assert await store.revision() == (wanted, wanted)
+    finally:
+        await store.close()
+
+
 async def test_upgrading_leads_to_the_schema_that_the_code_describes(two_urls: tuple[str, str]) -> None:
     upgraded, created = [await _opened(url) for url in two_urls]
     try:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
+from fusee import ending
 from fusee.ending import end
 
 
@@ -22,7 +25,8 @@ async def _broken() -> None:
     raise RuntimeError("broken")
 
 
-async def test_a_task_that_loses_cancels_ends() -> None:
+async def test_a_task_that_loses_cancels_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ending, "AGAIN", 0.01)
     tasks = [asyncio.create_task(_deaf(times)) for times in (0, 1, 3)]
     await asyncio.sleep(0)
     await asyncio.wait_for(end(tasks), 30)

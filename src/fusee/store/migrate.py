@@ -22,6 +22,7 @@ _LOCK = 7_305_011  # any number, the same in every process
 
 _NAMELESS = ("mysql", "mariadb")
 """Would warn that the name which Alembic gives to the primary key of its table is ignored."""
+_VERSIONS = f"CREATE TABLE IF NOT EXISTS {VERSION_TABLE} (version_num VARCHAR(32) PRIMARY KEY)"
 _HOME = Path(__file__).parent / "migrations"
 
 
@@ -61,7 +62,7 @@ def upgrade(connection: Connection) -> str:
         if current is not None and (current == head or current not in _known()):
             return current
         if current is None and connection.dialect.name in _NAMELESS:
-            connection.execute(text(f"CREATE TABLE {VERSION_TABLE} (version_num VARCHAR(32) PRIMARY KEY)"))
+            connection.execute(text(_VERSIONS))
         upgrade_to(connection, head)
         return head
 
