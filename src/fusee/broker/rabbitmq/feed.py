@@ -19,7 +19,7 @@ from aiormq.abc import AbstractChannel, AbstractConnection, DeliveredMessage
 from fusee.broker.messages import Bundle, Malformed
 from fusee.broker.names import Names
 from fusee.broker.rabbitmq.inbox import Held, Inbox
-from fusee.broker.rabbitmq.link import Link, own_cancels
+from fusee.broker.rabbitmq.link import Link, own_cancels, taken
 from fusee.broker.rabbitmq.topology import Topology
 from fusee.ending import end
 from fusee.model.dispatch import LEVELS
@@ -200,12 +200,12 @@ class Feed:
             bundle = Bundle.decode(message.body)
         except Malformed:
             # Not requeued: it would come back for ever. The dead-letter exchange takes it.
-            await channel.basic_reject(tag, requeue=False)
+            await taken(channel.basic_reject(tag, requeue=False))
             return
 
         async def acknowledge() -> None:
             with contextlib.suppress(Exception):  # not acknowledged, it comes again, and is refused
-                await channel.basic_ack(tag, wait=False)
+                await taken(channel.basic_ack(tag, wait=False))
 
         delivery = self.inbox.put(bundle, acknowledge)
         if delivery.left == 0:

@@ -10,7 +10,7 @@ from aiormq.abc import AbstractChannel, AbstractConnection, DeliveredMessage
 
 from fusee.broker.messages import Bundle, Malformed
 from fusee.broker.names import Names
-from fusee.broker.rabbitmq.link import Link
+from fusee.broker.rabbitmq.link import Link, taken
 from fusee.broker.rabbitmq.topology import Topology
 from fusee.events import Bus, MessageDied
 from fusee.store import Store
@@ -52,10 +52,10 @@ class Graves:
             # The store does not answer; this queue counts no deliveries, so nothing is lost by waiting.
             await asyncio.sleep(AGAIN_AFTER)
             with contextlib.suppress(Exception):
-                await channel.basic_nack(tag, requeue=True)
+                await taken(channel.basic_nack(tag, requeue=True))
             return
         with contextlib.suppress(Exception):
-            await channel.basic_ack(tag)
+            await taken(channel.basic_ack(tag))
 
 
 def _death(message: DeliveredMessage) -> dict[str, Any]:

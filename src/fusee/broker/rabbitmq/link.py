@@ -22,10 +22,12 @@ from fusee.ending import end
 from fusee.errors import FuseeError
 from fusee.events import BrokerLink, Bus
 
-__all__ = ["Link", "LinkDown", "own_cancels"]
+__all__ = ["Link", "LinkDown", "own_cancels", "taken"]
 
 PATIENCE = 5.0
 """Seconds for a connection to be made, and for the server to answer a pulse."""
+TAKEN_WITHIN = 1.0
+"""Seconds for the driver to take a frame: more than it ever needs while its writer lives."""
 PULSE_EVERY = 5.0
 LONGEST_BACKOFF = 2.0
 HEARTBEAT = 15
@@ -48,6 +50,17 @@ def own_cancels() -> Iterator[None]:
         if task is None or task.cancelling():
             raise
         raise LinkDown("the connection was closed") from None
+
+
+async def taken(sending: Awaitable[Any]) -> None:
+    """Hand a frame to the driver. Its writer may have died with a full queue, which nothing reports to those
+    who wait for room in it: they would wait for ever, and with them whatever they were about to do next."""
+    with own_cancels():
+        try:
+            async with asyncio.timeout(TAKEN_WITHIN):
+                await sending
+        except TimeoutError:
+            raise LinkDown("the connection takes nothing any more") from None
 
 
 class Link:
@@ -105,10 +118,11 @@ class Link:
         if self._fast is None:
             raise LinkDown("RabbitMQ is not connected")
         properties = Basic.Properties(delivery_mode=1, correlation_id=correlation_id, reply_to=reply_to)
-        with own_cancels():
-            await self._fast.basic_publish(
+        await taken(
+            self._fast.basic_publish(
                 body, exchange=exchange, routing_key=key, properties=properties, wait=False
             )
+        )
 
     # -- the connection
 

@@ -13,7 +13,7 @@ from aiormq.abc import AbstractChannel, AbstractConnection, DeliveredMessage
 from fusee.broker.desk import Desk, HandedIn
 from fusee.broker.messages import Malformed, Reply, Request, arguments_of
 from fusee.broker.names import Names
-from fusee.broker.rabbitmq.link import Link
+from fusee.broker.rabbitmq.link import Link, taken
 from fusee.broker.rabbitmq.topology import Topology
 from fusee.errors import FuseeError, Invalid, StoreUnavailable
 from fusee.events import Bus, RunsGranted
@@ -69,11 +69,11 @@ class Listener:
             reply = await self._answer_once(message)
         except Malformed as problem:
             await self._reply(message, Reply.of_error(Invalid(f"malformed request: {problem}")))
-            await channel.basic_reject(tag, requeue=False)
+            await taken(channel.basic_reject(tag, requeue=False))
             return
         await self._reply(message, reply)
         with contextlib.suppress(Exception):  # delivered again, it is answered again
-            await channel.basic_ack(tag, wait=False)
+            await taken(channel.basic_ack(tag, wait=False))
 
     async def _answer_once(self, message: DeliveredMessage) -> Reply:
         """A request that is repeated while it is answered, or soon after, is not carried out again: when the
