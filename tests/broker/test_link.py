@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import contextlib
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
+import aiormq
 import pytest
+from aiormq.exceptions import PublishError
 
 from fusee.broker.messages import Bundle, Message
 from fusee.broker.names import Names
+from fusee.broker.rabbitmq import tables
 from fusee.broker.rabbitmq.feed import Feed
 from fusee.broker.rabbitmq.inbox import Held
 from fusee.broker.rabbitmq.link import Link, LinkDown
@@ -36,6 +40,17 @@ class Connected:
         self.connection = connection
         self.times += 1
 
+    @property
+    def queue(self) -> str:
+        return self.names.runs(7, NORMAL)
+
+    async def put(self, run_id: int) -> None:
+        """A message about a run, into the queue of lane 7."""
+        run = Message(
+            id=run_id, attempt=1, spent=0, lane=7, payload="{}", options=None, kind=None, owner_id=None
+        )
+        await self.link.confirmed(self.queue, Bundle(7, NORMAL, [run]).encode())
+
     def lose_the_writer(self) -> None:
         """As when the server is killed: what writes has ended, and those who send do not know yet."""
         self.connection._writer_task.cancel()
@@ -50,6 +65,41 @@ async def connected(rabbitmq: dict[str, Any]) -> AsyncIterator[Connected]:
     await made.link.close()
 
 
+@pytest.fixture
+async def make_feed(connected: Connected) -> AsyncIterator[Callable[[], Feed]]:
+    made: list[Feed] = []
+
+    async def hand_back(held: list[Held]) -> None:
+        raise AssertionError("nothing waits for long here")
+
+    def make() -> Feed:
+        feed = Feed(
+            connected.link,
+            connected.names,
+            connected.topology,
+            prefetch=MANY,
+            arrived=lambda: None,
+            hand_back=hand_back,
+        )
+        feed.tables.up(connected.connection)
+        feed.want([7])
+        feed.start()
+        made.append(feed)
+        return feed
+
+    yield make
+    for feed in made:
+        await feed.close()
+
+
+@pytest.fixture
+async def feed(connected: Connected, make_feed: Callable[[], Feed]) -> Feed:
+    """A worker that sits at the queues of lane 7."""
+    feed = make_feed()
+    await until(lambda: connected.queue in feed.tables.consuming, 20, "a consumer")
+    return feed
+
+
 async def test_who_sends_on_a_connection_without_a_writer_is_told_and_not_held(connected: Connected) -> None:
     connected.lose_the_writer()
     sending = [connected.link.send(connected.names.status, b"{}") for _ in range(MANY)]
@@ -60,32 +110,70 @@ async def test_who_sends_on_a_connection_without_a_writer_is_told_and_not_held(c
 
 
 async def test_a_worker_that_acknowledges_on_a_connection_without_a_writer_goes_on(
-    connected: Connected,
+    connected: Connected, feed: Feed
 ) -> None:
     """Else the runs that it was just granted would never start, while its lease is renewed for ever."""
-    names, link = connected.names, connected.link
+    for n in range(MANY):
+        await connected.put(n)
+    held = await _took(feed, MANY)
+    connected.lose_the_writer()
+    await asyncio.wait_for(feed.inbox.answered(held), 20)
 
-    async def hand_back(held: list[Held]) -> None: ...
 
-    feed = Feed(link, names, connected.topology, prefetch=MANY, arrived=lambda: None, hand_back=hand_back)
-    await feed._set_up(connected.connection)
-    feed.want([7])
-    feed.start()
-    try:
-        await until(lambda: all(table.tag for table in feed._tables.values()) and bool(feed._tables), 20)
-        for n in range(MANY):
-            run = Message(
-                id=n + 1, attempt=1, spent=0, lane=7, payload="{}", options=None, kind=None, owner_id=None
-            )
-            await link.confirmed(names.runs(7, NORMAL), Bundle(7, NORMAL, [run]).encode())
-        held: list[Held] = []
+async def test_a_worker_comes_back_to_a_queue_that_someone_deleted(connected: Connected, feed: Feed) -> None:
+    for n in range(3):
+        await connected.put(n)
+        await feed.inbox.answered(await _took(feed, 1))
+        channel = await connected.connection.channel()
+        await channel.queue_delete(connected.queue)
 
-        async def all_here() -> bool:
-            held.extend(feed.inbox.take(MANY))
-            return len(held) == MANY
+        async def is_there_again(run_id: int = n + 10) -> bool:
+            with contextlib.suppress(PublishError):
+                await connected.put(run_id)
+                return True
+            return False
 
-        await until(all_here, 20, "the messages")
-        connected.lose_the_writer()
-        await asyncio.wait_for(feed.inbox.answered(held), 20)
-    finally:
-        await feed.close()
+        await until(is_there_again, 20, "the queue's return")
+        assert [held.run.id for held in await _took(feed, 1)] == [n + 10]
+
+
+async def test_a_queue_that_stays_silent_is_made_anew(
+    connected: Connected, make_feed: Callable[[], Feed], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one that lost its leader for good: it can be declared and deleted, and answers nothing else."""
+    monkeypatch.setattr(tables, "PATIENCE", 0.3)
+    monkeypatch.setattr(tables, "AGAIN_AFTER", 0.1)
+    deleted: list[str] = []
+
+    class Leaderless(aiormq.Channel):
+        async def basic_consume(self, queue: str, *args: Any, **rest: Any) -> Any:
+            if queue == connected.queue and queue not in deleted:
+                await asyncio.sleep(3600)
+            return await super().basic_consume(queue, *args, **rest)
+
+        async def queue_delete(self, queue: str = "", **rest: Any) -> Any:
+            deleted.append(queue)
+            return await super().queue_delete(queue, **rest)
+
+    channel = await connected.connection.channel()
+    await connected.topology.runs(channel, connected.queue)
+    await connected.put(1)
+    monkeypatch.setattr("aiormq.connection.Channel", Leaderless)
+    feed = make_feed()
+    await until(lambda: connected.queue in feed.tables.consuming, 20, "the queue's return")
+    assert deleted == [connected.queue]
+    await asyncio.sleep(0.2)
+    assert not len(feed.inbox)  # what was in it is published again by a dispatcher
+    await connected.put(2)
+    assert [held.run.id for held in await _took(feed, 1)] == [2]
+
+
+async def _took(feed: Feed, many: int) -> list[Held]:
+    taken: list[Held] = []
+
+    def all_here() -> bool:
+        taken.extend(feed.inbox.take(many - len(taken)))
+        return len(taken) == many
+
+    await until(all_here, 20, f"{many} messages")
+    return taken

@@ -203,7 +203,6 @@ async def test_a_message_that_kills_its_workers_is_given_up(woven: Fabric, rabbi
         assert await handle.result(20) is None
 
 
-@pytest.mark.chaos
 async def test_the_broker_is_restarted_under_load(woven: Fabric, rabbitmq_server: servers.Server) -> None:
     links = Seen(woven.app.bus, BrokerLink)
     async with woven.hire("one", lease_ttl=30, heartbeat_interval_seconds=1), woven.hire("two", lease_ttl=30):
