@@ -52,7 +52,7 @@ class TestKit:
             await self.app.store.upgrade()
         self._worker = self.app.worker()
         self._session = await self.app.store.open_session(self._worker.info, ttl=10 * 366 * 86400.0)
-        self._worker.session = self._worker.served.session = self._session
+        self._worker.tenure.session = self._worker.served.session = self._session
         return self
 
     async def __aexit__(

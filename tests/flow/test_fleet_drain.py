@@ -27,7 +27,7 @@ async def test_a_worker_leaves_by_command_and_another_does_the_rest(database_url
 
     async with one, two:
         async with working(one) as leaving:
-            leaving.pace = FixedPace(10)
+            leaving.couriers.pace = FixedPace(10)
             specs = [RunSpec(handler="work", retry=RetryPolicy(max_attempts=1))] * 40
             handles = await one.enqueue_many(specs)
             await until(lambda: leaving.pool.busy == 32)

@@ -64,7 +64,7 @@ async def test_promise_2_each_attempt_starts_at_most_once(database_url: str) -> 
     one, two = apps
     async with working(one) as first, working(two) as second:
         for worker in (first, second):
-            worker.pace = FixedPace(50)
+            worker.couriers.pace = FixedPace(50)
         handles = []
         for _ in range(10):
             handles += await one.enqueue_many([RunSpec(handler="work")] * 40)
@@ -178,7 +178,7 @@ async def test_promise_7_after_a_cancel_is_acknowledged_no_attempt_starts(
             return []
 
         app.store.cancel_requests = deaf  # type: ignore[method-assign]
-        worker.pace = FixedPace(10)
+        worker.couriers.pace = FixedPace(10)
         first = RunSpec(handler="work", payload={"seconds": slow}, priority=1)
         handles = await app.enqueue_many([first, *[RunSpec(handler="work")] * 4])
         await until(lambda: worker.pool.busy == 1 and len(worker.pool.ready) == 4)

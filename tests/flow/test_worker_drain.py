@@ -31,7 +31,7 @@ async def test_a_drain_finishes_what_runs_and_hands_back_the_rest(database_url: 
 
     async with app:
         async with working(app) as worker:
-            worker.pace = FixedPace(20)
+            worker.couriers.pace = FixedPace(20)
             handles = await app.enqueue_many([RunSpec(handler="work")] * 12)
             await until(lambda: len(worker.pool.ready) == 10 and worker.pool.busy == 2)
             worker.stop()

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import Connection, func, select
 
 from fusee import Fusee, current_run
 from fusee.app import RunHandle
@@ -19,7 +20,8 @@ from fusee.errors import StoreUnavailable
 from fusee.events import RunRefused, SessionStarted
 from fusee.model import End, QueueLimits, RunStatus
 from fusee.store import Order
-from fusee.worker.worker import MOST_A_TRIP
+from fusee.store.schema import lanes
+from fusee.worker.couriers import MOST_A_TRIP
 from tests.chaos.inside import Journal, Seen, all_ended, make_app, until, working
 
 
@@ -284,7 +286,7 @@ async def test_while_an_answer_is_missing_nothing_is_taken_from_queues_with_limi
         seen.append("asked")
         if not narrow:
             narrow.extend(await app.enqueue_each("work", [None] * 4, queue="narrow"))
-            took.append(await worker._claim_limited(session))
+            took.append(await worker.couriers.claim_limited(session))
         answer = await real(session)
         seen.append("answered")
         return answer
@@ -356,3 +358,43 @@ async def test_an_answer_lost_between_two_queues_with_limits_ends_the_round(data
     assert seen[: seen.index("looked")] == ["first", "lost"]
     assert {run.status for run in runs} == {RunStatus.SUCCEEDED}
     assert sorted(line.run for line in journal.starts()) == sorted(run.id for run in runs)
+
+
+async def test_runs_of_a_lane_that_the_worker_could_not_read_yet_are_not_lost(url: str) -> None:
+    """A dispatcher gave them to it, having read that lane before; when the worker wants to read it, the store
+    does not answer."""
+    app, other = make_app(url), make_app(url)
+    refused: list[str] = []
+
+    @app.handler("known")
+    async def known() -> str:
+        return "known"
+
+    @app.handler("new")
+    async def new() -> str:
+        return "new"
+
+    async def read_new_lanes(real: Any) -> Any:
+        if not refused and len(app.store.lane_map.lanes) < await other.store.database.read(_count_lanes):
+            refused.append("refused")
+            raise StoreUnavailable("no answer")
+        return await real()
+
+    async with app, other, working(app, dispatcher=False):
+        dispatching = asyncio.create_task(other.dispatcher().run())
+        try:
+            await other.store.set_strategy("default", "round_robin")
+            first = await other.enqueue("known", allow_unknown=True)
+            assert await first.result(20) == "known"
+            interpose(app, "read_new_lanes", read_new_lanes)
+            second = await other.enqueue("new", allow_unknown=True)
+            assert await second.result(20) == "new"
+            assert refused
+        finally:
+            dispatching.cancel()
+            await asyncio.gather(dispatching, return_exceptions=True)
+
+
+def _count_lanes(connection: Connection) -> int:
+    count: int = connection.execute(select(func.count()).select_from(lanes)).scalar_one()
+    return count

@@ -364,7 +364,7 @@ async def test_a_cancel_left_behind_by_a_handler_strands_no_other_run(url: str) 
         journal.end()
 
     async with working(app) as worker:
-        worker.pace = FixedPace(5)
+        worker.couriers.pace = FixedPace(5)
         handles = await app.enqueue_many([RunSpec(handler="careless"), RunSpec(handler="innocent")])
         runs = await all_ended(app, handles)
     assert {run.status for run in runs} == {RunStatus.SUCCEEDED}
@@ -386,14 +386,14 @@ async def test_a_busy_worker_does_not_spin(url: str) -> None:
         handles = await app.enqueue_many([RunSpec(handler="long")] * 20)
         await begun.wait()
         rests = 0
-        rest = worker._rest
+        rest = worker.couriers.rest
 
         async def counted() -> None:
             nonlocal rests
             rests += 1
             await rest()
 
-        worker._rest = counted  # type: ignore[method-assign]
+        worker.couriers.rest = counted  # type: ignore[method-assign]
         await until(lambda: True)
         began = time.monotonic()
         await until(lambda: time.monotonic() - began > 1)
