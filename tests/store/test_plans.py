@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import pytest
 from sqlalchemy import Connection, text
 
-from fusee.model import End, Ended, RunSpec
+from fusee.model import Claimed, End, Ended, RunSpec
 from fusee.store import Order, Store, open_store
 from fusee.store.schema import lanes
 from tests.store.harness import World, finished_of
@@ -118,11 +118,11 @@ async def postgres_store(postgres_url: str) -> AsyncIterator[Store]:
     await store.close()
 
 
-async def _pages_of_a_claim(world: World, session: int, many: int, *, lanes: list[int]) -> int:
-    """Pages that the prepared claim of `many` runs reads, in memory or not."""
+async def _explained(
+    world: World, session: int, many: int, *, lanes: list[int], done: Sequence[Claimed] = ()
+) -> dict[str, Any]:
+    """What the statement that claims `many` runs and finishes those does, as it was prepared."""
     database: Any = world.store.database
-    await world.enqueue(2 * many + 10)
-    await world.claim(session, 5, lanes=lanes)  # prepares the statement
     # The newest such statement of the pool's one connection in use: it hands out the last one given back.
     async with database.pool.acquire() as connection:
         rows = await connection.fetch(
@@ -133,17 +133,55 @@ async def _pages_of_a_claim(world: World, session: int, many: int, *, lanes: lis
         )
         ((name, _),) = rows
         lane = str(lanes[0]) if len(lanes) == 1 else "'{" + ",".join(map(str, lanes)) + "}'"
-        plan = json.loads(
+        ids, attempts = [",".join(str(getattr(run, which)) for run in done) for which in ("id", "attempt")]
+        plan: dict[str, Any] = json.loads(
             await connection.fetchval(
-                "EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON)"
-                f" EXECUTE \"{name}\" ({session}, '{{}}', '{{}}', NULL, {many}, {lane}, {10**6}, '{{}}')"
+                f'EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON) EXECUTE "{name}"'
+                f" ({session}, '{{{ids}}}', '{{{attempts}}}', NULL, {many}, {lane}, {10**6}, '{{}}')"
             )
         )[0]["Plan"]
     await world.sql("DELETE FROM fusee_receipts WHERE number = 1000000")
     assert not postgres_complaints([{"Plan": plan}], WATCHED)
     assert plan["Actual Rows"] == many + 1, "and one row that counts what was finished"
+    return plan
+
+
+async def _pages_of_a_claim(world: World, session: int, many: int, *, lanes: list[int]) -> int:
+    """Pages that the prepared claim of `many` runs reads, in memory or not."""
+    await world.enqueue(2 * many + 10)
+    await world.claim(session, 5, lanes=lanes)  # prepares the statement
+    plan = await _explained(world, session, many, lanes=lanes)
     pages: int = plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
     return pages
+
+
+def _rows_of(plan: dict[str, Any]) -> float:
+    """All rows that the nodes of a plan looked at."""
+    looked = plan["Actual Rows"] + plan.get("Rows Removed by Join Filter", 0)
+    looked += plan.get("Rows Removed by Filter", 0)
+    return float(plan["Actual Loops"] * looked + sum(map(_rows_of, plan.get("Plans", ()))))
+
+
+@pytest.mark.parametrize("lanes", [1, 2])
+async def test_a_plan_from_when_there_was_nothing_does_for_thousands(
+    postgres_store: Store, lanes: int
+) -> None:
+    """A worker keeps the plans that it made first. To tables that were just found to be empty, reading all of
+    them looks as cheap as one lookup."""
+    world = World("", None, postgres_store)  # type: ignore[arg-type]
+    session = await world.session(ttl=1e6)
+    for handler in ("work", "else")[:lanes]:
+        await world.enqueue(1, handler=handler)
+    mine = await world.lane_ids()
+    await world.claim(session, 5)
+    await world.sql("DELETE FROM fusee_runs")
+    await world.sql("DELETE FROM fusee_line")
+    await world.sql("ANALYZE")
+    await world.claim(session, 5, lanes=mine)
+    await world.enqueue(4000)
+    held = await world.claim(session, 100, lanes=mine)
+    plan = await _explained(world, session, 100, lanes=mine, done=held)
+    assert _rows_of(plan) < 40 * 100
 
 
 async def test_a_claim_costs_the_same_with_a_million_finished_runs(postgres_store: Store) -> None:
