@@ -23,7 +23,7 @@ from tests.store.harness import World
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-TIMES = 4
+TIMES = 2
 OFTEN = RetryPolicy(max_attempts=5, base=0.001, jitter=0)
 
 Outcome = str

@@ -87,6 +87,11 @@ def test_an_undeclared_parameter_is_refused_at_creation(payload: dict[str, Any],
         spec(payload, executor, day=Param())
 
 
+def test_a_misspelt_parameter_is_refused_with_a_hint() -> None:
+    with pytest.raises(ValueError, match=r"\{\{params.day\}\}, .*; write \{\{param.x\}\} for .*: day"):
+        spec({"x": "{{params.day}}"}, day=Param())
+
+
 def test_names_of_others_are_left_alone_at_creation() -> None:
     spec({"x": "{{run_id}} {{fire_time}} {{workflow_run_id}} {{node}}"})
 

@@ -150,9 +150,10 @@ class WorkflowSpec:
         self._check_edges()
         for node in self.nodes:
             if name := node.undeclared(self.params):
+                hint = "write {{param.x}} for the parameter x; " if name.startswith("params.") else ""
                 raise ValueError(
-                    f"nodes: {node.name} uses {{{{param.{name[:60]}}}}}, which params does not declare;"
-                    f" declared: {', '.join(self.params) or 'none'}"
+                    f"nodes: {node.name} uses {{{{{name[:66]}}}}}, which params does not declare;"
+                    f" {hint}declared: {', '.join(self.params) or 'none'}"
                 )
         self.levels()
 
@@ -196,9 +197,11 @@ class WorkflowSpec:
 
 
 def _undeclared(value: Any, declared: Collection[str]) -> str | None:
+    """The first placeholder for a parameter that there is not, or that is misspelt as `params.x`."""
     for name in names_in(value):
-        if name.startswith("param.") and name.removeprefix("param.") not in declared:
-            return name.removeprefix("param.")
+        kind, dot, param = name.partition(".")
+        if dot and (kind == "params" or (kind == "param" and param not in declared)):
+            return name
     return None
 
 
