@@ -114,7 +114,7 @@ def test_an_http_node_passes_values_on_to_be_escaped_where_they_stand() -> None:
         "params": {"own": "{{param.n}}"},
     }
     node = NodeSpec(name="a", executor="http", payload=payload)
-    assert node.undeclared({"day", "n"}) is None and node.undeclared({"day"}) == "n"
+    assert node.undeclared({"day", "n"}) is None and node.undeclared({"day"}) == "param.n"
     assert filled(node, day="a/../b", n=5, unused=1) == {
         "url": "https://example.com/{{param.day}}?run=17",
         "body": {"n": "{{param.own}}", "at": "{{fire_time}}"},

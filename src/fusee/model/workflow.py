@@ -85,7 +85,7 @@ class NodeSpec:
         )
 
     def undeclared(self, params: Collection[str]) -> str | None:
-        """A parameter that its payload mentions and nobody declared."""
+        """A placeholder of its payload for a parameter that nobody declared."""
         own: Collection[str] = ()
         outside = dict(self.payload)
         if self.executor == "http":
