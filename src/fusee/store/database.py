@@ -44,6 +44,8 @@ class Capabilities:
     """Can tell other processes at commit."""
     now: str
     """The database's clock in microseconds, as SQL."""
+    arrays: bool = False
+    """Takes many numbers as one parameter."""
     sequence: str | None = None
     """How the next run's number is drawn, where numbers can be had before their rows."""
 

@@ -11,10 +11,23 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
+from sqlalchemy import (
+    ARRAY,
+    BigInteger,
+    Connection,
+    bindparam,
+    case,
+    delete,
+    func,
+    insert,
+    literal,
+    select,
+    text,
+    update,
+)
 
 from fusee.model import Lane, RunStatus
-from fusee.model.dispatch import Dispatched, level_of
+from fusee.model.dispatch import HIGH, LOW, NORMAL, Dispatched, level_of
 from fusee.model.queue import QueueLimits, TokenBucket
 from fusee.model.strategy import Strategy
 from fusee.store.broker_schema import dispatched
@@ -111,37 +124,67 @@ class Dispatching(StorePart):
     def _take_pending(
         self, connection: Connection, lane_id: int, ahead: int, room: _Room, now: int
     ) -> list[Dispatched]:
+        """Level by level, as many as there is room for: what is lower must not overtake."""
+        taken: list[Dispatched] = []
+        while (rank := connection.execute(_FIRST, {"lane_id": lane_id}).scalar_one_or_none()) is not None:
+            many = ahead - room.standing[lane_id, level_of(-rank)]
+            if many <= 0:
+                break
+            chosen = self._choose_pending(connection, lane_id, many, ahead, room)
+            taken += self._send_away(connection, lane_id, chosen, now)
+            if len(chosen) < many:
+                break
+        return taken
+
+    def _choose_pending(
+        self, connection: Connection, lane_id: int, many: int, ahead: int, room: _Room
+    ) -> list[Any]:
         query = (
             select(line)
             .where(line.c.lane_id == lane_id)
             .order_by(line.c.rank, line.c.due_at, line.c.run_id)
-            .limit(ahead)
+            .limit(many)
             .with_for_update(skip_locked=self.database.capabilities.skip_locked)
         )
         entries = connection.execute(query).all()
-        home = _homes(connection, [row.run_id for row in entries]) if lane_id < 0 else {}
+        home = self._homes(connection, [row.run_id for row in entries]) if lane_id < 0 else {}
         chosen: list[Any] = []
         for row in entries:
             level = level_of(-row.rank)
             if room.standing[lane_id, level] >= ahead:
-                break  # nor anything behind it: what is lower must not overtake
+                break  # nor anything behind it
             if room.take(home.get(row.run_id, lane_id)):
                 room.standing[lane_id, level] += 1
                 chosen.append(row)
+        return chosen
+
+    def _send_away(
+        self, connection: Connection, lane_id: int, chosen: Sequence[Any], now: int
+    ) -> list[Dispatched]:
+        """Out of the line, on their way."""
         if not chosen:
             return []
-        connection.execute(_LEAVE, [{f"b_{k}": v for k, v in row._mapping.items()} for row in chosen])
         ids = [row.run_id for row in chosen]
-        pending = (runs.c.id.in_(ids), runs.c.status == RunStatus.PENDING)
+        self._leave(connection, lane_id, chosen)
+        pending = (self._among(runs.c.id, ids), runs.c.status == RunStatus.PENDING)
         rows = {r.id: r for r in connection.execute(select(*_MESSAGE).where(*pending).with_for_update())}
         connection.execute(
             update(runs).where(*pending).values(status=RunStatus.DISPATCHED, attempt=runs.c.attempt + 1)
         )
         found = [rows[run_id] for run_id in ids if run_id in rows]
-        taken = [_message(row, row.attempt + 1, lane_id, level_of(row.priority)) for row in found]
-        if taken:
-            connection.execute(insert(dispatched), [_place(run, now) for run in taken])
-        return taken
+        if found:
+            places = select(
+                runs.c.id, runs.c.attempt, literal(lane_id), _LEVEL, literal(now, BigInteger)
+            ).where(self._among(runs.c.id, list(rows)))
+            connection.execute(insert(dispatched).from_select(_PLACE, places))
+        return [_message(row, row.attempt + 1, lane_id, level_of(row.priority)) for row in found]
+
+    def _leave(self, connection: Connection, lane_id: int, entries: Sequence[Any]) -> None:
+        if not self.database.capabilities.arrays:
+            connection.execute(_LEAVE, [{f"b_{k}": v for k, v in row._mapping.items()} for row in entries])
+            return
+        given = {name: [getattr(row, name) for row in entries] for name in ("rank", "due_at", "run_id")}
+        connection.execute(_LEAVE_AT_ONCE, {"lane_id": lane_id, **given})
 
     async def shared_lanes(self) -> tuple[dict[int, Lane], bool]:
         """The lanes, of all namespaces, whose runs any worker may take; and whether there are others."""
@@ -228,21 +271,32 @@ class Dispatching(StorePart):
                 return []
             ids = sorted(places)
             connection.execute(
-                update(dispatched).where(dispatched.c.run_id.in_(ids)).values(published_at=now)
+                update(dispatched).where(self._among(dispatched.c.run_id, ids)).values(published_at=now)
             )
-            rows = connection.execute(select(*_MESSAGE).where(runs.c.id.in_(ids)).order_by(runs.c.id))
+            rows = connection.execute(
+                select(*_MESSAGE).where(self._among(runs.c.id, ids)).order_by(runs.c.id)
+            )
             return [_message(row, places[row.id].attempt, lane_id, level) for row in rows]
 
         return await self.database.write(work)
 
     # -- parts of it
 
+    def _homes(self, connection: Connection, run_ids: Sequence[int]) -> dict[int, int]:
+        """Run → the lane that says what it is."""
+        found: dict[int, int] = {}
+        for start in range(0, len(run_ids), ROWS_A_STATEMENT):
+            part = self._among(runs.c.id, run_ids[start : start + ROWS_A_STATEMENT])
+            query = select(runs.c.id, runs.c.lane_id).where(part)
+            found |= {row.id: row.lane_id for row in connection.execute(query)}
+        return found
+
     def _locked_places(self, connection: Connection, run_ids: Sequence[int]) -> list[Any]:
         """The places of these runs; whoever moves a dispatched run on holds its place first."""
         found: list[Any] = []
         ids = sorted(set(run_ids))
         for start in range(0, len(ids), ROWS_A_STATEMENT):
-            part = dispatched.c.run_id.in_(ids[start : start + ROWS_A_STATEMENT])
+            part = self._among(dispatched.c.run_id, ids[start : start + ROWS_A_STATEMENT])
             query = select(dispatched).where(part).order_by(dispatched.c.run_id).with_for_update()
             found += connection.execute(query).all()
         return found
@@ -252,10 +306,10 @@ class Dispatching(StorePart):
         recalled = 0
         for start in range(0, len(places), ROWS_A_STATEMENT):
             ids = [place.run_id for place in places[start : start + ROWS_A_STATEMENT]]
-            mine = (runs.c.id.in_(ids), runs.c.status == RunStatus.DISPATCHED)
+            mine = (self._among(runs.c.id, ids), runs.c.status == RunStatus.DISPATCHED)
             query = select(runs.c.id, runs.c.lane_id, runs.c.priority, runs.c.due_at).where(*mine)
             rows = connection.execute(query.order_by(runs.c.id).with_for_update()).all()
-            connection.execute(delete(dispatched).where(dispatched.c.run_id.in_(ids)))
+            connection.execute(delete(dispatched).where(self._among(dispatched.c.run_id, ids)))
             if not rows:
                 continue
             connection.execute(update(runs).where(*mine).values(status=RunStatus.PENDING))
@@ -296,17 +350,6 @@ def count_tickets(connection: Connection, queue: tuple[str, str]) -> int:
     return int(connection.execute(select(func.count()).select_from(tickets).where(*mine)).scalar_one())
 
 
-def _homes(connection: Connection, run_ids: Sequence[int]) -> dict[int, int]:
-    """Run → the lane that says what it is."""
-    found: dict[int, int] = {}
-    for start in range(0, len(run_ids), ROWS_A_STATEMENT):
-        part = runs.c.id.in_(run_ids[start : start + ROWS_A_STATEMENT])
-        found |= {
-            row.id: row.lane_id for row in connection.execute(select(runs.c.id, runs.c.lane_id).where(part))
-        }
-    return found
-
-
 def _message(row: Any, attempt: int, stands: int, level: int) -> Dispatched:
     return Dispatched(
         row.id,
@@ -322,14 +365,20 @@ def _message(row: Any, attempt: int, stands: int, level: int) -> Dispatched:
     )
 
 
-def _place(run: Dispatched, now: int) -> dict[str, Any]:
-    return {
-        "run_id": run.id,
-        "attempt": run.attempt,
-        "lane_id": run.stands,
-        "level": run.level,
-        "published_at": now,
-    }
-
-
+_PLACE = ("run_id", "attempt", "lane_id", "level", "published_at")
+_LEVEL = case((runs.c.priority > 0, HIGH), (runs.c.priority < 0, LOW), else_=NORMAL)
+_FIRST = (
+    select(line.c.rank)
+    .where(line.c.lane_id == bindparam("lane_id"))
+    .order_by(line.c.rank, line.c.due_at, line.c.run_id)
+    .limit(1)
+)
 _LEAVE = delete(line).where(*[column == bindparam(f"b_{column.name}") for column in line.c])
+# Each one looked up by its key, whatever the statistics say.
+_LEAVE_AT_ONCE = text(
+    """DELETE FROM fusee_line WHERE ctid = ANY (ARRAY (
+         SELECT place FROM unnest(:rank, :due_at, :run_id) AS gone (rank, due_at, run_id) CROSS JOIN LATERAL (
+           SELECT ctid AS place FROM fusee_line AS l
+           WHERE l.lane_id = :lane_id AND l.rank = gone.rank AND l.due_at = gone.due_at
+             AND l.run_id = gone.run_id LIMIT 1) AS found))"""
+).bindparams(*[bindparam(name, type_=ARRAY(BigInteger)) for name in ("rank", "due_at", "run_id")])

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from sqlalchemy import Connection, text
+from sqlalchemy import ARRAY, BigInteger, ColumnElement, Connection, any_, literal, text
 
 from fusee.store.contract import LaneMap
 from fusee.store.wakes import Wakes
@@ -29,6 +30,13 @@ class StorePart:
         """Tell the other processes, at commit, where the database can."""
         if self.database.capabilities.notify:
             connection.execute(text("SELECT pg_notify('fusee', :kind)"), {"kind": kind})
+
+    def _among(self, column: ColumnElement[int], numbers: Sequence[int]) -> ColumnElement[bool]:
+        """That the column is one of these: one parameter where the database has arrays, so that the
+        statement, and what was prepared for it, is the same for any number of them."""
+        if not self.database.capabilities.arrays:
+            return column.in_(numbers)
+        return column == any_(literal(list(numbers), ARRAY(BigInteger)))
 
     def _now(self, connection: Connection) -> int:
         """The database's clock."""

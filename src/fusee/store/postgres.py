@@ -166,7 +166,12 @@ class PostgresDatabase(EngineDatabase, Hot):
         self, url: str, *, max_connections: int = 10, statement_timeout: float = 30.0, now: str = CLOCK
     ) -> None:
         self.capabilities = Capabilities(
-            skip_locked=True, returning=True, notify=True, now=now, sequence="nextval('fusee_runs_id_seq')"
+            skip_locked=True,
+            returning=True,
+            notify=True,
+            now=now,
+            arrays=True,
+            sequence="nextval('fusee_runs_id_seq')",
         )
         self.dsn = "postgresql://" + url.split("://", 1)[1]
         self.statement_timeout = statement_timeout

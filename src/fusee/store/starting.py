@@ -91,7 +91,9 @@ class Starting(Dispatching, Sessions):
         query = (
             select(runs.c.id, runs.c.attempt, tickets.c.run_id.label("ticket"))
             .outerjoin(tickets, tickets.c.run_id == runs.c.id)
-            .where(runs.c.id.in_(ids), runs.c.session_id == session, runs.c.status == RunStatus.RUNNING)
+            .where(
+                self._among(runs.c.id, ids), runs.c.session_id == session, runs.c.status == RunStatus.RUNNING
+            )
         )
         rows = connection.execute(query).all()
         return [(r.id, r.attempt, r.ticket is not None) for r in rows if wanted.get(r.id) == r.attempt]
@@ -102,7 +104,7 @@ class Starting(Dispatching, Sessions):
             select(runs.c.id, queues.c.namespace, queues.c.name)
             .join(lanes, lanes.c.id == runs.c.lane_id)
             .join(queues, (queues.c.namespace == lanes.c.namespace) & (queues.c.name == lanes.c.queue))
-            .where(runs.c.id.in_(run_ids), runs.c.status == RunStatus.DISPATCHED)
+            .where(self._among(runs.c.id, run_ids), runs.c.status == RunStatus.DISPATCHED)
         )
         named = {row.id: (row.namespace, row.name) for row in connection.execute(of_runs)}
         locked: dict[tuple[str, str], _Limited] = {}
@@ -138,15 +140,15 @@ class Starting(Dispatching, Sessions):
         attempts = {place.run_id: place.attempt for place, _ in chosen}
         if not attempts:
             return []
-        mine = (runs.c.id.in_(list(attempts)), runs.c.status == RunStatus.DISPATCHED)
+        mine = (self._among(runs.c.id, list(attempts)), runs.c.status == RunStatus.DISPATCHED)
         query = select(runs.c.id, runs.c.attempt).where(*mine).order_by(runs.c.id).with_for_update()
         found = {r.id for r in connection.execute(query) if r.attempt == attempts[r.id]}
-        connection.execute(delete(dispatched).where(dispatched.c.run_id.in_(list(attempts))))
+        connection.execute(delete(dispatched).where(self._among(dispatched.c.run_id, list(attempts))))
         if not found:
             return []
         connection.execute(
             update(runs)
-            .where(runs.c.id.in_(sorted(found)))
+            .where(self._among(runs.c.id, sorted(found)))
             .values(status=RunStatus.RUNNING, session_id=session, started_at=now)
         )
         connection.execute(
