@@ -31,7 +31,11 @@ __all__ = ["Fleet", "Journal", "NeverEnded", "fleet", "judge", "some_runs"]
 ROOT = Path(__file__).resolve().parents[2]
 # Many interpreters are started here: the second need not compile what the first did.
 ENVIRONMENT = {
-    **{name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"},
+    **{
+        name: value
+        for name, value in os.environ.items()
+        if name != "PYTHONDONTWRITEBYTECODE" and not name.startswith("FUSEE_CHAOS_")
+    },
     "PYTHONPYCACHEPREFIX": str(ROOT / ".pytest_cache" / "d" / "bytecode"),
 }
 
