@@ -78,3 +78,20 @@ async def test_a_limit_set_under_load_holds_within_two_seconds(database_url: str
     assert inside.most_at_once() <= 2
     assert {run.status for run in runs} == {RunStatus.SUCCEEDED}
     assert not journal.started_twice
+
+
+@pytest.mark.parametrize("who", ["this process", "another"])
+async def test_a_limit_holds_from_the_first_run_of_a_queue(
+    database_url: str, who: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also for a worker that will not look at limits for an hour: a queue that is new to it is read first."""
+    monkeypatch.setattr("fusee.worker.worker.LIMITS_EVERY", 3600.0)
+    journal = Journal()
+    one, other = two_workers(database_url, journal, 0.05)
+    async with working(one), other:
+        await (await one.enqueue("work")).result(20)
+        asking = one if who == "this process" else other
+        await asking.queues.limit("narrow", QueueLimits(concurrency=2))
+        handles = await asking.enqueue_many([RunSpec(handler="work", queue="narrow")] * 8)
+        await all_ended(one, handles)
+    assert journal.most_at_once() == 2

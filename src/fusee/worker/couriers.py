@@ -136,6 +136,10 @@ class Couriers:
             if self._trips:
                 return False  # what is on its way would be taken for a stranger
             await self._reconcile(session)
+        if self.served.unread:
+            await self.served.read()
+            if session != self.tenure.session:
+                return True
         now = time.monotonic()
         self.pace.measure(self.pool.completed, now)
         if not self.served.free and now >= self._dry_until:

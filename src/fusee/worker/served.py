@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import islice
+
 from fusee.broker import Depot
 from fusee.model.strategy import Strategy
 from fusee.store import own_lane
@@ -27,31 +29,41 @@ class ServedLanes:
         """Queues with limits whose runs may be in the own lane: it is then claimed from apart."""
         self.given = False
         """Runs may stand in the own lane. Once so, always so: a lifted strategy may have left some."""
+        self.unread = False
+        """There are lanes that are not served yet, because their queues' limits have not been read."""
+        self._ruled = 0
+        """Lanes, the first so many, that were known when the limits were read last."""
         self._sorted = -1
 
     async def read(self) -> None:
-        """Ask the store for new lanes and for all limits."""
+        """Ask the store for new lanes, then for all limits: a queue may have got its limits just before its
+        first run, and no run of it may start without them."""
+        self.unread = False
         await self.depot.read_new_lanes()
+        known = len(self.depot.lane_map.lanes)
         await self.depot.read_limits()
+        self._ruled = known
         self.sort()
 
     async def look_for_new(self) -> bool:
         """True when there was a lane we did not know."""
+        before = self._sorted
         await self.depot.read_new_lanes()
-        return self.sort()
+        if len(self.depot.lane_map.lanes) != self._ruled:
+            await self.read()
+        return self._sorted > before
 
     def notice(self) -> None:
         """This process itself may have made a new one."""
-        if len(self.depot.lane_map.lanes) != self._sorted:
-            self.sort()
+        self.unread = self.unread or len(self.depot.lane_map.lanes) != self._ruled
 
-    def sort(self) -> bool:
+    def sort(self) -> None:
         lane_map = self.depot.lane_map
-        before, self._sorted = self._sorted, len(lane_map.lanes)
+        self._sorted = self._ruled
         free: list[int] = []
         limited: dict[str, list[int]] = {}
         own_limited: set[str] = set()
-        for lane_id, lane in lane_map.lanes.items():
+        for lane_id, lane in islice(lane_map.lanes.items(), self._ruled):
             if not self.planner.serves(lane):
                 continue
             if lane_id not in self.plans:
@@ -69,4 +81,3 @@ class ServedLanes:
         if self.given and self.session is not None and not own_limited:
             free.append(own_lane(self.session))
         self.free, self.limited = free, limited
-        return self._sorted > before
