@@ -32,6 +32,7 @@ from fusee.model.queue import QueueLimits, TokenBucket
 from fusee.model.strategy import Strategy
 from fusee.store.broker_schema import dispatched
 from fusee.store.lanes import lane_from
+from fusee.store.leaving import leave_line
 from fusee.store.parts import StorePart
 from fusee.store.queues import limits_of
 from fusee.store.schema import lanes, line, queues, runs, tickets
@@ -181,7 +182,7 @@ class Dispatching(StorePart):
 
     def _leave(self, connection: Connection, lane_id: int, entries: Sequence[Any]) -> None:
         if not self.database.capabilities.arrays:
-            connection.execute(_LEAVE, [{f"b_{k}": v for k, v in row._mapping.items()} for row in entries])
+            leave_line(connection, entries)
             return
         given = {name: [getattr(row, name) for row in entries] for name in ("rank", "due_at", "run_id")}
         connection.execute(_LEAVE_AT_ONCE, {"lane_id": lane_id, **given})
@@ -373,7 +374,6 @@ _FIRST = (
     .order_by(line.c.rank, line.c.due_at, line.c.run_id)
     .limit(1)
 )
-_LEAVE = delete(line).where(*[column == bindparam(f"b_{column.name}") for column in line.c])
 # Each one looked up by its key, whatever the statistics say.
 _LEAVE_AT_ONCE = text(
     """DELETE FROM fusee_line WHERE ctid = ANY (ARRAY (

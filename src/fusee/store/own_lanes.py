@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, delete, insert, select
+from sqlalchemy import Connection, delete, insert, select
 
 from fusee.model import SessionState
+from fusee.store.leaving import leave_line
 from fusee.store.parts import StorePart
 from fusee.store.schema import assigned, line, runs, sessions
 from fusee.store.wakes import PENDING
@@ -86,7 +87,7 @@ def move(connection: Connection, entries: Sequence[Any], to: Sequence[int]) -> N
     """Stand these entries of the line, locked in this transaction, in those lanes."""
     if not entries:
         return
-    connection.execute(_LEAVE, [{f"b_{k}": v for k, v in row._mapping.items()} for row in entries])
+    leave_line(connection, entries)
     connection.execute(
         insert(line),
         [
@@ -137,7 +138,7 @@ class OwnLanes(StorePart):
         )
         left = [row for row in entries if row.run_id not in home]
         if left:
-            connection.execute(_LEAVE, [{f"b_{k}": v for k, v in row._mapping.items()} for row in left])
+            leave_line(connection, left)
         return len(entries)
 
 
@@ -150,6 +151,3 @@ def homes(connection: Connection, run_ids: Sequence[int]) -> dict[int, int]:
             row.id: row.lane_id for row in connection.execute(select(runs.c.id, runs.c.lane_id).where(*mine))
         }
     return found
-
-
-_LEAVE = delete(line).where(*[column == bindparam(f"b_{column.name}") for column in line.c])

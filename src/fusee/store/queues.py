@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Select, bindparam, delete, func, insert, select, update
+from sqlalchemy import Connection, Select, delete, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from fusee.model import Claimed, Lane, QueueLimits, RunStatus, TokenBucket
 from fusee.store.broker_schema import dispatched
 from fusee.store.contract import Order
 from fusee.store.lanes import Lanes
+from fusee.store.leaving import leave_line
 from fusee.store.own_lanes import given_by_lane, own_lanes
 from fusee.store.runs import Runs
 from fusee.store.schema import later, line, queues, receipts, runs, sessions, tickets
@@ -150,9 +151,7 @@ class Queues(Runs, Lanes):
         if not chosen:
             return []
         ids = [row.run_id for row in chosen]
-        connection.execute(
-            _LEAVE, [{f"b_{key}": value for key, value in row._mapping.items()} for row in chosen]
-        )
+        leave_line(connection, chosen)
         pending = (runs.c.id.in_(ids), runs.c.status == RunStatus.PENDING)
         known = select(
             runs.c.id,
@@ -224,9 +223,6 @@ class Queues(Runs, Lanes):
         await self.read_new_lanes()
         known = self.lane_map.lanes
         return {known[lane_id]: counts for lane_id, counts in by_lane_id.items() if lane_id in known}
-
-
-_LEAVE = delete(line).where(*[column == bindparam(f"b_{column.name}") for column in line.c])
 
 
 def limits_of(row: Any) -> QueueLimits:
