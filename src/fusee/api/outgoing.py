@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from fusee.api.times import show_time
 from fusee.model import Attempt, QueueStats, Run, Session
-from fusee.operations import Enqueued
+from fusee.operations import Enqueued, Retried
 
 __all__ = [
     "Accepted",
@@ -21,6 +21,7 @@ __all__ = [
     "QueueOut",
     "QueuePage",
     "ReadyOut",
+    "RetriedOut",
     "RunOut",
     "RunPage",
     "RunSummary",
@@ -41,6 +42,17 @@ class Accepted(BaseModel):
     @classmethod
     def of(cls, run: Enqueued) -> Self:
         return cls(id=run.id, created=run.created)
+
+
+class RetriedOut(Accepted):
+    """The new run of a retry; `rule` is what the policies of its task decided, when it belongs to one."""
+
+    status: str
+    rule: str | None
+
+    @classmethod
+    def of_retry(cls, run: Retried) -> Self:
+        return cls(id=run.id, created=run.created, status=run.status, rule=run.rule)
 
 
 class StreamAccepted(BaseModel):

@@ -48,6 +48,12 @@ def handler_for(registered: Registered, images: Callable[[], Images]) -> Callabl
         captured: bool = True,
     ) -> Any:
         run = current_run()
+        if run.kind != "batch":  # submitted or copied by hand: its batch would not know what it did
+            raise Abandon(
+                f"operation {registered.batch_type} of {registered.target_type} runs as part of a batch only:"
+                " create a batch with this target",
+                effect=Effect.NONE,
+            )
         if captures is not None and run.attempt > 1 and not rollback and image is None:
             image = await images().image_of(run.run_id)
         target = Target(

@@ -8,6 +8,7 @@ from fusee.operations.callbacks import CallbackAnswer, CallbackOperations, callb
 from fusee.operations.documents import DURATIONS, document_of, read_document
 from fusee.operations.explain import Explanation
 from fusee.operations.letters import LetterOperations
+from fusee.operations.owned_runs import Retried
 from fusee.operations.platform import ROLES, Caller, KeyOperations, QueueOperations, digest
 from fusee.operations.runs import CancelAnswer, RunOperations, RunWithAttempts, spec_from
 from fusee.operations.simulation import Compared, Simulation
@@ -72,6 +73,7 @@ __all__ = [
     "KeyOperations",
     "LetterOperations",
     "QueueOperations",
+    "Retried",
     "RunFilter",
     "RunOperations",
     "RunWithAttempts",

@@ -17,6 +17,7 @@ from fusee.errors import Conflict, Invalid, UnknownHandler
 from fusee.events import Bus, RunsEnqueued
 from fusee.model import EXECUTORS, Attempt, RetryPolicy, Run, RunSpec, RunStatus
 from fusee.model.sizes import bytes_from
+from fusee.operations.owned_runs import OwnedRuns, Retried
 from fusee.store import Enqueued, RunFilter, Store
 
 __all__ = ["CancelAnswer", "RunOperations", "RunWithAttempts", "spec_from"]
@@ -214,11 +215,17 @@ class RunOperations:
         run = await self.store.run(run_id)
         return CancelAnswer(run, run.status is RunStatus.CANCELED)
 
-    async def retry(self, run_id: int) -> Enqueued:
-        """Do an ended run again, as a new run that names it as its origin."""
+    async def retry(self, run_id: int) -> Retried:
+        """Do an ended run again, as a new run that names it as its origin.
+
+        A run of a task is a new fire under the task's policies. A run of a batch, a workflow or a bulk job is
+        refused (`Conflict`) with the command that its owner has for it.
+        """
         run = await self.store.run(run_id)
         if not run.ended:
             raise Conflict(f"run {run_id} has not ended ({run.status}): cancel it, or wait")
+        if run.kind is not None:
+            return await OwnedRuns(self.store).retry(run)
         spec = RunSpec(
             handler=run.handler,
             payload=run.payload,
@@ -234,7 +241,8 @@ class RunOperations:
             hash_key=run.hash_key,
             origin_id=run.id,
         )
-        return (await self.submit([spec], allow_unknown=True))[0]  # it was accepted once
+        (new,) = await self.submit([spec], allow_unknown=True)  # it was accepted once
+        return Retried(new.id)
 
     async def wait(self, run_id: int, timeout: float | None = None) -> Run:
         """The run, once it has ended; `TimeoutError` when that takes longer."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sqlalchemy import Connection, bindparam, func, insert, select, update
@@ -80,10 +80,14 @@ class Planned:
     idempotency_key: str | None = None
     backfill_id: int | None = None
     since: int = 0
+    again: Any = None
+    """The row of the run that this fire does again, alone, whatever the task's shards are."""
     run_ids: list[int] = field(default_factory=list)
 
     @property
     def shards(self) -> int:
+        if self.again is not None:
+            return 1
         return self.standing.spec.shards if self.ruling.decision in (Decision.RUN, Decision.QUEUE) else 1
 
 
@@ -185,8 +189,13 @@ class Firing(Admission, Cancels, Alarms, TaskRegions):
         now: int,
         since: int,
         why: str = "due, and nothing in its way",
+        *,
+        after_failure: bool = False,
     ) -> Planned:
-        """Apply the policies to one fire, and let the standing know for the next."""
+        """Apply the policies to one fire, and let the standing know for the next.
+
+        `after_failure`: the fire is someone's response to a failure, so `failure_action SKIP` lets it pass.
+        """
         policy = standing.spec.policy
         if due.missed is not None:
             ruling = Ruling(decision=Decision.MISS, code="catch_up", rule=due.missed)
@@ -194,7 +203,10 @@ class Firing(Admission, Cancels, Alarms, TaskRegions):
         code = "caught_up" if due.late else ("on_time" if cause is Cause.SCHEDULE else str(cause))
         if due.late:
             why = f"catch_up_mode {policy.catch_up}: {(now - due.at) / 1e6:.0f} s late"
-        ruling = rule_on(policy, standing.situation(), code, why)
+        situation = standing.situation()
+        if after_failure:
+            situation = replace(situation, failure_skipped=True)
+        ruling = rule_on(policy, situation, code, why)
         planned = Planned(standing, due.at, cause, ruling, now, since=since)
         if ruling.decision is Decision.SKIP and ruling.code == "failure":
             standing.skip_for_failure(ruling.attempt)
@@ -332,6 +344,21 @@ def _lane(standing: Standing) -> Lane:
 def _births(one: Planned, lane_id: int) -> list[Birth]:
     spec, ruling = one.standing.spec, one.ruling
     status = RunStatus.BLOCKED if one.held is not None else _STATUS[ruling.decision]
+    if (again := one.again) is not None:
+        return [
+            Birth(
+                lane_id=again.lane_id,
+                status=status,
+                priority=again.priority,
+                due_at=one.start,
+                payload=again.payload,
+                options=again.options,
+                kind="task",
+                reason=_reason(one, status),
+                attempt=ruling.attempt,
+                origin_id=again.id,
+            )
+        ]
     payload: dict[str, Any] = dict(spec.payload)
     if spec.batch is not None:
         payload = batch_payload(spec.batch, payload)

@@ -101,6 +101,56 @@ class Triggers(Steering):
         self._wake_all(True)
         return triggered
 
+    async def fire_again(self, run_id: int) -> Triggered:
+        """Do one run of a task again, as a fire of its own, under the task's policies.
+
+        The new run has the payload, the options and so the logical time of the old one. `Conflict` when the
+        policies would skip it: nothing is recorded then, since no fire was due.
+        """
+
+        def work(connection: Connection) -> Triggered:
+            mine = (fires.c.run_id == run_id, fires.c.namespace == self.namespace)
+            fire = connection.execute(select(fires).where(*mine)).one_or_none()
+            again = connection.execute(select(runs).where(runs.c.id == run_id)).one_or_none()
+            if fire is None or again is None:
+                raise Conflict(f"run {run_id} is so old that its fire is deleted: trigger its task")
+            locked = select(tasks).where(tasks.c.id == fire.task_id).with_for_update()
+            row = connection.execute(locked).one()
+            if row.status == TaskStatus.DELETED:
+                raise Conflict(
+                    f"run {run_id} belongs to task {row.name}, which is deleted: submit its work as a new run"
+                )
+            if row.status == TaskStatus.DISABLED:
+                raise Conflict(
+                    f"run {run_id} belongs to task {row.name}, which is disabled: enable it first"
+                    f" (`fusee task enable {row.name}`)"
+                )
+            now = self._now(connection)
+            standings, closed = self._bring_up_to_date(connection, [row])
+            self._heard(connection, standings, closed, now)
+            standing = standings[row.id]
+            planned = self._decide(
+                connection,
+                standing,
+                Due(self._free_time(connection, row, now)),
+                Cause.MANUAL,
+                [],
+                now,
+                row.last_fire_at or row.anchor,
+                f"run {run_id} done again by hand, and nothing in its way",
+                after_failure=True,
+            )
+            if planned.ruling.decision is Decision.SKIP:
+                raise Conflict(f"run {run_id} is not done again now: {planned.ruling.rule}")
+            planned.again = again
+            self._write(connection, [planned], now)
+            self._save(connection, [standing])
+            return Triggered(planned.at, planned.ruling.decision, planned.ruling.rule, planned.run_ids)
+
+        triggered = await self.database.write(work)
+        self._wake_all(True)
+        return triggered
+
     def _triggered_before(self, connection: Connection, task_id: int, run_id: int) -> Triggered:
         mine = select(fires).where(fires.c.run_id == run_id, fires.c.task_id == task_id)
         fire = connection.execute(mine).one_or_none()

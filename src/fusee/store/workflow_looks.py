@@ -17,7 +17,7 @@ from fusee.store.schema import runs
 from fusee.store.task_schema import workflow_nodes, workflow_runs, workflows
 from fusee.store.workflow_shape import Shape
 
-__all__ = ["GraphPage", "WorkflowLooks", "WorkflowRunFilter"]
+__all__ = ["GraphPage", "WorkflowLooks", "WorkflowRunFilter", "WorkflowStep"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +36,22 @@ class GraphPage:
 
     nodes: Sequence[WorkflowNode]
     total: int
+
+
+@dataclass(frozen=True, slots=True)
+class WorkflowStep:
+    """The step of a workflow run that a run is."""
+
+    node: str
+    workflow_run_id: int
+    workflow: str
+    over: bool
+    """The workflow run has ended."""
+
+    @property
+    def rerun(self) -> str:
+        """The command that does unsuccessful steps again."""
+        return f"fusee workflow rerun {self.workflow_run_id}"
 
 
 class WorkflowLooks(StorePart):
@@ -64,6 +80,24 @@ class WorkflowLooks(StorePart):
             query = query.where(workflow_runs.c.id < wanted.before)
         rows = await self.database.read(lambda connection: connection.execute(query).all())
         return [_workflow_run(row) for row in rows]
+
+    async def workflow_step(self, run_id: int) -> WorkflowStep | None:
+        """Which step of which workflow run this run is; None when that is deleted."""
+        query = (
+            select(
+                workflow_nodes.c.node,
+                workflow_nodes.c.workflow_run_id,
+                workflow_runs.c.finished_at,
+                workflows.c.name,
+            )
+            .join(workflow_runs, workflow_runs.c.id == workflow_nodes.c.workflow_run_id)
+            .join(workflows, workflows.c.id == workflow_runs.c.workflow_id)
+            .where(workflow_nodes.c.run_id == run_id, workflow_runs.c.namespace == self.namespace)
+        )
+        row = await self.database.read(lambda connection: connection.execute(query).one_or_none())
+        if row is None:
+            return None
+        return WorkflowStep(row.node, row.workflow_run_id, row.name, row.finished_at is not None)
 
     async def _workflow_id(self, name: str) -> int:
         query = select(workflows.c.id).where(

@@ -276,6 +276,7 @@ class Pool:
         if options.fire_time is not None:
             job.fire_time, job.task = iso(options.fire_time), options.task
             job.shard_index, job.shard_total = options.shard_index, options.shard_total
+        job.kind = claimed.kind
         slot.job = job
         assert plan.executor is not None
         try:

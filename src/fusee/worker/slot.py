@@ -49,5 +49,10 @@ class Slot:
         if self.job is not None:
             return self.job.context(lambda: self.told is not None)
         return RunContext(
-            claimed.id, claimed.attempt, plan.lane.handler, plan.lane.queue, lambda: self.told is not None
+            claimed.id,
+            claimed.attempt,
+            plan.lane.handler,
+            plan.lane.queue,
+            lambda: self.told is not None,
+            kind=claimed.kind,
         )

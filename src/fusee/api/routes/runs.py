@@ -13,7 +13,7 @@ from fusee.api.explain import did_you_mean
 from fusee.api.incoming import CancelIn
 from fusee.api.intake import Intake
 from fusee.api.limits import is_stream
-from fusee.api.outgoing import Accepted, RunOut, RunPage, RunSummary, StreamAccepted
+from fusee.api.outgoing import Accepted, RetriedOut, RunOut, RunPage, RunSummary, StreamAccepted
 from fusee.api.problems import Problem
 from fusee.api.reading import parse_json, read_json, require_json
 from fusee.model import RunStatus
@@ -132,14 +132,19 @@ async def cancel_run(request: Request, response: Response, run_id: RunId) -> Run
     "/{run_id}/retry",
     status_code=201,
     dependencies=[Operator],
-    responses={409: {"description": "It has not ended."}},
+    responses={409: {"description": "It has not ended, or its owner retries it: `detail` says how."}},
 )
-async def retry_run(request: Request, response: Response, run_id: RunId) -> Accepted:
-    """Do an ended run again, as a new run whose `origin_id` names it."""
+async def retry_run(request: Request, response: Response, run_id: RunId) -> RetriedOut:
+    """Do an ended run again, as a new run whose `origin_id` names it.
+
+    A run of a task becomes a new fire under the task's policies: `status` and `rule` tell what they decided,
+    and it is 409 when they would skip it. A run of a batch, a workflow or a bulk job is retried by its owner:
+    409, with the command that does it.
+    """
     run = await operations_of(request).runs.retry(run_id)
     response.headers["Location"] = f"/api/v1/runs/{run.id}"
     audit(request, "run retried", run_id=run_id, new_run_id=run.id)
-    return Accepted.of(run)
+    return RetriedOut.of_retry(run)
 
 
 def _status(name: str) -> RunStatus:

@@ -50,7 +50,9 @@ def cancel(context: click.Context, run_ids: tuple[int, ...], reason: str) -> Non
 def retry(context: click.Context, run_ids: tuple[int, ...]) -> None:
     """Do ended runs again, each as a new run with the same payload.
 
-    The new run names the old one as its origin; the old one stays as it ended.
+    The new run names the old one as its origin; the old one stays as it ended. A run of a task becomes a new
+    fire, under the task's policies. A run of a batch, a workflow or a bulk job is refused with the command of
+    its owner that does it.
 
     \b
     Example:
@@ -60,7 +62,9 @@ def retry(context: click.Context, run_ids: tuple[int, ...]) -> None:
 
     async def one(app: Fusee, run_id: int) -> tuple[str, dict[str, Any]]:
         made = await app.runs.retry(run_id)
-        return f"run {run_id} again as run {made.id}", {"id": made.id, "origin_id": run_id}
+        rule = f" ({made.status}): {made.rule}" if made.rule is not None else ""
+        fields = {"id": made.id, "origin_id": run_id, "status": str(made.status), "rule": made.rule}
+        return f"run {run_id} again as run {made.id}{rule}", fields
 
     drive(_each(Shared.of(context), Out.of(context), run_ids, one))
 

@@ -40,6 +40,8 @@ class Job:
     shard_index: int = 0
     shard_total: int = 1
     task: str | None = None
+    kind: str | None = None
+    """What the run belongs to."""
 
     def context(self, stopping: Callable[[], bool] | None = None) -> RunContext:
         """What the handler may know of it."""
@@ -53,6 +55,7 @@ class Job:
             None if self.fire_time is None else datetime.fromisoformat(self.fire_time),
             self.shard_index,
             self.shard_total,
+            self.kind,
         )
 
 

@@ -30,6 +30,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     fire_time: str | None
     shard_index: int
     shard_total: int
+    kind: str | None = None
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):

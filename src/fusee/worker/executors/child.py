@@ -75,6 +75,7 @@ class Child:
             None if order.fire_time is None else datetime.fromisoformat(order.fire_time),
             order.shard_index,
             order.shard_total,
+            order.kind,
         )
         with in_thread(context):
             self._working = True

@@ -203,6 +203,7 @@ def _order(job: Job, handler: Handler) -> bytes:
             fire_time=job.fire_time,
             shard_index=job.shard_index,
             shard_total=job.shard_total,
+            kind=job.kind,
         )
     )
 
