@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from fusee.model import Effect, End, QueueLimits, RetryPolicy
+from fusee.operations import QueueOperations
 from fusee.store.schema import tickets
 from tests.store.harness import World
 
@@ -222,3 +223,18 @@ async def test_the_first_limits_may_be_set_by_two_at_once(world: World) -> None:
     wanted = QueueLimits(concurrency=2)
     await asyncio.gather(*(store.set_limits("default", wanted) for store in (world.store, other) * 3))
     assert await world.store.read_limits() == {"default": wanted}
+
+
+async def test_of_two_changes_at_the_same_time_neither_undoes_the_other(world: World) -> None:
+    queues = QueueOperations(world.store), QueueOperations(await world.another())
+    for nr in range(10):
+        name = f"mail{nr}"
+        await queues[0].limit(name, QueueLimits(concurrency=1, rate=1, burst=2))
+        await asyncio.gather(
+            queues[0].pause(name, True),
+            queues[1].change(name, {"concurrency": 7}),
+            queues[0].change(name, {"rate": 5.0}),
+            queues[1].change(name, {"burst": 9}),
+        )
+        changed = (await queues[0].get(name)).limits
+        assert changed == QueueLimits(paused=True, concurrency=7, rate=5.0, burst=9)

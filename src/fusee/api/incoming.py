@@ -16,6 +16,7 @@ __all__ = [
     "CancelIn",
     "Incoming",
     "KeyIn",
+    "LimitsChangeIn",
     "LimitsIn",
     "Reason",
     "RetryIn",
@@ -97,6 +98,15 @@ class LimitsIn(Incoming):
         return QueueLimits(self.paused, self.concurrency, self.rate, self.burst)
 
 
+class LimitsChangeIn(Incoming):
+    """Other values for some of a queue's limits; null lifts one, and what is left out stays."""
+
+    paused: bool | None = None
+    concurrency: int | None = Field(default=None, description="Most runs at once, across all workers.")
+    rate: float | None = Field(default=None, description="Most starts a second, across all workers.")
+    burst: int | None = Field(default=None, description="Most starts at once; goes with a rate.")
+
+
 class StrategyIn(Incoming):
     """How the queue's runs find their worker, where they do not say so themselves."""
 
@@ -148,4 +158,12 @@ class CancelIn(Incoming):
     reason: Reason = "canceled by request"
 
 
-SCHEMAS: tuple[type[BaseModel], ...] = (RunIn, LimitsIn, StrategyIn, KeyIn, CancelIn, CallbackIn)
+SCHEMAS: tuple[type[BaseModel], ...] = (
+    RunIn,
+    LimitsIn,
+    LimitsChangeIn,
+    StrategyIn,
+    KeyIn,
+    CancelIn,
+    CallbackIn,
+)

@@ -118,8 +118,11 @@ class BusinessFieldsIn(Incoming):
 
 
 class BusinessChangeIn(BusinessFieldsIn):
-    """Other values for some fields; null takes an address away."""
+    """Other values for some fields; null takes one away, or a member of headers or defaults."""
 
+    headers: dict[str, str | None] = Field(  # type: ignore[assignment]
+        default={}, description="Those named change; the others stay."
+    )
     version: Version = None
 
 

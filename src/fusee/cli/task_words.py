@@ -14,11 +14,25 @@ __all__ = ["fields_of_words", "policy_of_words"]
 OBJECTS = ("payload", "labels", "retry", "alerts")
 """One member of these can be named: `payload.year=2030`."""
 
-NUMBERS = ("priority", "shards", "max_concurrency", "queue_depth", "catch_up_cap", "burst", "rate")
+NUMBERS = (
+    "callback_timeout_sec",
+    "priority",
+    "shards",
+    "max_concurrency",
+    "queue_depth",
+    "catch_up_cap",
+    "burst",
+    "rate",
+)
 
 
-def fields_of_words(words: Sequence[str], option: str, before: Mapping[str, Any]) -> dict[str, Any]:
-    """What to change; `field=` alone takes it back to its default. Members go over those of `before`."""
+def fields_of_words(
+    words: Sequence[str], option: str, before: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """The fields that are named; `field=` alone takes one back to its default.
+
+    Members go over those of `before`. Without it the fields are a change to something that exists: a member
+    that is taken away is null."""
     fields: dict[str, Any] = {}
     for word in words:
         name, value = member_from(word, option)
@@ -30,8 +44,10 @@ def fields_of_words(words: Sequence[str], option: str, before: Mapping[str, Any]
             raise click.BadParameter(
                 f"{name}: only {', '.join(OBJECTS)} have members, as in payload.year=2030", param_hint=option
             )
-        members = dict(fields.get(field, before.get(field)) or {})
-        if value == "":
+        members = dict(fields.get(field, (before or {}).get(field)) or {})
+        if value == "" and before is None:
+            members[member] = None
+        elif value == "":
             members.pop(member, None)
         else:
             members[member] = value if field == "labels" else json_or_text(value)

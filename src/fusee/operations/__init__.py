@@ -7,6 +7,7 @@ from fusee.operations.businesses import HIDDEN, BusinessOperations, business_fro
 from fusee.operations.callbacks import CallbackAnswer, CallbackOperations, callback_end
 from fusee.operations.documents import DURATIONS, document_of, read_document
 from fusee.operations.explain import Explanation
+from fusee.operations.http_fields import HTTP
 from fusee.operations.letters import LetterOperations
 from fusee.operations.owned_runs import Retried
 from fusee.operations.platform import ROLES, Caller, KeyOperations, QueueOperations, digest
@@ -15,7 +16,6 @@ from fusee.operations.simulation import Compared, Simulation
 from fusee.operations.task_fields import (
     ALIASES,
     FIELDS,
-    HTTP,
     POLICY_FIELDS,
     enabled_from,
     fields_from,

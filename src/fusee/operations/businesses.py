@@ -14,6 +14,7 @@ from fusee.model.durations import seconds_from
 from fusee.model.names import check_name
 from fusee.operations.bulk import FIELDS as JOB_FIELDS
 from fusee.operations.bulk import bulk_from_fields
+from fusee.operations.merging import merged
 from fusee.store import Store
 
 __all__ = ["BUSINESS_FIELDS", "BusinessOperations", "business_from"]
@@ -77,7 +78,8 @@ class BusinessOperations:
     async def update(
         self, name: str, changes: Mapping[str, Any], *, version: int | None = None
     ) -> RegisteredBusiness:
-        """Other values for some of its fields; null takes one away."""
+        """Other values for some of its fields, and for some members of headers and defaults; null takes one
+        away."""
         there = await self.get(name)
         if there.registered is None:
             raise Conflict(f"business {name!r} is in Python: workers bring it along, as their code has it")
@@ -86,14 +88,11 @@ class BusinessOperations:
             version = registered.version  # what we merge with must still be so when it is written
         before = asdict(registered.spec)
         if isinstance(changes.get("headers"), Mapping):
-            kept = {
-                key: before["headers"].get(key, value) if value == HIDDEN else value
-                for key, value in changes["headers"].items()
-            }
-            changes = {**changes, "headers": kept}
+            said = {key: value for key, value in changes["headers"].items() if value != HIDDEN}
+            changes = {**changes, "headers": said}
         if changes.get("name", name) != name:
             raise Conflict("a business keeps its name: register another, and delete this one")
-        spec = business_from({**before, **changes})
+        spec = business_from(merged(before, changes))
         self._check(spec)
         return await self.store.update_business(name, spec, version)
 

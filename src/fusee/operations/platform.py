@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from fusee.errors import Denied, Invalid
 from fusee.model import Lane, QueueLimits, QueueStats, Session
@@ -18,6 +19,9 @@ __all__ = ["ROLES", "Caller", "KeyOperations", "QueueOperations", "digest"]
 
 ROLES = ("viewer", "operator", "admin")
 """Each may do what those before it may."""
+
+
+LIMITS = ("paused", "concurrency", "rate", "burst")
 
 
 class QueueOperations:
@@ -52,9 +56,26 @@ class QueueOperations:
         await self.store.set_strategy(name, None if strategy == Strategy.SHARED else strategy)
         return await self.get(name)
 
+    async def change(self, name: str, changes: Mapping[str, Any]) -> QueueStats:
+        """Other values for some of its limits; null lifts one, and a burst is lifted with its rate."""
+        unknown = [field for field in changes if field not in LIMITS]
+        if unknown:
+            raise Invalid(f"a queue has no {unknown[0]!r:.60}; it has {', '.join(LIMITS)}", field=unknown[0])
+
+        def changed(before: QueueLimits) -> QueueLimits:
+            after = {**{field: getattr(before, field) for field in LIMITS}, **changes}
+            if after["rate"] is None and changes.get("burst") is None:
+                after["burst"] = None
+            return QueueLimits(**{**after, "paused": bool(after["paused"])})
+
+        try:
+            await self.store.change_limits(_checked(name), changed)
+        except ValueError as error:
+            raise Invalid(str(error), field=str(error).split(" ", 1)[0]) from None
+        return await self.get(name)
+
     async def pause(self, name: str, paused: bool) -> QueueStats:
-        limits = (await self.store.read_limits()).get(_checked(name), QueueLimits())
-        return await self.limit(name, QueueLimits(paused, limits.concurrency, limits.rate, limits.burst))
+        return await self.change(name, {"paused": paused})
 
     @staticmethod
     def _stats(

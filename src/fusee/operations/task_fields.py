@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import json
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -17,11 +16,12 @@ from fusee.model.sizes import bytes_from
 from fusee.model.task import BATCH_HANDLER, WORKFLOW_HANDLER, Alerts, TaskSpec, TriggerRule
 from fusee.model.times import iso
 from fusee.operations.batches import batch_from_fields, target_from
+from fusee.operations.http_fields import HTTP, call_over, object_from
+from fusee.operations.merging import merged
 
 __all__ = [
     "ALIASES",
     "FIELDS",
-    "HTTP",
     "POLICY_FIELDS",
     "enabled_from",
     "fields_from",
@@ -45,9 +45,6 @@ ALIASES = {
     "params": "payload",
 }
 """Other names for the same thing, as they stand in older requests."""
-
-HTTP = ("exec_type", "http_method", "target_url", "headers_json", "body_template", "callback_timeout_sec")
-"""An HTTP call written flat; they become the payload of the http executor."""
 
 POLICY_FIELDS: Mapping[str, str] = {
     "overlap_action": "overlap",
@@ -80,6 +77,10 @@ _ENUMS: Mapping[str, Any] = {
     "catch_up_mode": CatchUp,
 }
 BUILT_IN = {WORKFLOW_HANDLER: "workflow", BATCH_HANDLER: "batch"}
+SCHEDULES = ("cron", "every", "at")
+WAYS = ("handler", "workflow", "batch")
+"""What runs, where it is Python: one of them."""
+OBJECTS = ("payload", "retry", "alerts", "labels", "batch")
 _DURATIONS = ("catch_up_window", "grace", "jitter")
 
 
@@ -90,10 +91,8 @@ def task_from(given: Mapping[str, Any], base: TaskSpec | None = None) -> TaskSpe
             'a task is an object such as {"name": "nightly", "cron": "0 3 * * *", "handler": "tidy"}'
         )
     fields = _flat(given)
-    if base is not None:
-        _drop_other_schedule(fields, before := fields_from(base))
-        fields = {**before, **fields}
-        fields = {key: value for key, value in fields.items() if value is not None}
+    call = {name: fields.pop(name) for name in HTTP if name in fields}
+    fields = _made(fields, call) if base is None else _changed(fields, call, base)
     field = "name"
     try:
         made: dict[str, Any] = {}
@@ -213,46 +212,52 @@ def _flat(given: Mapping[str, Any]) -> dict[str, Any]:
         if name in fields:
             raise Invalid(f"{name} is given twice, under two names", field=name)
         fields[name] = value
-    call = {name: fields.pop(name) for name in HTTP if name in fields}
-    if call.get("target_url") is not None:
-        if fields.get("handler") or fields.get("workflow") or fields.get("batch"):
-            raise Invalid(
-                "target_url cannot stand beside handler, workflow or batch: give one", field="target_url"
-            )
-        fields["executor"] = "http"
-        fields["payload"] = {**_object(fields.get("payload") or {}, "payload"), **_http(call)}
-    elif any(value is not None for value in call.values()):
-        name = next(name for name, value in call.items() if value is not None)
-        raise Invalid(f"{name} goes with target_url: the address to call", field=name)
     return fields
 
 
-def _http(call: Mapping[str, Any]) -> dict[str, Any]:
-    payload: dict[str, Any] = {"url": call["target_url"]}
-    if call.get("http_method") is not None:
-        payload["method"] = call["http_method"]
-    if call.get("headers_json"):
-        payload["headers"] = _object(call["headers_json"], "headers_json")
-    if call.get("body_template") is not None:
-        payload["body"] = call["body_template"]
-    kind = call.get("exec_type") or "SYNC"
-    if kind not in ("SYNC", "ASYNC"):
-        raise Invalid(f"exec_type must be SYNC or ASYNC, not {kind!r:.60}", field="exec_type")
-    if kind == "ASYNC":
-        payload["mode"] = "async"
-        if call.get("callback_timeout_sec") is not None:
-            payload["callback_timeout"] = call["callback_timeout_sec"]
-    return payload
+def _made(fields: dict[str, Any], call: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a new task; an HTTP call written flat becomes executor and payload."""
+    said = {name: value for name, value in call.items() if value is not None}
+    if not said:
+        return fields
+    _refuse_two_ways(fields, said)
+    http = "target_url" in said or fields.get("executor") == "http"
+    payload = object_from(fields.get("payload") or {}, "payload") if http else {}
+    return {**fields, "executor": "http", "payload": call_over(payload, said)}
 
 
-def _drop_other_schedule(fields: dict[str, Any], before: dict[str, Any]) -> None:
-    """Whoever changes the schedule names the new one; the old one goes without being named."""
-    if any(fields.get(kind) is not None for kind in ("cron", "every", "at")):
-        for kind in ("cron", "every", "at"):
-            before[kind] = None
-    if any(fields.get(what) is not None for what in ("handler", "workflow", "batch", "executor")):
-        before["handler"] = before["workflow"] = before["batch"] = None
-        before["executor"] = "python"
+def _refuse_two_ways(fields: Mapping[str, Any], call: Mapping[str, Any]) -> None:
+    if call.get("target_url") is not None and any(fields.get(way) for way in WAYS):
+        raise Invalid(
+            "target_url cannot stand beside handler, workflow or batch: give one", field="target_url"
+        )
+
+
+def _changed(given: dict[str, Any], call: Mapping[str, Any], base: TaskSpec) -> dict[str, Any]:
+    """All fields of `base`, with those that are given over them: a JSON merge patch."""
+    before = fields_from(base)
+    if any(given.get(kind) is not None for kind in SCHEDULES):
+        # Whoever changes the schedule names the new one; the old one goes without being named.
+        before |= dict.fromkeys(SCHEDULES)
+    named = [what for what in WAYS if given.get(what) is not None and given[what] != before[what]]
+    if call.get("target_url") is not None:
+        executor = "http"
+    elif given.get("executor") is not None:
+        executor = given["executor"]
+    else:
+        executor = "python" if named or "executor" in given else base.executor
+    if executor != base.executor:
+        before |= {"executor": executor, "payload": {}}  # a payload belongs to its executor
+    if named or executor != base.executor:
+        before |= dict.fromkeys(WAYS)
+    for name in OBJECTS:
+        if isinstance(given.get(name), Mapping):
+            given[name] = merged(before[name], given[name])
+    if call:
+        _refuse_two_ways(given, call)
+        payload = object_from(given.get("payload", before["payload"]) or {}, "payload")
+        given |= {"executor": executor, "payload": call_over(payload if executor == "http" else {}, call)}
+    return {key: value for key, value in {**before, **given}.items() if value is not None}
 
 
 def _as_is(value: Any, _what: str) -> Any:
@@ -263,18 +268,6 @@ def _text(value: Any, what: str) -> str:
     if not isinstance(value, str):
         raise ValueError(f"{what} must be text, not {value!r:.60}")
     return value
-
-
-def _object(value: Any, what: str) -> dict[str, Any]:
-    """An object, or its JSON as text."""
-    if isinstance(value, str):
-        try:
-            value = json.loads(value)
-        except (ValueError, RecursionError):
-            raise Invalid(f"{what} must be an object, or the JSON text of one", field=what) from None
-    if not isinstance(value, Mapping):
-        raise Invalid(f"{what} must be an object, not {value!r:.60}", field=what)
-    return dict(value)
 
 
 def _whole(value: Any, what: str) -> int:
@@ -292,7 +285,7 @@ def _names(value: Any, what: str) -> tuple[str, ...]:
 
 
 def _labels(value: Any, what: str) -> dict[str, str]:
-    labels = _object(value, what)
+    labels = object_from(value, what)
     if len(labels) > 50 or not all(
         isinstance(v, str) and len(k) <= 128 and len(v) <= 256 for k, v in labels.items()
     ):
@@ -344,7 +337,7 @@ _END = (datetime.max - datetime(1970, 1, 1)) // timedelta(microseconds=1)
 def _retry(value: Any, what: str) -> RetryPolicy:
     if isinstance(value, RetryPolicy):
         return value
-    given = _object(value, what)
+    given = object_from(value, what)
     for name in ("base", "max"):
         if isinstance(given.get(name), str):
             given[name] = seconds_from(given[name], f"{what}.{name}")
@@ -352,7 +345,7 @@ def _retry(value: Any, what: str) -> RetryPolicy:
 
 
 def _alerts(value: Any, what: str) -> Alerts:
-    given = {"webhook": value} if isinstance(value, str) else _object(value, what)
+    given = {"webhook": value} if isinstance(value, str) else object_from(value, what)
     unknown = [key for key in given if key not in Alerts.__slots__]
     if unknown:
         raise ValueError(f"alerts has no {unknown[0]!r:.60}; it has {', '.join(Alerts.__slots__)}")
@@ -389,7 +382,7 @@ def _handler(value: Any, what: str) -> str:
 
 def _batch(value: Any, what: str) -> dict[str, Any]:
     """A batch with its targets, checked as if it were made now, and kept as it was written."""
-    given = _object(value, what)
+    given = object_from(value, what)
     fields = {"batch_name": "task", **{key: item for key, item in given.items() if key != "targets"}}
     if "name" in fields:
         del fields["batch_name"]
@@ -416,7 +409,7 @@ _READ: Mapping[str, Callable[[Any, str], Any]] = {
     "handler": _handler,
     "workflow": _text,
     "batch": _batch,
-    "payload": _object,
+    "payload": object_from,
     "queue": _text,
     "region": _text,
     "priority": _whole,

@@ -31,15 +31,20 @@ class Queues(Runs, Lanes):
 
     async def set_limits(self, queue: str, limits: QueueLimits) -> None:
         """Replace a queue's limits; workers follow within a second."""
+        await self.change_limits(queue, lambda before: limits)
+
+    async def change_limits(self, queue: str, change: Callable[[QueueLimits], QueueLimits]) -> None:
+        """Replace a queue's limits by what `change` makes of them, in one transaction: of two changes at the
+        same time neither undoes the other."""
         mine = (queues.c.namespace == self.namespace, queues.c.name == queue)
 
         def work(connection: Connection) -> None:
             now = self._now(connection)
-            if not limits.limited:
-                placed = (queues.c.strategy.is_not(None),)
-                if connection.execute(select(queues.c.name).where(*mine, *placed)).one_or_none() is None:
-                    connection.execute(delete(queues).where(*mine))
-                    return
+            row = connection.execute(select(queues).where(*mine).with_for_update()).one_or_none()
+            limits = change(QueueLimits() if row is None else limits_of(row))
+            if not limits.limited and (row is None or row.strategy is None):
+                connection.execute(delete(queues).where(*mine))
+                return
             values = {
                 "paused": limits.paused,
                 "concurrency": limits.concurrency,

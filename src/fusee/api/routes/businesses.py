@@ -110,7 +110,10 @@ async def get_business(request: Request, response: Response, name: Name) -> Busi
 async def change_business(
     request: Request, response: Response, name: Name, if_match: IfMatch = None
 ) -> BusinessOut:
-    """Other values for some fields; null takes an address away. Jobs follow when they take a segment next."""
+    """Other values for some fields, and for some members of `headers` and `defaults`; null takes one away.
+
+    Jobs follow when they take a segment next.
+    """
     wish = await read_json(request, BusinessChangeIn, "a change")
     fields = wish.model_dump(exclude_unset=True)
     version = version_from(fields.pop("version", None), if_match)

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Path, Request
 
 from fusee.api.asking import Operator, Viewer, audit, body_of
 from fusee.api.context import operations_of
-from fusee.api.incoming import LimitsIn, StrategyIn
+from fusee.api.incoming import LimitsChangeIn, LimitsIn, StrategyIn
 from fusee.api.outgoing import QueueOut, QueuePage
 from fusee.api.paths import OF_QUEUE, QUEUE
 from fusee.api.reading import read_json
@@ -74,6 +74,18 @@ async def limit_queue(request: Request, name: Name) -> QueueOut:
         raise Invalid(str(error), field=str(error).split(" ", 1)[0]) from None
     stats = await operations_of(request).queues.limit(name, limits)
     audit(request, "queue limited", queue=name, **wanted.model_dump())
+    return QueueOut.of(stats)
+
+
+@router.patch(
+    f"/queues{QUEUE}", dependencies=[Operator], tags=["queues"], openapi_extra=body_of(LimitsChangeIn)
+)
+async def change_queue(request: Request, name: Name) -> QueueOut:
+    """Change the limits that are given; null lifts one, and what is left out stays."""
+    wanted = await read_json(request, LimitsChangeIn, "limits")
+    changes = wanted.model_dump(exclude_unset=True)
+    stats = await operations_of(request).queues.change(name, changes)
+    audit(request, "queue limited", queue=name, **changes)
     return QueueOut.of(stats)
 
 

@@ -84,7 +84,13 @@ def register(context: click.Context, /, name: str, **options: Any) -> None:
 @business.command()
 @click.argument("name")
 @_fields
-@click.option("--remove", "gone", metavar="FIELD", multiple=True, help="Take an address away.")
+@click.option(
+    "--remove",
+    "gone",
+    metavar="FIELD",
+    multiple=True,
+    help="Take away: on_stop, headers.X-Key.",
+)
 @VERSION
 @click.pass_context
 def change(
@@ -92,11 +98,20 @@ def change(
 ) -> None:
     """Change some fields; jobs that run follow when they take a segment next.
 
+    Headers and defaults that are not named stay as they are.
+
     \b
     Example:
       fusee business change mail --timeout 30s --remove on_stop
+      fusee business change mail --header "X-Team: ops" --remove headers.X-Old
     """
-    changes = {**_given(options), **dict.fromkeys(field.replace("-", "_") for field in gone)}
+    changes = _given(options)
+    for field in gone:
+        whole, dot, member = field.partition(".")
+        if dot:
+            changes[whole] = {**changes.get(whole, {}), member: None}
+        else:
+            changes[whole.replace("-", "_")] = None
     if not changes:
         raise click.UsageError("say what to change, such as --timeout 30s")
     _do(context, lambda app: app.business_registry.update(name, changes, version=version))

@@ -118,24 +118,10 @@ def limit(
 async def _limit(
     shared: Shared, out: Out, name: str, concurrency: int | None, rate: float | None, burst: int | None
 ) -> None:
-    from fusee.errors import Invalid
-    from fusee.model import QueueLimits
-
+    said = {"concurrency": concurrency, "rate": rate, "burst": burst}
+    changes = {limit: value or None for limit, value in said.items() if value is not None}
     async with opened(shared, create=True) as app:
-        before = (await app.queues.get(name)).limits
-        new_rate = before.rate if rate is None else rate or None
-        # Without a rate there is nothing to burst beyond.
-        new_burst = (before.burst if new_rate is not None else None) if burst is None else burst or None
-        try:
-            limits = QueueLimits(
-                paused=before.paused,
-                concurrency=before.concurrency if concurrency is None else concurrency or None,
-                rate=new_rate,
-                burst=new_burst,
-            )
-        except ValueError as error:
-            raise Invalid(str(error)) from None
-        _tell(out, await app.queues.limit(name, limits))
+        _tell(out, await app.queues.change(name, changes))
 
 
 @queue.command()

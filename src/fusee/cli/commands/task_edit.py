@@ -27,7 +27,8 @@ def edit(
     """Change fields of a task; what is not named stays as it is.
 
     FIELD= with nothing behind it takes a field back to its default. One member of payload, labels, retry or
-    alerts is named with a dot. A new schedule goes from now on; fires that are under way are left alone.
+    alerts is named with a dot; an object as JSON changes the members that it names. A new schedule goes from
+    now on; fires that are under way are left alone.
 
     When someone else changed the task in between, the edit is refused with exit code 4: nothing is lost
     without a word. --version says which version you looked at.
@@ -37,6 +38,7 @@ def edit(
       fusee task edit nightly cron="0 4 * * *" timezone=Europe/Berlin
       fusee task edit nightly payload.days=30 retry.max_attempts=5 description=
       fusee task edit poll overlap_action=SKIP max_concurrency=2 --version 7
+      fusee task edit poll target_url=https://example.com/v2/poll
     """
     drive(_edit(Shared.of(context), Out.of(context), name, words, at_version, allow_unknown))
 
@@ -48,7 +50,7 @@ async def _edit(
 
     async with opened(shared) as app:
         before = await app.tasks.get(name)
-        fields = fields_of_words(words, "FIELD=VALUE", fields_from(before.spec))
+        fields = fields_of_words(words, "FIELD=VALUE")
         task = await app.tasks.change(
             name, fields, version=before.version if version is None else version, allow_unknown=allow_unknown
         )
