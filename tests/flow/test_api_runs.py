@@ -98,16 +98,19 @@ async def test_a_repeated_key_gives_the_same_run(served):
     assert await served.count() == 1
 
 
-async def test_a_repeated_array_and_a_longer_stream_continue(served):
+async def test_a_repeated_array_gets_the_same_runs(served):
     key = {"Idempotency-Key": "batch"}
     _, first, _ = await served.ask("POST", RUNS, json=[{"handler": "greet"}] * 2, headers=key)
     _, again, _ = await served.ask("POST", RUNS, json=[{"handler": "greet"}] * 2, headers=key)
     assert [one["id"] for one in first] == [one["id"] for one in again]
-    status, body, _ = await served.ask(
-        "POST", RUNS, data=lines(*[{"handler": "greet"}] * 5), headers=key | NDJSON
-    )
+
+
+async def test_a_longer_stream_continues_a_shorter_one(served):
+    headers = {"Idempotency-Key": "batch"} | NDJSON
+    _, first, _ = await served.ask("POST", RUNS, data=lines(*[{"handler": "greet"}] * 2), headers=headers)
+    status, body, _ = await served.ask("POST", RUNS, data=lines(*[{"handler": "greet"}] * 5), headers=headers)
     assert (status, body["accepted"], body["created"]) == (201, 5, 3)
-    assert body["first_id"] == first[0]["id"]
+    assert body["first_id"] == first["first_id"]
 
 
 async def test_a_key_that_cannot_hold_the_index_is_refused_at_once(served):

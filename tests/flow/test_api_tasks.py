@@ -403,7 +403,7 @@ async def test_backfill_dry_first_then_once(served):
     _, page, _ = await served.ask("GET", f"{TASKS}/nightly/runs")
     assert {(one["cause"], one["backfill_id"]) for one in page["items"]} == {("backfill", done["id"])}
     other = await served.ask("POST", path, json=body | {"to": ago(hours=1)}, headers=key)
-    assert other[0] == 409 and "use a new one" in other[1]["detail"]
+    assert other[0] == 409 and "use a new key" in other[1]["detail"]
     status, nothing, _ = await served.ask("POST", path, json=body)
     assert (status, nothing["count"], nothing["left"]) == (200, 0, 5)
 

@@ -142,9 +142,11 @@ async def test_a_key_used_again_answers_the_same_batch(world: World, store: Stor
 
 async def test_a_key_that_was_used_for_something_else_is_refused(world: World, store: Store) -> None:
     batch_id = await _upload(store, key="k1")
-    await store.seal_batch(batch_id, 3)
-    with pytest.raises(Conflict, match=rf"used for another batch \({batch_id}\): use a new one"):
-        await store.open_batch(batch_spec(batch_name="another"), "k1")
+    await store.seal_batch(batch_id, 3, "batch:1")
+    assert await store.open_batch(batch_spec(batch_name="another"), "k1") == (batch_id, False)
+    await store.check_batch_request(batch_id, "k1", "batch:1")
+    with pytest.raises(Conflict, match=rf"another request \(batch {batch_id}\): use a new key"):
+        await store.check_batch_request(batch_id, "k1", "batch:2")
 
 
 async def test_a_key_is_a_tenants_own(world: World, store: Store) -> None:

@@ -72,7 +72,9 @@ class Intake:
         specs = []
         for index, value in enumerate(values):
             try:
-                specs.append(await self._accept(value, index, weigh=size > MOST_PAYLOAD))
+                specs.append(
+                    await self._accept(value, index, f"runs/{len(values)}", weigh=size > MOST_PAYLOAD)
+                )
             except (Problem, FuseeError) as error:
                 raise placed(error, f"run {index} of the array", index=index) from None
         return await self.runs.submit(specs, allow_unknown=self.allow_unknown)
@@ -96,7 +98,8 @@ class Intake:
             context.extend(timeout)
             for number, line in lines:
                 try:
-                    chunk.append(await self._accept(parse_json(line), index, weigh=len(line) > MOST_PAYLOAD))
+                    run = parse_json(line)
+                    chunk.append(await self._accept(run, index, "lines", weigh=len(line) > MOST_PAYLOAD))
                 except (Problem, FuseeError) as error:
                     await flush()  # the lines before it were good: an error is always about the next line
                     raise placed(error, f"line {number}", line=number) from None
@@ -111,8 +114,11 @@ class Intake:
             raise Problem(422, "the stream holds no run: send one JSON object a line")
         return progress
 
-    async def _accept(self, value: Any, index: int, *, weigh: bool) -> RunSpec:
-        spec = _spec(value, None if self.key is None else f"{self.key}/{index}")
+    async def _accept(self, value: Any, index: int, request: str, *, weigh: bool) -> RunSpec:
+        key = None if self.key is None else f"{self.key}/{index}"
+        spec = _spec(value, key)
+        if key is not None and spec.idempotency_key == key:
+            spec.request = request  # its own key would belong to it alone
         await self.runs.check(spec, allow_unknown=self.allow_unknown)
         if weigh and len(msgspec.json.encode(spec.payload)) > MOST_PAYLOAD:
             raise Problem(422, f"payload is over {MOST_PAYLOAD} bytes: store large data elsewhere and pass a"

@@ -66,6 +66,8 @@ class RunSpec:
     timeout: float | None = None
     retry: RetryPolicy | None = None
     idempotency_key: str | None = None
+    request: str = "run"
+    """The kind of request that its key belongs to: this run alone, or many (`runs/3`, `lines`)."""
     origin_id: int | None = None
     """The run this one does again."""
     strategy: str = ""

@@ -12,7 +12,7 @@ from fusee.model import RetryPolicy
 from fusee.model.batch import Batch, BatchPhase, BatchSpec, BatchStatus, BatchTask, TargetSpec
 from fusee.model.durations import seconds_from
 from fusee.model.names import check_key
-from fusee.store import BatchFilter, Store, TargetFilter, Waiter, handler_of
+from fusee.store import BatchFilter, RequestDigest, Store, TargetFilter, Waiter, asked, handler_of
 
 __all__ = ["BatchOperations", "batch_from_fields", "target_from"]
 
@@ -54,7 +54,8 @@ class BatchOperations:
     ) -> tuple[Batch, bool]:
         """(the batch, whether it is new). Targets come in as they are read; a failure leaves nothing.
 
-        A key that was used before answers the batch of then; one that was to be applied, and was not yet, is.
+        A key that was used before gives the batch of then, when fields, targets and `apply` are the same; one
+        that was to be applied, and was not yet, is.
         """
         spec = fields if isinstance(fields, BatchSpec) else batch_from_fields(fields)
         registered = self.operations.get(spec.target_type, spec.batch_type)
@@ -65,11 +66,16 @@ class BatchOperations:
                 check_key(idempotency_key, "idempotency_key")
             except ValueError as error:
                 raise Invalid(str(error), field="idempotency_key") from None
+        request = RequestDigest("batch", {**asked(spec), "apply": apply})
         batch_id, new = await self.store.open_batch(spec, idempotency_key, waiter)
+        if not new and idempotency_key is not None:
+            async for target in _checked(targets, registered):
+                request.add(asked(target))
+            await self.store.check_batch_request(batch_id, idempotency_key, str(request))
         if new:
             try:
-                total = await self._take_in(batch_id, targets, registered)
-                await self.store.seal_batch(batch_id, total)
+                total = await self._take_in(batch_id, targets, registered, request)
+                await self.store.seal_batch(batch_id, total, str(request))
             except BaseException:
                 with suppress(StoreUnavailable):  # then it is swept away later
                     await self.store.discard_batch(batch_id)
@@ -79,14 +85,11 @@ class BatchOperations:
             batch = await self.store.apply_batch(batch_id, waiter=waiter)
         return batch, new
 
-    async def _take_in(self, batch_id: int, targets: Targets, registered: Any) -> int:
+    async def _take_in(self, batch_id: int, targets: Targets, registered: Any, request: RequestDigest) -> int:
         total = 0
         portion: list[TargetSpec] = []
-        async for given in _each(targets):
-            where = f"target {total + len(portion) + 1}"
-            target = target_from(given, where)
-            if registered is not None:
-                registered.check(target.after, target.before, where)
+        async for target in _checked(targets, registered):
+            request.add(asked(target))
             portion.append(target)
             if len(portion) == PORTION:
                 await self.store.add_targets(batch_id, total, portion)
@@ -233,6 +236,16 @@ def target_from(given: Mapping[str, Any], where: str) -> TargetSpec:
             raise Invalid(f"{where}: {name} must be an object", field=name)
         fields[name] = value
     return TargetSpec(**fields)
+
+
+async def _checked(targets: Targets, registered: Any) -> AsyncIterator[TargetSpec]:
+    number = 0
+    async for given in _each(targets):
+        number += 1
+        target = target_from(given, f"target {number}")
+        if registered is not None:
+            registered.check(target.after, target.before, f"target {number}")
+        yield target
 
 
 async def _each(targets: Targets) -> AsyncIterator[Mapping[str, Any]]:

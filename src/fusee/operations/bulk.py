@@ -24,7 +24,7 @@ from fusee.model.bulk import (
 from fusee.model.business import HttpBusiness
 from fusee.model.durations import seconds_from
 from fusee.model.names import check_key, check_name
-from fusee.store import BulkFilter, Store
+from fusee.store import BulkFilter, Store, asked, digest_of
 
 __all__ = ["FIELDS", "BulkOperations", "bulk_from_fields", "source_brief"]
 
@@ -72,8 +72,14 @@ class BulkOperations:
         """(the job, whether it is new). Its source is looked at, and its business asked, before it exists.
 
         `waiter` is a run that waits for the job's end; `trusted`: whoever asks may read any file."""
-        spec, business = await self._spec(fields)
         _check_key(idempotency_key)
+        digest = None
+        if idempotency_key is not None:
+            digest = digest_of("create", {"job": _as_asked(fields), "data": data, "start": start})
+            before = await self.store.bulk_job_under(idempotency_key, digest)
+            if before is not None:  # its source may be gone by now, and its business is not asked again
+                return await self._started(before, start, who), False
+        spec, business = await self._spec(fields)
         if not trusted:
             self.limits.check(spec.source)
         source = self.sources.make(spec.source)
@@ -81,11 +87,14 @@ class BulkOperations:
         if business is not None and business.on_create is not None:
             await self._ask(business.on_create, spec, data)
         job, new = await self.store.create_bulk_job(
-            spec, data, idempotency_key=idempotency_key, waiter=waiter, who=who
+            spec, data, idempotency_key=idempotency_key, request_digest=digest, waiter=waiter, who=who
         )
+        return await self._started(job, start, who), new
+
+    async def _started(self, job: BulkJob, start: bool, who: str) -> BulkJob:
         if start and job.status is BulkStatus.CREATED:
-            job = await self.start(job.id, who=who)
-        return job, new
+            return await self.start(job.id, who=who)
+        return job
 
     async def _spec(self, fields: Mapping[str, Any] | BulkSpec) -> tuple[BulkSpec, Business | None]:
         """The job, and its business where this process can call it."""
@@ -244,12 +253,16 @@ class BulkOperations:
         **changes: Any,
     ) -> BulkJob:
         """A new job over the quarantined items of this one; `changes` are fields of the new job."""
+        digest = digest_of("rerun", {"job": job_id, "name": name, "start": start, **changes})
+        before = await self._before(idempotency_key, digest)
+        if before is not None:
+            return await self._started(before, start, who)
         job = await self._at_rest(job_id)
         if not job.quarantined:
             raise Conflict(f"bulk job {job_id} has no quarantined items")
         source = {"kind": "quarantine", "job": job_id, "source": dict(job.spec.source)}
         again = name or f"{job.spec.name} (quarantine)"
-        return await self._follow_up(job, again, source, start, who, changes, idempotency_key)
+        return await self._follow_up(job, again, source, start, who, changes, idempotency_key, digest)
 
     async def undo(
         self,
@@ -262,6 +275,10 @@ class BulkOperations:
         **changes: Any,
     ) -> BulkJob:
         """A new job that calls the business's undo for every item that is done, the last one first."""
+        digest = digest_of("undo", {"job": job_id, "name": name, "start": start, **changes})
+        before = await self._before(idempotency_key, digest)
+        if before is not None:
+            return await self._started(before, start, who)
         job = await self._at_rest(job_id)
         business = await self._find(job.spec.business)
         if business is not None and business.undo is None:
@@ -272,7 +289,13 @@ class BulkOperations:
             raise Conflict(f"no item of bulk job {job_id} is done: there is nothing to undo")
         source = {"kind": "done", "job": job_id, "source": dict(job.spec.source)}
         undo = name or f"{job.spec.name} (undo)"
-        return await self._follow_up(job, undo, source, start, who, changes, idempotency_key, undo_of=job_id)
+        return await self._follow_up(
+            job, undo, source, start, who, changes, idempotency_key, digest, undo_of=job_id
+        )
+
+    async def _before(self, key: str | None, digest: str) -> BulkJob | None:
+        _check_key(key)
+        return None if key is None else await self.store.bulk_job_under(key, digest)
 
     async def _follow_up(
         self,
@@ -283,20 +306,23 @@ class BulkOperations:
         who: str,
         changes: Mapping[str, Any],
         idempotency_key: str | None,
+        digest: str,
         *,
         undo_of: int | None = None,
     ) -> BulkJob:
-        _check_key(idempotency_key)
         kept = {field: getattr(job.spec, field) for field in FIELDS if field != "segments"}
         kept |= {"rate": job.rate, "concurrency": job.concurrency}  # as they were changed meanwhile
         spec = bulk_from_fields({**kept, **changes, "name": name[:200], "source": source})
         await self._find(spec.business)
         made, _ = await self.store.create_bulk_job(
-            spec, job.data, undo_of=undo_of, who=who, idempotency_key=idempotency_key
+            spec,
+            job.data,
+            undo_of=undo_of,
+            who=who,
+            idempotency_key=idempotency_key,
+            request_digest=digest,
         )
-        if start and made.status is BulkStatus.CREATED:
-            made = await self.start(made.id, who=who)
-        return made
+        return await self._started(made, start, who)
 
     async def _at_rest(self, job_id: int) -> BulkJob:
         job = await self.store.bulk_job(job_id)
@@ -332,6 +358,16 @@ def bulk_from_fields(given: Mapping[str, Any], *, defaults: Mapping[str, Any] | 
     except (ValueError, TypeError) as error:
         word = str(error).split(" ", 1)[0]
         raise Invalid(str(error), field=word if word in FIELDS else None) from None
+
+
+def _as_asked(fields: Mapping[str, Any] | BulkSpec) -> dict[str, Any]:
+    """Without the defaults of its business, which may change between a request and its repeat."""
+    if isinstance(fields, BulkSpec):
+        return asked(fields)
+    if not isinstance(fields, Mapping):
+        return {}
+    named = {ALIASES.get(str(name), str(name)): value for name, value in fields.items()}
+    return {name: value for name, value in named.items() if value is not None}
 
 
 def source_brief(source: Mapping[str, Any]) -> dict[str, Any]:

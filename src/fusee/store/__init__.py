@@ -14,6 +14,7 @@ from fusee.store.letters import DeadLetter
 from fusee.store.own_lanes import own_lane
 from fusee.store.placement import Assigned
 from fusee.store.record import FireFilter, Past
+from fusee.store.request_keys import RequestDigest, asked, digest_of
 from fusee.store.runs import RunFilter
 from fusee.store.store import Store, open_store
 from fusee.store.tasks import TaskFilter
@@ -52,6 +53,7 @@ __all__ = [
     "Promoted",
     "Pruned",
     "Recovered",
+    "RequestDigest",
     "RunFilter",
     "Settlement",
     "StartedWorkflow",
@@ -64,6 +66,8 @@ __all__ = [
     "WorkflowCanceled",
     "WorkflowFilter",
     "WorkflowRunFilter",
+    "asked",
+    "digest_of",
     "handler_of",
     "open_store",
     "own_lane",

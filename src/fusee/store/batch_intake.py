@@ -13,6 +13,7 @@ from fusee.errors import Conflict, Invalid, NotFound
 from fusee.model import RetryPolicy
 from fusee.model.batch import BatchPhase, BatchSpec, BatchStatus, OnError, TargetSpec
 from fusee.store.batch_schema import batch_tasks, batches
+from fusee.store.request_keys import check_same
 from fusee.store.rows import decode, encode
 from fusee.store.told import Told
 from fusee.store.waiter import Waiter, must_own
@@ -44,7 +45,7 @@ class BatchIntake(Told):
                 self._tell(connection, [("waiter", waiter.run_id)])
                 known = self._begun_by(connection, waiter)
             elif idempotency_key is not None:
-                known = self._keyed(connection, idempotency_key, spec, now)
+                known = self._keyed(connection, idempotency_key, now)
             if known is not None:
                 return known, False
             added = connection.execute(
@@ -80,15 +81,13 @@ class BatchIntake(Told):
         except IntegrityError:
             raise Conflict("an upload under this idempotency key is under way: wait for it") from None
 
-    def _keyed(self, connection: Connection, key: str, spec: BatchSpec, now: int) -> int | None:
-        """The batch that was accepted under that key."""
+    def _keyed(self, connection: Connection, key: str, now: int) -> int | None:
+        """The batch that was accepted under that key; whether it is the same, its targets tell."""
         mine = (batches.c.namespace == self.namespace, batches.c.idempotency_key == key)
         known = connection.execute(select(batches).where(*mine)).one_or_none()
         if known is None:
             return None
         if known.phase != BatchPhase.UPLOADING:
-            if decode(known.definition) != decode(_definition(spec)):
-                raise Conflict(f"the idempotency key was used for another batch ({known.id}): use a new one")
             return int(known.id)
         if now - known.updated_at < UNDER_WAY_FOR:
             raise Conflict("an upload under this idempotency key is under way: wait for it")
@@ -138,14 +137,20 @@ class BatchIntake(Told):
             return "a target came twice"
         return f"target {seen[row.target_id] + 1}: {row.target_id!r} came before, as {row.position + 1}"
 
-    async def seal_batch(self, batch_id: int, total: int) -> None:
+    async def seal_batch(self, batch_id: int, total: int, request_digest: str | None = None) -> None:
         """All targets are there: from now on the batch exists."""
 
         def work(connection: Connection) -> None:
             mine = (batches.c.id == batch_id, batches.c.phase == BatchPhase.UPLOADING)
             change = update(batches).where(*mine)
             now = self._now(connection)
-            values = {"phase": BatchPhase.PLANNED, "total": total, "pending": total, "updated_at": now}
+            values = {
+                "phase": BatchPhase.PLANNED,
+                "total": total,
+                "pending": total,
+                "request_digest": request_digest,
+                "updated_at": now,
+            }
             if connection.execute(change.values(values)).rowcount != 1:
                 raise NotFound(f"no upload {batch_id}: it was given up, or is complete")
             found = select(func.count(), func.max(batch_tasks.c.position) + 1)
@@ -156,6 +161,12 @@ class BatchIntake(Told):
                 )
 
         await self.database.write(work)
+
+    async def check_batch_request(self, batch_id: int, key: str, digest: str) -> None:
+        """Refuse a request whose key was used for this batch, when it asked for another."""
+        query = select(batches.c.request_digest).where(batches.c.id == batch_id)
+        stored = await self.database.read(lambda connection: connection.execute(query).scalar_one_or_none())
+        check_same(key, stored, digest, f"batch {batch_id}")
 
     async def discard_batch(self, batch_id: int) -> None:
         """The upload failed: nothing of it stays."""

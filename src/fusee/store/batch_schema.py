@@ -82,6 +82,7 @@ batches = Table(
     Column("updated_at", BigInteger, nullable=False),
     Column("started_at", BigInteger),
     Column("finished_at", BigInteger),
+    Column("request_digest", String(100)),  # what the idempotency key is bound to
     CheckConstraint(
         "phase IN ('uploading', 'planned', 'applying', 'stopping', 'rolling_back', 'done', 'discarded')",
         name="fusee_batches_phase",

@@ -9,6 +9,7 @@ from sqlalchemy import Connection, insert, select, text
 
 from fusee.model import TERMINAL, Effect, RunStatus
 from fusee.store.lanes import Lanes
+from fusee.store.request_keys import check_same
 from fusee.store.schema import later, line, runs
 from fusee.store.settle import LONGEST_REASON, RARE
 from fusee.store.wakes import DELAYED, PENDING
@@ -34,6 +35,7 @@ class Birth(NamedTuple):
     """Attempts counted before its first."""
     origin_id: int | None = None
     idempotency_key: str | None = None
+    request_digest: str | None = None
     owner_id: int | None = None
     effect: str | None = None
     """What an earlier run did that this one takes the place of; it stays until this one does something."""
@@ -58,6 +60,7 @@ class Birth(NamedTuple):
             "reason": self.reason[:LONGEST_REASON] if self.reason else None,
             "origin_id": self.origin_id,
             "idempotency_key": self.idempotency_key,
+            "request_digest": self.request_digest,
             "payload": self.payload,
             "options": self.options,
             "kind": self.kind,
@@ -104,11 +107,16 @@ class Births(Lanes):
         )
         return ids
 
-    def _key_used(self, connection: Connection, namespace: str, key: str) -> int | None:
-        """The run that was accepted under that idempotency key."""
-        query = select(runs.c.id).where(runs.c.namespace == namespace, runs.c.idempotency_key == key)
-        found = connection.execute(query).scalar_one_or_none()
-        return None if found is None else int(found)
+    def _key_used(self, connection: Connection, key: str, digest: str) -> int | None:
+        """The run that was accepted for this request under that idempotency key."""
+        query = select(runs.c.id, runs.c.request_digest).where(
+            runs.c.namespace == self.namespace, runs.c.idempotency_key == key
+        )
+        found = connection.execute(query).one_or_none()
+        if found is None:
+            return None
+        check_same(key, found.request_digest, digest, f"run {found.id}")
+        return int(found.id)
 
 
 def _place(connection: Connection, ids: list[int], rows: list[dict[str, Any]]) -> set[str]:

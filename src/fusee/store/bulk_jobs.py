@@ -27,7 +27,8 @@ from fusee.store.bulk_rows import (
     spec_of_bulk,
 )
 from fusee.store.bulk_schema import bulk_jobs, bulk_segments
-from fusee.store.rows import decode, encode
+from fusee.store.request_keys import asked, check_same, digest_of
+from fusee.store.rows import encode
 from fusee.store.schema import runs
 from fusee.store.wakes import ENDED, PENDING
 
@@ -44,12 +45,15 @@ class BulkJobs(BulkLooks, BulkCheckpoints, BulkBusinesses):
         *,
         bounds: tuple[int, int] | None = None,
         idempotency_key: str | None = None,
+        request_digest: str | None = None,
         undo_of: int | None = None,
         waiter: int | None = None,
         who: str = "",
     ) -> tuple[BulkJob, bool]:
-        """(the job, whether it is new). `bounds` (first item, one past the last) when they are known."""
+        """(the job, whether it is new). `bounds` (first item, one past the last) when they are known; what a
+        key is bound to is the digest, or the job itself without one."""
         definition, source = definition_of(spec)
+        digest = request_digest or digest_of("bulk job", {**asked(spec), "data": data})
 
         def known(connection: Connection) -> Any:
             if waiter is not None:
@@ -64,13 +68,8 @@ class BulkJobs(BulkLooks, BulkCheckpoints, BulkBusinesses):
         def work(connection: Connection) -> tuple[BulkJob, bool]:
             row = known(connection)
             if row is not None:
-                if waiter is None and (decode(row.definition), decode(row.source)) != (
-                    decode(definition),
-                    decode(source),
-                ):
-                    raise Conflict(
-                        f"the idempotency key was used for another bulk job ({row.id}): use a new one"
-                    )
+                if waiter is None:
+                    check_same(idempotency_key, row.request_digest, digest, f"bulk job {row.id}")
                 return job_from(row), False
             now = self._now(connection)
             remote = self._business_row(connection, spec.business, lock=True) is not None
@@ -92,6 +91,7 @@ class BulkJobs(BulkLooks, BulkCheckpoints, BulkBusinesses):
                     rate=float(spec.rate),
                     waiter=waiter,
                     idempotency_key=idempotency_key,
+                    request_digest=digest,
                     handler=HTTP_HANDLER if remote else None,
                     created_at=now,
                     updated_at=now,
@@ -109,6 +109,17 @@ class BulkJobs(BulkLooks, BulkCheckpoints, BulkBusinesses):
             return await self.database.write(work)
         except IntegrityError:  # another was first with this key, at the same moment
             return await self.database.write(work)
+
+    async def bulk_job_under(self, key: str, digest: str) -> BulkJob | None:
+        """The job that this request made under that idempotency key."""
+        query = select(bulk_jobs).where(
+            bulk_jobs.c.namespace == self.namespace, bulk_jobs.c.idempotency_key == key
+        )
+        row = await self.database.read(lambda connection: connection.execute(query).one_or_none())
+        if row is None:
+            return None
+        check_same(key, row.request_digest, digest, f"bulk job {row.id}")
+        return job_from(row)
 
     # -- commands
 

@@ -58,6 +58,7 @@ bulk_jobs = Table(
     Column("started_at", BigInteger),
     Column("finished_at", BigInteger),
     Column("handler", String(128)),  # who serves its runs; null: the handler of its business
+    Column("request_digest", String(100)),  # what the idempotency key is bound to
     CheckConstraint(
         "status IN ('created', 'waiting_business', 'running', 'stopping', 'stopped', 'finished', 'failed')",
         name="fusee_bulk_jobs_status",

@@ -8,15 +8,18 @@ from typing import Any
 from sqlalchemy import Connection, insert, select
 from sqlalchemy.exc import IntegrityError
 
-from fusee.errors import Conflict
 from fusee.model import Lane, RunSpec
 from fusee.store.contract import Accepted, Enqueued
 from fusee.store.lanes import Lanes
-from fusee.store.rows import Bulk, NewRun, decode, new_run
+from fusee.store.request_keys import check_same
+from fusee.store.rows import Bulk, NewRun, new_run
 from fusee.store.schema import later, line, runs
 from fusee.store.wakes import DELAYED, PENDING
 
 __all__ = ["Enqueue"]
+
+Used = tuple[int, str | None]
+"""The run that a key was used for, and the digest of the request."""
 
 
 class Enqueue(Lanes):
@@ -82,16 +85,17 @@ class Enqueue(Lanes):
     def _insert_all(self, connection: Connection, rows: Sequence[NewRun]) -> list[Enqueued]:
         now = self._now(connection)
         used = self._used_keys(connection, rows)
+        _refuse_mixed(rows, used)
         answer: list[Enqueued] = []
         for row in rows:
             before = used.get(row.idempotency_key) if row.idempotency_key is not None else None
             if before is not None:
-                _same_request(before, row)
+                check_same(row.idempotency_key, before[1], str(row.request_digest), f"run {before[0]}")
                 answer.append(Enqueued(before[0], created=False))
                 continue
             run_id = self._insert_one(connection, row, now)
             if row.idempotency_key is not None:
-                used[row.idempotency_key] = (run_id, row.lane_id, row.payload, row.options)
+                used[row.idempotency_key] = (run_id, row.request_digest)
             answer.append(Enqueued(run_id))
         for kind in _hints(rows):
             self._notify(connection, kind)
@@ -111,6 +115,7 @@ class Enqueue(Lanes):
                 payload=row.payload,
                 options=row.options,
                 idempotency_key=row.idempotency_key,
+                request_digest=row.request_digest,
             )
         )
         key = added.inserted_primary_key
@@ -123,14 +128,16 @@ class Enqueue(Lanes):
             connection.execute(insert(later).values(entry.later))
         return run_id
 
-    def _used_keys(self, connection: Connection, rows: Sequence[NewRun]) -> dict[str, tuple[Any, ...]]:
-        keys = list({row.idempotency_key for row in rows if row.idempotency_key is not None})
-        used: dict[str, tuple[Any, ...]] = {}
+    def _used_keys(self, connection: Connection, rows: Sequence[NewRun]) -> dict[str, Used]:
+        """Key → (run, digest), of the keys of these rows and of those that would be in their way."""
+        keyed = [row for row in rows if row.idempotency_key is not None]
+        keys = list({key for row in keyed for key in (row.idempotency_key, _counterpart(row)) if key})
+        used: dict[str, Used] = {}
         for start in range(0, len(keys), 500):
-            query = select(
-                runs.c.idempotency_key, runs.c.id, runs.c.lane_id, runs.c.payload, runs.c.options
-            ).where(runs.c.namespace == self.namespace, runs.c.idempotency_key.in_(keys[start : start + 500]))
-            used |= {row[0]: tuple(row[1:]) for row in connection.execute(query)}
+            query = select(runs.c.idempotency_key, runs.c.id, runs.c.request_digest).where(
+                runs.c.namespace == self.namespace, runs.c.idempotency_key.in_(keys[start : start + 500])
+            )
+            used |= {row[0]: (row[1], row[2]) for row in connection.execute(query)}
         return used
 
 
@@ -140,12 +147,23 @@ def _hints(rows: Sequence[NewRun]) -> list[str]:
     return [PENDING] * claimable + [DELAYED] * any(not row.immediate for row in rows)
 
 
-def _same_request(before: tuple[Any, ...], row: NewRun) -> None:
-    lane_id, payload, options = before[1:]
-    # Compared as JSON: the members of an object have no order.
-    same = (decode(payload), decode(options)) == (decode(row.payload), decode(row.options))
-    if lane_id != row.lane_id or not same:
-        raise Conflict(
-            f"idempotency key {row.idempotency_key!r} was used for another request (run {before[0]}):"
-            " use a new key for new work"
-        )
+def _is_one_of_many(digest: str | None) -> bool:
+    return digest is not None and digest.startswith(("runs/", "lines:"))
+
+
+def _counterpart(row: NewRun) -> str:
+    """A run of many under KEY has `KEY/index`. The key of one and the key of many may not be the same."""
+    assert row.idempotency_key is not None
+    if _is_one_of_many(row.request_digest):
+        return row.idempotency_key.rpartition("/")[0]
+    return f"{row.idempotency_key}/0"
+
+
+def _refuse_mixed(rows: Sequence[NewRun], used: Mapping[str, Used]) -> None:
+    for row in rows:
+        if row.idempotency_key is None or (other := used.get(_counterpart(row))) is None:
+            continue
+        run_id, digest = other
+        if digest is not None and _is_one_of_many(digest) != _is_one_of_many(row.request_digest):
+            key = min(row.idempotency_key, _counterpart(row), key=len)
+            check_same(key, digest, str(row.request_digest), f"run {run_id}")

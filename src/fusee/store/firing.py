@@ -78,6 +78,7 @@ class Planned:
     through: int | None = None
     payload: Mapping[str, Any] | None = None
     idempotency_key: str | None = None
+    request_digest: str | None = None
     backfill_id: int | None = None
     since: int = 0
     again: Any = None
@@ -396,6 +397,7 @@ def _births(one: Planned, lane_id: int) -> list[Birth]:
                 reason=_reason(one, status),
                 attempt=ruling.attempt,
                 idempotency_key=one.idempotency_key if shard == 0 else None,
+                request_digest=one.request_digest if shard == 0 else None,
             )
         )
     return births

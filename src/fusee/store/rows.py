@@ -10,6 +10,7 @@ import msgspec
 from fusee.errors import Invalid
 from fusee.model import Claimed, RunSpec
 from fusee.model.names import MOST_PAYLOAD
+from fusee.store.request_keys import asked, digest_of
 
 __all__ = ["Bulk", "NewRun", "claimed_from", "decode", "encode", "encode_rows", "new_run"]
 
@@ -28,6 +29,7 @@ class NewRun(NamedTuple):
     options: str | None
     origin_id: int | None
     idempotency_key: str | None
+    request_digest: str | None
 
     @property
     def immediate(self) -> bool:
@@ -95,7 +97,7 @@ class Bulk(NamedTuple):
 
     def rows(self) -> Iterator[NewRun]:
         for lane_id, priority, payload, options, origin_id in zip(*self, strict=True):
-            yield NewRun(lane_id, priority, 0, None, payload, options, origin_id, None)
+            yield NewRun(lane_id, priority, 0, None, payload, options, origin_id, None, None)
 
 
 class Entry(NamedTuple):
@@ -116,7 +118,15 @@ def new_run(spec: RunSpec, lane_id: int) -> NewRun:
         encode(options, "options") if options else None,
         spec.origin_id,
         spec.idempotency_key,
+        None if spec.idempotency_key is None else _digest(spec),
     )
+
+
+def _digest(spec: RunSpec) -> str:
+    if spec.origin_id is not None:  # all else is what that run was
+        return digest_of("retry", spec.origin_id)
+    content = asked(spec, without=("idempotency_key", "request"))
+    return digest_of(spec.request, {name: value for name, value in content.items() if value != {}})
 
 
 def encode(value: Any, what: str, *, nr: int | None = None) -> str:

@@ -117,6 +117,7 @@ runs = Table(
     Column("output", Long),
     Column("kind", String(12)),  # whose it is, and who is told when it ends: task, workflow, batch, bulk
     Column("owner_id", BigInteger),  # of kind batch: the batch, which counts its runs
+    Column("request_digest", String(100)),  # what the idempotency key is bound to
     CheckConstraint(
         f"CASE WHEN finished_at IS NULL THEN {_is_one_of(ACTIVE)} ELSE {_is_one_of(TERMINAL)} END",
         name="fusee_runs_ended_iff_finished",

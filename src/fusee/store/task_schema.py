@@ -120,6 +120,7 @@ backfills = Table(
     Column("total", Integer, nullable=False),
     Column("idempotency_key", String(200)),
     Column("created_at", BigInteger, nullable=False),
+    Column("request_digest", String(100)),  # what the idempotency key is bound to
     UniqueConstraint("namespace", "idempotency_key", name="fusee_backfills_key"),
     **NUMBERED,
 )
@@ -225,6 +226,7 @@ workflow_runs = Table(
     Column("created_at", BigInteger, nullable=False),
     Column("finished_at", BigInteger),
     Column("cancel_requested_at", BigInteger),
+    Column("request_digest", String(100)),  # what the idempotency key is bound to
     UniqueConstraint("namespace", "idempotency_key", name="fusee_workflow_runs_key"),
     UniqueConstraint("waiter", name="fusee_workflow_runs_waiter"),
     Index("fusee_workflow_runs_of", "workflow_id", "id"),

@@ -16,6 +16,7 @@ from fusee.model.fire import Cause, Held
 from fusee.model.policy import Decision, Ruling
 from fusee.model.task import TaskStatus
 from fusee.store.firing import Planned
+from fusee.store.request_keys import check_same, digest_of, used_for_another
 from fusee.store.schema import runs
 from fusee.store.standing import Standing
 from fusee.store.steering import Steering
@@ -67,10 +68,13 @@ class Triggers(Steering):
 
         def work(connection: Connection) -> Triggered:
             row = self._task_row(connection, ref, lock=True)
+            digest = None
             if idempotency_key is not None:
-                before = self._key_used(connection, self.namespace, idempotency_key)
+                asked = {"task": row.id, "payload": payload or {}, "reason": reason}
+                digest = digest_of("trigger", asked)
+                before = self._key_used(connection, idempotency_key, digest)
                 if before is not None:
-                    return self._triggered_before(connection, row.id, before)
+                    return self._triggered_before(connection, row.id, before, idempotency_key)
             if row.status == TaskStatus.DISABLED:
                 raise Conflict(f"task {row.name} is disabled: enable it first")
             now = self._now(connection)
@@ -89,7 +93,8 @@ class Triggers(Steering):
                 since,
                 f"{reason}, and nothing in its way",
             )
-            planned.payload, planned.idempotency_key = payload, idempotency_key
+            planned.payload = payload
+            planned.idempotency_key, planned.request_digest = idempotency_key, digest
             self._write(connection, [planned], now)
             self._save(connection, [standing])
             return Triggered(at, planned.ruling.decision, planned.ruling.rule, planned.run_ids)
@@ -151,11 +156,11 @@ class Triggers(Steering):
         self._wake_all(True)
         return triggered
 
-    def _triggered_before(self, connection: Connection, task_id: int, run_id: int) -> Triggered:
+    def _triggered_before(self, connection: Connection, task_id: int, run_id: int, key: str) -> Triggered:
         mine = select(fires).where(fires.c.run_id == run_id, fires.c.task_id == task_id)
         fire = connection.execute(mine).one_or_none()
         if fire is None:
-            raise Conflict(f"the idempotency key was used for another request (run {run_id}): use a new one")
+            raise used_for_another(key, f"run {run_id}")
         ids = self._runs_of(connection, task_id, fire.fire_time)
         return Triggered(fire.fire_time, Decision(fire.decision), fire.rule, ids, created=False)
 
@@ -211,6 +216,8 @@ class Triggers(Steering):
 
         def work(connection: Connection) -> Backfilled:
             row = self._task_row(connection, ref, lock=True)
+            asked = {"task": row.id, "from": begin, "to": end, "concurrency": concurrency}
+            digest = digest_of("backfill", asked)
             if idempotency_key is not None:
                 mine = (
                     backfills.c.namespace == self.namespace,
@@ -218,7 +225,8 @@ class Triggers(Steering):
                 )
                 before = connection.execute(select(backfills).where(*mine)).one_or_none()
                 if before is not None:
-                    return self._backfilled_before(connection, row, before, begin, end)
+                    check_same(idempotency_key, before.request_digest, digest, f"backfill {before.id}")
+                    return self._backfilled_before(connection, row, before)
             now = self._now(connection)
             # What is due and not decided yet is the scan's: it makes up for that itself.
             last = now if row.next_fire_at is None else min(now, row.next_fire_at - 1)
@@ -236,6 +244,7 @@ class Triggers(Steering):
                     concurrency=concurrency,
                     total=len(times),
                     idempotency_key=idempotency_key,
+                    request_digest=digest,
                     created_at=now,
                 )
             )
@@ -251,11 +260,7 @@ class Triggers(Steering):
         self._wake_all(backfilled.id is not None)
         return backfilled
 
-    def _backfilled_before(
-        self, connection: Connection, row: Any, before: Any, begin: int, end: int
-    ) -> Backfilled:
-        if (before.task_id, before.from_time, before.to_time) != (row.id, begin, end):
-            raise Conflict("the idempotency key was used for another backfill: use a new one")
+    def _backfilled_before(self, connection: Connection, row: Any, before: Any) -> Backfilled:
         query = select(fires.c.fire_time).where(
             fires.c.task_id == row.id, fires.c.backfill_id == before.id, fires.c.shard == 0
         )

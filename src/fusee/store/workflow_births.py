@@ -57,7 +57,12 @@ class Draft:
 
 class WorkflowBirths(Gates):
     def _bear_workflow(
-        self, connection: Connection, draft: Draft, key: str | None, waiter: int | None
+        self,
+        connection: Connection,
+        draft: Draft,
+        key: str | None,
+        digest: str | None,
+        waiter: int | None = None,
     ) -> int:
         now = self._now(connection)
         added = connection.execute(
@@ -77,6 +82,7 @@ class WorkflowBirths(Gates):
                 waiter=waiter,
                 origin_id=draft.origin_id,
                 idempotency_key=key,
+                request_digest=digest,
                 created_at=now,
             )
         )

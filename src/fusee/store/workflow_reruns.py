@@ -12,6 +12,7 @@ from fusee.errors import Conflict, NotFound
 from fusee.model import RunStatus
 from fusee.model.task import TriggerRule
 from fusee.model.workflow_run import WorkflowStatus
+from fusee.store.request_keys import check_same, digest_of
 from fusee.store.schema import runs
 from fusee.store.task_schema import workflow_nodes, workflow_runs, workflows
 from fusee.store.wakes import PENDING
@@ -30,17 +31,21 @@ class WorkflowReruns(WorkflowBirths):
         """A new workflow run of the nodes that did not succeed, with the same payloads; what succeeded is
         not waited for any more."""
 
+        digest = digest_of("rerun", workflow_run_id)
+
         def work(connection: Connection) -> StartedWorkflow:
             if idempotency_key is not None:
-                query = select(workflow_runs.c.id, workflow_runs.c.origin_id).where(
+                query = select(workflow_runs.c.id, workflow_runs.c.request_digest).where(
                     workflow_runs.c.namespace == self.namespace,
                     workflow_runs.c.idempotency_key == idempotency_key,
                 )
                 before = connection.execute(query).one_or_none()
                 if before is not None:
-                    return _again(before, workflow_run_id, idempotency_key)
+                    what = f"workflow run {before.id}"
+                    check_same(idempotency_key, before.request_digest, digest, what)
+                    return StartedWorkflow(before.id, created=False)
             draft = self._draft_rerun(connection, workflow_run_id)
-            return StartedWorkflow(self._bear_workflow(connection, draft, idempotency_key, None))
+            return StartedWorkflow(self._bear_workflow(connection, draft, idempotency_key, digest))
 
         try:
             started = await self.database.write(work)
@@ -94,15 +99,6 @@ class WorkflowReruns(WorkflowBirths):
             query = select(runs.c.id, runs.c.lane_id, runs.c.priority, runs.c.payload, runs.c.options)
             found |= {run.id: run for run in connection.execute(query.where(runs.c.id.in_(part)))}
         return found
-
-
-def _again(before: Any, origin_id: int, key: str) -> StartedWorkflow:
-    if before.origin_id != origin_id:
-        raise Conflict(
-            f"idempotency key {key!r} was used for another request (workflow run {before.id}):"
-            " use a new key for a new start"
-        )
-    return StartedWorkflow(before.id, created=False)
 
 
 def _still_awaited(position: int, shape: Shape, positions: dict[int, int]) -> tuple[int, ...]:

@@ -13,7 +13,8 @@ from fusee.model.action import Action, action_of, payload_of
 from fusee.model.params import bind
 from fusee.model.task import TaskSpec
 from fusee.model.workflow import NodeSpec
-from fusee.store.rows import decode, encode
+from fusee.store.request_keys import check_same, digest_of
+from fusee.store.rows import encode
 from fusee.store.task_schema import workflow_nodes, workflow_runs, workflows
 from fusee.store.waiter import Waiter, must_own
 from fusee.store.wakes import ENDED, PENDING
@@ -47,9 +48,10 @@ class WorkflowStarts(WorkflowBirths, WorkflowDefinitions):
     ) -> StartedWorkflow:
         """Start all of it or nothing. A key used again, or a waiter that asks again, gets the same one."""
         given = dict(params or {})
+        digest = digest_of("start", {"workflow": name, "params": given})
         for again in range(5):
             before = await self.database.read(
-                lambda connection: self._started_before(connection, name, given, idempotency_key, waiter)
+                lambda connection: self._started_before(connection, idempotency_key, digest, waiter)
             )
             if before is not None and waiter is None:
                 return StartedWorkflow(before, created=False)
@@ -57,7 +59,7 @@ class WorkflowStarts(WorkflowBirths, WorkflowDefinitions):
             try:
                 started = await self.database.write(
                     lambda connection, draft=draft: self._start_once(  # type: ignore[misc]
-                        connection, draft, name, given, idempotency_key, waiter
+                        connection, draft, name, idempotency_key, digest, waiter
                     )
                 )
             except _Changed:
@@ -76,15 +78,15 @@ class WorkflowStarts(WorkflowBirths, WorkflowDefinitions):
         connection: Connection,
         draft: Draft | None,
         name: str,
-        given: Mapping[str, Any],
         key: str | None,
+        digest: str,
         waiter: Waiter | None,
     ) -> StartedWorkflow:
         if waiter is not None:
             self._check_waiter(connection, waiter)
             # Looked at until its attempt is over, whatever becomes of that.
             self._tell(connection, [("waiter", waiter.run_id)])
-        before = self._started_before(connection, name, given, key, waiter)
+        before = self._started_before(connection, key, digest, waiter)
         if before is not None:
             return StartedWorkflow(before, created=False)
         if draft is None:
@@ -96,20 +98,13 @@ class WorkflowStarts(WorkflowBirths, WorkflowDefinitions):
         if current.version != draft.version:
             raise _Changed
         return StartedWorkflow(
-            self._bear_workflow(connection, draft, key, None if waiter is None else waiter.run_id)
+            self._bear_workflow(connection, draft, key, digest, None if waiter is None else waiter.run_id)
         )
 
     def _started_before(
-        self,
-        connection: Connection,
-        name: str,
-        given: Mapping[str, Any],
-        key: str | None,
-        waiter: Waiter | None,
+        self, connection: Connection, key: str | None, digest: str, waiter: Waiter | None
     ) -> int | None:
-        query = select(workflow_runs.c.id, workflow_runs.c.given, workflows.c.name).join(
-            workflows, workflows.c.id == workflow_runs.c.workflow_id
-        )
+        query = select(workflow_runs.c.id, workflow_runs.c.request_digest)
         if waiter is not None:
             query = query.where(workflow_runs.c.waiter == waiter.run_id)
         elif key is not None:
@@ -121,12 +116,7 @@ class WorkflowStarts(WorkflowBirths, WorkflowDefinitions):
         row = connection.execute(query).one_or_none()
         if row is None:
             return None
-        # Compared as JSON: the members of an object have no order.
-        if row.name != name or decode(row.given) != decode(encode(given, "params")):
-            raise Conflict(
-                f"idempotency key {key!r} was used for another request (workflow run {row.id}):"
-                " use a new key for a new start"
-            )
+        check_same(key, row.request_digest, digest, f"workflow run {row.id}")
         return int(row.id)
 
     def _check_waiter(self, connection: Connection, waiter: Waiter) -> None:
