@@ -22,6 +22,7 @@ from typing import Self
 from fusee.app import Fusee, RunHandle
 from fusee.clock import ManualClock
 from fusee.model import Claimed, Run, RunStatus
+from fusee.model.session import START_WITHIN
 from fusee.store import Finished, Order, open_store
 from fusee.worker.worker import Worker
 
@@ -100,7 +101,7 @@ class TestKit:
         pool, store = worker.pool, self.app.store
         now = asyncio.get_running_loop().time()
         for run in claimed:
-            run.held_since = now
+            run.start_by = now + START_WITHIN
         pool.take(claimed)
         while pool.slots:  # timeouts are kept by the real clock: a handler's own time is real
             tasks = [slot.task for slot in pool.slots if slot.task is not None]

@@ -40,8 +40,14 @@ T = TypeVar("T")
 E = TypeVar("E", bound=Event)
 
 
-def make_app(url: str, *, dispatcher: dict[str, Any] | None = None, **worker: Any) -> Fusee:
-    """An app that looks around often; keywords are settings of the worker.
+def make_app(
+    url: str,
+    *,
+    dispatcher: dict[str, Any] | None = None,
+    database: dict[str, Any] | None = None,
+    **worker: Any,
+) -> Fusee:
+    """An app that looks around often; further keywords are settings of the worker.
 
     Its lease outlives the slowest machine: a test of what happens without one asks for a shorter.
     """
@@ -57,7 +63,7 @@ def make_app(url: str, *, dispatcher: dict[str, Any] | None = None, **worker: An
         config=load(
             env={},
             overrides={
-                "database": {"url": url},
+                "database": {"url": url, **(database or {})},
                 "worker": settings,
                 "dispatcher": {
                     "recover_interval": 0.1,

@@ -4,20 +4,38 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 
-from fusee import RetryPolicy, current_run
+from fusee import Fusee, RetryPolicy, current_run
 from fusee.errors import StoreUnavailable
 from fusee.model import QueueLimits, RunSpec, RunStatus
 from fusee.store import Finished, Order
-from tests.chaos.inside import FixedPace, Journal, all_ended, lose_lease, make_app, until, working
+from tests.chaos.inside import FixedPace, Journal, all_ended, lose_lease, until, working
+from tests.chaos.inside import make_app as app_with
 
 MANY = RetryPolicy(max_attempts=50, backoff="fixed", base=0.01, jitter=0)
+WAYS: dict[str, dict[str, Any]] = {
+    "usual": {},
+    "short-heartbeat-one-connection": {
+        "heartbeat_interval_seconds": 0.05,
+        "database": {"max_connections": 1},
+    },
+}
+"""A promise holds with every setting."""
+
+MakeApp = Callable[..., Fusee]
 
 
-async def test_promise_1_accepted_is_never_lost(database_url: str) -> None:
+@pytest.fixture(params=WAYS)
+def make_app(request: pytest.FixtureRequest) -> MakeApp:
+    return partial(app_with, **WAYS[request.param])
+
+
+async def test_promise_1_accepted_is_never_lost(database_url: str, make_app: MakeApp) -> None:
     """Its worker dies with runs in its hands; asked again with the same keys, nothing is there twice."""
     app, journal = make_app(database_url), Journal()
 
@@ -45,7 +63,7 @@ async def test_promise_1_accepted_is_never_lost(database_url: str) -> None:
     assert {run.id for run in runs if run.attempt == 2} == lost
 
 
-async def test_promise_2_each_attempt_starts_at_most_once(database_url: str) -> None:
+async def test_promise_2_each_attempt_starts_at_most_once(database_url: str, make_app: MakeApp) -> None:
     """Two workers compete for every run, and attempts fail: still no (run, attempt) starts twice."""
     apps, journal = [make_app(database_url), make_app(database_url)], Journal()
     keys: dict[int, set[str]] = {}
@@ -82,7 +100,9 @@ async def test_promise_2_each_attempt_starts_at_most_once(database_url: str) -> 
 
 
 @pytest.mark.parametrize("how", ["success", "failure"])
-async def test_promise_3_a_worker_that_lost_its_lease_changes_nothing(database_url: str, how: str) -> None:
+async def test_promise_3_a_worker_that_lost_its_lease_changes_nothing(
+    database_url: str, make_app: MakeApp, how: str
+) -> None:
     zombie = make_app(database_url)
     healthy, journal = make_app(database_url), Journal()
     let_go, hold = asyncio.Event(), asyncio.Event()
@@ -123,7 +143,9 @@ async def test_promise_3_a_worker_that_lost_its_lease_changes_nothing(database_u
     assert [line.attempt for line in journal.starts()] == [1, 2]
 
 
-async def test_promise_4_a_worker_trusts_its_own_clock_less_a_margin(database_url: str) -> None:
+async def test_promise_4_a_worker_trusts_its_own_clock_less_a_margin(
+    database_url: str, make_app: MakeApp
+) -> None:
     """Cut off, it has stopped its work by itself before the database's clock lets another begin."""
     cut_off = make_app(database_url, lease_ttl=3.0)
     healthy, journal = make_app(database_url, dispatcher={"recover_interval": 0.01}), Journal()
@@ -160,7 +182,7 @@ async def test_promise_4_a_worker_trusts_its_own_clock_less_a_margin(database_ur
 
 @pytest.mark.parametrize("slow", [0.5, 2.0], ids=["starts-before-the-answer", "never-starts"])
 async def test_promise_7_after_a_cancel_is_acknowledged_no_attempt_starts(
-    database_url: str, slow: float
+    database_url: str, make_app: MakeApp, slow: float
 ) -> None:
     """The canceled run waits in a worker's hands behind a slow one, and the worker hears of no cancel."""
     app, elsewhere = make_app(database_url, max_concurrent_tasks=1), make_app(database_url)
@@ -194,7 +216,7 @@ async def test_promise_7_after_a_cancel_is_acknowledged_no_attempt_starts(
             assert line.at < acknowledged[handle.id], "an attempt started after the cancel was acknowledged"
 
 
-async def test_promise_10_limits_are_global(database_url: str) -> None:
+async def test_promise_10_limits_are_global(database_url: str, make_app: MakeApp) -> None:
     """Two workers with room for ten each; their handlers count."""
     journal = Journal()
     apps = [make_app(database_url, max_concurrent_tasks=10) for _ in range(2)]

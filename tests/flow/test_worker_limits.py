@@ -8,6 +8,7 @@ import pytest
 
 from fusee import Fusee
 from fusee.model import QueueLimits, RunSpec, RunStatus
+from fusee.worker.settings import WorkerSettings
 from tests.chaos.inside import Journal, all_ended, make_app, until, working
 
 
@@ -85,7 +86,7 @@ async def test_a_limit_holds_from_the_first_run_of_a_queue(
     database_url: str, who: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also for a worker that will not look at limits for an hour: a queue that is new to it is read first."""
-    monkeypatch.setattr("fusee.worker.worker.LIMITS_EVERY", 3600.0)
+    monkeypatch.setattr(WorkerSettings, "look_interval", 3600.0)
     journal = Journal()
     one, other = two_workers(database_url, journal, 0.05)
     async with working(one), other:

@@ -85,6 +85,24 @@ async def test_a_running_run_is_asked_to_stop(world: World) -> None:
     assert await world.store.claimed_ago(first.id) is None
 
 
+async def test_an_attempt_that_begins_late_is_confirmed_unless_it_was_canceled(world: World) -> None:
+    """A cancel that comes after the confirmation counts from there; nothing is confirmed after a cancel."""
+    session, other = await world.session("a", ttl=3600), await world.session("b", ttl=3600)
+    claimed = await world.enqueue_and_claim(session)
+    await world.clock.tick(10)
+    assert not await world.store.confirm_start(other, claimed.id, claimed.attempt)
+    assert not await world.store.confirm_start(session, claimed.id, claimed.attempt + 1)
+    assert await world.store.claimed_ago(claimed.id) == 10.0, "what was refused changed nothing"
+    assert await world.store.confirm_start(session, claimed.id, claimed.attempt)
+    assert await world.store.claimed_ago(claimed.id) == 0.0
+    await world.clock.tick(1)
+    await world.store.cancel(claimed.id, "stop it")
+    assert await world.store.claimed_ago(claimed.id) == 1.0
+    assert not await world.store.confirm_start(session, claimed.id, claimed.attempt)
+    await world.settle(session, claimed, end=End.CANCELED, effect=Effect.NONE)
+    assert not await world.store.confirm_start(session, claimed.id, claimed.attempt)
+
+
 @pytest.mark.parametrize(
     ("end", "fields"),
     [

@@ -33,16 +33,20 @@ class Taken:
     async def close(self) -> None: ...
 
 
+async def wanted(_run_id: int, _attempt: int) -> float:
+    return time.monotonic() + 60
+
+
 @pytest.mark.parametrize("told", [End.TIMED_OUT, End.CANCELED, End.RETURNED])
 async def test_what_a_service_took_is_waited_for_whatever_the_call_was_told(told: End) -> None:
     executor, bus = Taken(), Bus()
     ended: list[RunAttemptEnded] = []
     bus.subscribe(RunAttemptEnded, ended.append)
-    pool = Pool(1, 5.0, bus, lambda: None)
+    pool = Pool(1, 5.0, bus, lambda: None, wanted)
     pool.plans[1] = Plan(
         Lane("default", "default", "http", "http"), executor, None, None, None, RetryPolicy()
     )
-    pool.take([Claimed(5, 1, 0, 1, None, None, held_since=time.monotonic())])
+    pool.take([Claimed(5, 1, 0, 1, None, None, start_by=time.monotonic() + 60)])
     await executor.begun.wait()
     (slot,) = pool.slots
     pool.tell_all(told, time.monotonic())
@@ -55,11 +59,11 @@ async def test_what_a_service_took_is_waited_for_whatever_the_call_was_told(told
 
 async def test_a_worker_without_its_lease_says_nothing() -> None:
     executor = Taken()
-    pool = Pool(1, 5.0, Bus(), lambda: None)
+    pool = Pool(1, 5.0, Bus(), lambda: None, wanted)
     pool.plans[1] = Plan(
         Lane("default", "default", "http", "http"), executor, None, None, None, RetryPolicy()
     )
-    pool.take([Claimed(5, 1, 0, 1, None, None, held_since=time.monotonic())])
+    pool.take([Claimed(5, 1, 0, 1, None, None, start_by=time.monotonic() + 60)])
     await executor.begun.wait()
     (slot,) = pool.slots
     pool.tell_all(End.LOST, time.monotonic())

@@ -69,6 +69,9 @@ class Depot(Protocol):
     async def cancel_requests(self, session: int, run_ids: Sequence[int]) -> list[tuple[int, int]]:
         """Which of them should stop."""
 
+    async def confirm_start(self, session: int, run_id: int, attempt: int) -> bool:
+        """Whether an attempt that has not begun yet still may; a cancel counts its time from this moment."""
+
     async def open_callback(
         self, session: int, run_id: int, attempt: int, digest: str, *, timeout: float, signed: bool
     ) -> None:

@@ -110,6 +110,9 @@ class Desk:
     async def cancel_requests(self, session: int, run_ids: list[int]) -> list[tuple[int, int]]:
         return await self.store.cancel_requests(session, run_ids)
 
+    async def confirm_start(self, session: int, run_id: int, attempt: int) -> bool:
+        return await self.store.confirm_start(session, run_id, attempt)
+
     async def open_callback(
         self, session: int, run_id: int, attempt: int, digest: str, timeout: float, signed: bool
     ) -> None:

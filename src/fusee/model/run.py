@@ -181,8 +181,8 @@ class Claimed:
     options: str | None
     receipt: int = 0
     """The trip that brought it."""
-    held_since: float = 0.0
-    """The worker's monotonic clock from before the claim was sent."""
+    start_by: float = 0.0
+    """By the worker's monotonic clock: from then on it may not begin without asking the store again."""
     kind: str | None = None
     """Whose it is (task, workflow …), which hears of its end; none for an ad-hoc run."""
     owner_id: int | None = None

@@ -9,7 +9,13 @@ from typing import Any
 from fusee.model.retry import RetryPolicy
 from fusee.model.states import SessionState
 
-__all__ = ["Lease", "Session", "WorkerInfo"]
+__all__ = ["START_CERTAIN_AFTER", "START_WITHIN", "Lease", "Session", "WorkerInfo"]
+
+START_WITHIN = 1.0
+"""Seconds, from before the claim was sent, within which a worker begins an attempt; later it asks the store
+again, or hands the run back. Not a setting: whoever cancels a run counts on it, whatever worker holds it."""
+START_CERTAIN_AFTER = 1.2 * START_WITHIN
+"""Seconds after its claim, by the database's clock, from which an attempt has begun or never will."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +103,10 @@ class Lease:
 
     def renewed(self, asked_at: float) -> None:
         self._deadline = max(self._deadline, asked_at + self.ttl - self.margin)
+
+    @property
+    def deadline(self) -> float:
+        return self._deadline
 
     def holds(self, now: float) -> bool:
         return now < self._deadline

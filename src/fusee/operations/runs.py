@@ -16,14 +16,13 @@ from sqlalchemy import Connection
 from fusee.errors import Conflict, Invalid, UnknownHandler
 from fusee.events import Bus, RunsEnqueued
 from fusee.model import EXECUTORS, Attempt, RetryPolicy, Run, RunSpec, RunStatus
+from fusee.model.session import START_CERTAIN_AFTER
 from fusee.model.sizes import bytes_from
 from fusee.operations.owned_runs import OwnedRuns, Retried
 from fusee.store import Enqueued, RunFilter, Store
 
 __all__ = ["CancelAnswer", "RunOperations", "RunWithAttempts", "spec_from"]
 
-# Seconds after which a claimed run has started or never will (worker.pool.HOLD, and a margin).
-START_CERTAIN_AFTER = 1.2
 LONGEST_LIST = 1000
 
 SPEC_FIELDS = (

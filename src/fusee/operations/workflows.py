@@ -12,9 +12,9 @@ from fusee.errors import Conflict, Invalid, NotFound
 from fusee.model import RunSpec
 from fusee.model.action import action_of, payload_of
 from fusee.model.names import check_key
+from fusee.model.session import START_CERTAIN_AFTER
 from fusee.model.workflow import NodeSpec, Workflow, WorkflowSpec, WorkflowSummary
 from fusee.model.workflow_run import WorkflowRun
-from fusee.operations.runs import START_CERTAIN_AFTER
 from fusee.operations.workflow_fields import workflow_from
 from fusee.store import GraphPage, StartedWorkflow, Store, WorkflowFilter, WorkflowRunFilter
 

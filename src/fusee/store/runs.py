@@ -14,6 +14,7 @@ from sqlalchemy import (
     bindparam,
     null,
     select,
+    update,
 )
 
 from fusee.errors import Conflict, NotFound
@@ -142,6 +143,22 @@ class Runs(Cancels):
             return None if started is None else (self._now(connection) - started) / 1_000_000
 
         return await self.database.read(work)
+
+    async def confirm_start(self, session: int, run_id: int, attempt: int) -> bool:
+        """Whether an attempt that was claimed a while ago may still begin: it is this session's, and nobody
+        canceled it. A cancel that comes later waits as for a run that was claimed just now."""
+        change = (
+            update(runs)
+            .where(
+                runs.c.id == run_id,
+                runs.c.attempt == attempt,
+                runs.c.session_id == session,
+                runs.c.status == RunStatus.RUNNING,
+                runs.c.cancel_requested_at.is_(None),
+            )
+            .values(started_at=self.database.now)
+        )
+        return await self.database.write(lambda connection: connection.execute(change).rowcount == 1)
 
     async def cancel_requests(self, session: int, run_ids: Sequence[int]) -> list[tuple[int, int]]:
         """(run id, attempt) of those that this session runs and someone asked to stop."""

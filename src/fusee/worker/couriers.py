@@ -236,8 +236,9 @@ class Couriers:
             # session live on after all, we do.
             self.lost_answer = self.lost_answer or session == self.tenure.session
             return
+        start_by = self.tenure.start_by(asked_at)
         for run in claimed:
-            run.held_since = asked_at
+            run.start_by = start_by
         if self.bus.wants(RunsClaimed):
             self.bus.emit(RunsClaimed(session=session, count=len(claimed)))
         self.pool.take(claimed)

@@ -20,6 +20,7 @@ import msgspec
 
 from fusee.events import Bus, RunAttemptEnded, RunsFinished, RunStuck
 from fusee.model import Claimed, Effect, End, Ended, decide
+from fusee.model.session import START_WITHIN
 from fusee.model.times import iso
 from fusee.store import Finished, Settlement
 from fusee.worker.context import serve
@@ -27,13 +28,9 @@ from fusee.worker.executors.answer import ended_by, ended_by_error, misfit
 from fusee.worker.executors.base import Job, Unstoppable
 from fusee.worker.plan import Options, Plan
 from fusee.worker.receipts import Receipts
-from fusee.worker.slot import Slot
+from fusee.worker.slot import ConfirmStart, Slot
 
-__all__ = ["HOLD", "Pool"]
-
-HOLD = 1.0
-"""Seconds after which a claimed run that has not started is handed back instead of started.
-A cancel of a run claimed longer ago than this is final at once: it has started, or never will."""
+__all__ = ["Pool"]
 
 SLICE = 0.005
 """Seconds that handlers may run without a pause before the loop gets a turn for everything else."""
@@ -47,8 +44,12 @@ _decode = msgspec.json.Decoder().decode
 class Pool:
     """Runs what is in `ready` and collects how it ended."""
 
-    def __init__(self, capacity: int, grace: float, bus: Bus, on_outcome: Callable[[], None]) -> None:
+    def __init__(
+        self, capacity: int, grace: float, bus: Bus, on_outcome: Callable[[], None], confirm: ConfirmStart
+    ) -> None:
         self.capacity = capacity
+        self.confirm = confirm
+        """Asks the store, for an attempt that begins late."""
         self.grace = grace
         self.bus = bus
         self.on_outcome = on_outcome
@@ -86,7 +87,7 @@ class Pool:
         """Two runners now; each brings two more while there is something left for them. Runs that never
         suspend are all served by the first, and runs that do have all slots after five turns of the loop."""
         for _ in range(min(2, self.capacity - len(self.slots), len(self.ready))):
-            slot = Slot()
+            slot = Slot(self.confirm)
             self.slots.add(slot)
             # A context of its own: what one runner's handlers set is not seen by another's.
             slot.task = asyncio.get_running_loop().create_task(
@@ -136,7 +137,7 @@ class Pool:
     def hand_back_stale(self, now: float) -> int:
         """Give back what has waited here too long: its runs became slow, or we were stopped."""
         count = 0
-        while self.ready and now - self.ready[0].held_since > HOLD * 0.8:
+        while self.ready and now > self.ready[0].start_by - START_WITHIN * 0.2:
             self.hand_back(self.ready.popleft())
             count += 1
         return count
@@ -225,7 +226,7 @@ class Pool:
                     continue
                 claimed = ready.popleft()
                 plan = plans[claimed.lane_id]
-                if now - claimed.held_since > HOLD:
+                if now > claimed.start_by:
                     self.hand_back(claimed)
                     continue
                 slot.claimed, slot.plan, slot.started = claimed, plan, now
@@ -273,6 +274,7 @@ class Pool:
         payload = _payload(claimed)
         lane = plan.lane
         job = Job(claimed.id, claimed.attempt, lane.handler, lane.queue, payload, options.timeout, self.grace)
+        job.start_by, job.confirm = claimed.start_by, slot.confirm
         if options.fire_time is not None:
             job.fire_time, job.task = iso(options.fire_time), options.task
             job.shard_index, job.shard_total = options.shard_index, options.shard_total

@@ -16,3 +16,9 @@ class WorkerSettings:
     """Seconds of work to hold beyond what runs."""
     drain_timeout: float = 30.0
     grace: float = 10.0
+
+    @property
+    def look_interval(self) -> float:
+        """Seconds between two looks for cancels, drains and limits: half of the two seconds within which a
+        running attempt is told of its cancel, and no longer than a heartbeat."""
+        return min(1.0, self.heartbeat)

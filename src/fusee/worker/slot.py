@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from collections.abc import Awaitable, Callable
 from math import inf
 
 from fusee.model import Claimed, End
@@ -10,15 +12,30 @@ from fusee.worker.context import RunContext
 from fusee.worker.executors.base import Job
 from fusee.worker.plan import Plan
 
-__all__ = ["Slot"]
+__all__ = ["ConfirmStart", "Slot"]
+
+ConfirmStart = Callable[[int, int], Awaitable[float | None]]
+"""(run id, attempt) → until when it may begin; None when someone canceled it, or it is no longer ours."""
 
 
 class Slot:
     """What one runner task is doing; the watch reads it, so starting a run arms no timer."""
 
-    __slots__ = ("claimed", "deadline", "job", "plan", "reported", "started", "task", "told", "told_at")
+    __slots__ = (
+        "_confirm",
+        "claimed",
+        "deadline",
+        "job",
+        "plan",
+        "reported",
+        "started",
+        "task",
+        "told",
+        "told_at",
+    )
 
-    def __init__(self) -> None:
+    def __init__(self, confirm: ConfirmStart) -> None:
+        self._confirm = confirm
         self.task: asyncio.Task[None] | None = None
         self.claimed: Claimed | None = None
         self.plan: Plan | None = None
@@ -41,6 +58,15 @@ class Slot:
             self.job.stop.set()
         if self.task is not None:
             self.task.cancel()
+
+    async def confirm(self, job: Job) -> None:
+        """The attempt begins later than its claim allows: ask whether it still may, and stop it if not."""
+        start_by = await self._confirm(job.run_id, job.attempt)
+        if start_by is None:
+            self.tell(End.CANCELED, time.monotonic())
+            await asyncio.get_running_loop().create_future()  # the cancel ends this wait
+        else:
+            job.start_by = start_by
 
     def context(self) -> RunContext | None:
         claimed, plan = self.claimed, self.plan

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fusee.model import Lease
+from fusee.model.session import START_WITHIN
 
 __all__ = ["Tenure"]
 
@@ -18,3 +19,8 @@ class Tenure:
     def allows(self, session: int, now: float) -> bool:
         """Whether what was asked for in that session may still be acted upon."""
         return session == self.session and self.lease.holds(now)
+
+    def start_by(self, asked_at: float) -> float:
+        """Until when an attempt may begin that the store granted after `asked_at`: a cancel counts on
+        `START_WITHIN`, and nothing begins once the lease may be over."""
+        return min(asked_at + START_WITHIN, self.lease.deadline)

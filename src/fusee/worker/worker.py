@@ -30,9 +30,6 @@ from fusee.worker.tenure import Tenure
 
 __all__ = ["Worker"]
 
-LIMITS_EVERY = 1.0
-CANCELS_EVERY = 1.0
-DRAIN_EVERY = 1.0
 WATCH_EVERY = 0.1
 
 
@@ -48,7 +45,7 @@ class Worker:
         self.settings = settings
         self.bus = bus
         self._nudge = Nudge()
-        self.pool = Pool(info.capacity, settings.grace, bus, self._nudge)
+        self.pool = Pool(info.capacity, settings.grace, bus, self._nudge, self._confirm_start)
         self.served = ServedLanes(depot, planner, self.pool.plans)
         self.reports = Reports(depot, bus)
         self.tenure = Tenure(Lease(settings.lease_ttl, time.monotonic() - settings.lease_ttl))
@@ -227,6 +224,22 @@ class Worker:
         late, self._late = self._late, []
         await self.reports.stale(late)
 
+    async def _confirm_start(self, run_id: int, attempt: int) -> float | None:
+        """Until when an attempt that begins late may do so; None when it may not."""
+        while True:
+            asked_at = time.monotonic()
+            session = self.session
+            try:
+                if session is None:
+                    return None
+                if not await self.depot.confirm_start(session, run_id, attempt):
+                    return None
+                if self.tenure.allows(session, time.monotonic()):
+                    return self.tenure.start_by(asked_at)
+            except Exception as error:
+                self.bus.emit(LoopFailed(loop="start", error=error, failures=1))
+            await asyncio.sleep(min(1.0, self.settings.heartbeat / 4))  # until the lease is over, at most
+
     # -- watching
 
     async def _watch(self) -> None:
@@ -243,7 +256,7 @@ class Worker:
     async def _follow_limits(self) -> None:
         """Once a second: new lanes, and what limits their queues have."""
         while True:
-            await asyncio.sleep(LIMITS_EVERY)
+            await asyncio.sleep(self.settings.look_interval)
             try:
                 await self.served.read()
             except Exception as error:
@@ -253,7 +266,7 @@ class Worker:
         """Once a second, and at every hint: did someone ask this worker to leave?"""
         while not self._draining.is_set():
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(DRAIN_EVERY):
+                async with asyncio.timeout(self.settings.look_interval):
                     await self._drain_hinted.wait()
             self._drain_hinted.clear()
             try:
@@ -269,7 +282,7 @@ class Worker:
         """Once a second, and at every hint: which of our runs should stop?"""
         while True:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(CANCELS_EVERY):
+                async with asyncio.timeout(self.settings.look_interval):
                     await self._cancels_wanted.wait()
             self._cancels_wanted.clear()
             if self.session is None or not self.pool.holding:

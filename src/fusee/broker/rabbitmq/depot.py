@@ -18,7 +18,7 @@ from fusee.broker.rabbitmq.feed import Feed
 from fusee.broker.rabbitmq.inbox import Held
 from fusee.broker.rabbitmq.link import Link
 from fusee.broker.rabbitmq.topology import Topology
-from fusee.errors import FuseeError, LeaseLost
+from fusee.errors import FuseeError, Invalid, LeaseLost
 from fusee.model import Claimed, QueueLimits, WorkerInfo
 from fusee.model.bulk import BulkJob, Quarantined
 from fusee.model.business import RegisteredBusiness
@@ -162,6 +162,13 @@ class RabbitDepot:
             "cancel_requests", session, list(run_ids), within=FAREWELL
         )
         return asked
+
+    async def confirm_start(self, session: int, run_id: int, attempt: int) -> bool:
+        try:
+            confirmed: bool = await self.asking.ask("confirm_start", session, run_id, attempt)
+        except Invalid:  # an older dispatcher, which does not know the question
+            return (run_id, attempt) not in await self.cancel_requests(session, [run_id])
+        return confirmed
 
     async def open_callback(
         self, session: int, run_id: int, attempt: int, digest: str, *, timeout: float, signed: bool

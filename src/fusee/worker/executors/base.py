@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import datetime
+from math import inf
 from typing import Any, Protocol
 
 from fusee.model import Effect, End, Ended
@@ -42,6 +44,22 @@ class Job:
     task: str | None = None
     kind: str | None = None
     """What the run belongs to."""
+    start_by: float = inf
+    """By the monotonic clock: until then it may begin without asking the store again."""
+    confirm: Callable[[Job], Awaitable[None]] | None = None
+    """Asks the store, and moves `start_by`."""
+
+    async def may_begin(self) -> None:
+        """Return when the attempt may begin; call it right before its first effect, unknown from then on.
+
+        Returns at once within `start_by`. Later, someone may have been told that their cancel was final, so
+        the store is asked first; a canceled attempt does not return from here, it is stopped.
+        """
+        while time.monotonic() > self.start_by:
+            assert self.confirm is not None
+            self.effect = Effect.NONE
+            await self.confirm(self)
+        self.effect = Effect.UNKNOWN
 
     def context(self, stopping: Callable[[], bool] | None = None) -> RunContext:
         """What the handler may know of it."""
@@ -69,6 +87,7 @@ class Executor(Protocol):
     An executor whose work goes on elsewhere, and is found there by the next attempt, has `hands_over = True`:
     it is told to stop as soon as its worker drains, and by `job.told` leaves that work alone.
     An error of the work itself is not raised: it is the `Ended` it returns.
+    It awaits `job.may_begin()` right before the work has its first effect.
     """
 
     name: str

@@ -6,14 +6,14 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["HEADER", "Answer", "Order", "pack"]
+__all__ = ["HEADER", "Answer", "Go", "Order", "Ready", "pack"]
 
 HEADER = 4
 """Bytes of the length, big-endian."""
 
 
-class Order(msgspec.Struct, frozen=True, kw_only=True):
-    """One call that the child is to make."""
+class Order(msgspec.Struct, frozen=True, kw_only=True, tag="order"):
+    """One call that the child is to make: at once before `start_by`, else after it was told to go."""
 
     run_id: int
     attempt: int
@@ -31,9 +31,21 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     shard_index: int
     shard_total: int
     kind: str | None = None
+    start_by: float | None
+    """By the monotonic clock, which all processes of a machine share; None for any time."""
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
+class Ready(msgspec.Struct, frozen=True, tag="ready"):
+    """The child could begin, but it is late: it waits for `Go`, since the run may have been canceled."""
+
+
+class Go(msgspec.Struct, frozen=True, tag="go"):
+    """The call may begin, before this time."""
+
+    start_by: float | None
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True, tag="answer"):
     """How it ended."""
 
     end: str
@@ -43,6 +55,6 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     after: float | None = None
 
 
-def pack(message: Order | Answer) -> bytes:
+def pack(message: Order | Ready | Go | Answer) -> bytes:
     data = msgspec.json.encode(message)
     return len(data).to_bytes(HEADER, "big") + data

@@ -8,12 +8,13 @@ import os
 import signal
 import socket
 import sys
+import time
 from datetime import datetime
 from typing import Any
 
 import msgspec
 
-from fusee.model import Ended, RetryPolicy
+from fusee.model import Effect, End, Ended, RetryPolicy
 from fusee.worker.context import RunContext, in_thread
 from fusee.worker.executors.answer import (
     Stopped,
@@ -23,7 +24,7 @@ from fusee.worker.executors.answer import (
     ended_by_error,
     misfit,
 )
-from fusee.worker.executors.channel import HEADER, Answer, Order, pack
+from fusee.worker.executors.channel import HEADER, Answer, Go, Order, Ready, pack
 from fusee.worker.executors.importable import Address, fetch
 from fusee.worker.handlers import Handler
 
@@ -83,6 +84,11 @@ class Child:
                 try:
                     address = Address(order.module, order.qualname, order.file, order.unwrap, order.main)
                     function = fetch(address)
+                    self._await_go(order.start_by)
+                except Stopped:
+                    return Ended(
+                        End.FAILED, error="told to stop before the handler began", effect=Effect.NONE
+                    )
                 except Exception as error:
                     return ended_by_error(error)
                 is_async = inspect.iscoroutinefunction(function)
@@ -95,6 +101,16 @@ class Child:
             finally:
                 self._working = False
                 self._task = None
+
+    def _await_go(self, start_by: float | None) -> None:
+        """Return when the call may begin. A process that was slow to start asks again: meanwhile someone may
+        have been told that their cancel was final."""
+        while start_by is not None and time.monotonic() > start_by:
+            self._channel.sendall(pack(Ready()))
+            data = self._receive()
+            if data is None:
+                os._exit(0)  # the worker is gone
+            start_by = msgspec.json.decode(data, type=Go).start_by
 
     async def _await(self, handler: Handler, payload: dict[str, Any], context: RunContext) -> Ended:
         given = arguments(handler, payload, context)

@@ -165,8 +165,9 @@ class HttpExecutor:
 
 
 async def _connected(_session: aiohttp.ClientSession, context: SimpleNamespace, _params: Any) -> None:
-    """From here on bytes may have left: what comes of it, only the answer says."""
-    context.trace_request_ctx.effect = Effect.UNKNOWN
+    """From here on bytes may leave: what comes of it, only the answer says."""
+    job: Job = context.trace_request_ctx
+    await job.may_begin()
 
 
 def retry_after(value: str | None, now: float) -> float | None:

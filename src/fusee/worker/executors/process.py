@@ -8,13 +8,14 @@ import os
 import socket
 import sys
 from contextlib import suppress
+from math import inf
 from typing import Any
 
 import msgspec
 
 from fusee.model import Effect, End, Ended
 from fusee.worker.executors.base import Job
-from fusee.worker.executors.channel import HEADER, Answer, Order, pack
+from fusee.worker.executors.channel import HEADER, Answer, Go, Order, Ready, pack
 from fusee.worker.executors.group import Group, Warden, died_of
 from fusee.worker.executors.importable import address_of
 from fusee.worker.executors.patience import within
@@ -79,7 +80,7 @@ class ProcessExecutor:
         """Have one call made; the child goes back to the others only when it answered in time."""
         tail = line.group.tail = Tail(self._output_tail)
         job.effect = Effect.UNKNOWN
-        answer = asyncio.ensure_future(line.ask(order))
+        answer = asyncio.ensure_future(line.ask(order, job))
         try:
             both: set[asyncio.Future[Any]] = {answer, line.group.exited}
             await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
@@ -152,17 +153,26 @@ class _Line:
             raise
         return cls(group, reader, writer)
 
-    async def ask(self, order: bytes) -> Answer | None:
+    async def ask(self, order: bytes, job: Job) -> Answer | None:
         """Its answer; None when it died instead."""
         try:
-            self._writer.write(order)
-            await self._writer.drain()
-            size = int.from_bytes(await self._reader.readexactly(HEADER), "big")
-            if size > LARGEST_ANSWER:
-                return None
-            return msgspec.json.decode(await self._reader.readexactly(size), type=Answer)
+            await self._say(order)
+            while True:
+                size = int.from_bytes(await self._reader.readexactly(HEADER), "big")
+                if size > LARGEST_ANSWER:
+                    return None
+                data = await self._reader.readexactly(size)
+                said = msgspec.json.decode(data, type=Answer | Ready)
+                if isinstance(said, Answer):
+                    return said
+                await job.may_begin()
+                await self._say(pack(Go(_finite(job.start_by))))
         except (OSError, EOFError, msgspec.MsgspecError):
             return None
+
+    async def _say(self, message: bytes) -> None:
+        self._writer.write(message)
+        await self._writer.drain()
 
     async def death(self) -> Ended:
         """It never answered: how that came."""
@@ -204,8 +214,13 @@ def _order(job: Job, handler: Handler) -> bytes:
             shard_index=job.shard_index,
             shard_total=job.shard_total,
             kind=job.kind,
+            start_by=_finite(job.start_by),
         )
     )
+
+
+def _finite(start_by: float) -> float | None:
+    return None if start_by == inf else start_by
 
 
 def _heard(answer: asyncio.Future[Answer | None]) -> Ended | None:

@@ -66,6 +66,8 @@ class ShellExecutor:
             return _refused(str(error))
         tail = Tail(self._output_tail)
         try:
+            self._warden.ready()  # a process of its own, whose start takes a while
+            await job.may_begin()
             group = self._start(job, executable, tail)
         except OSError as error:
             text = _why(error, job.payload)
@@ -73,7 +75,6 @@ class ShellExecutor:
             return Ended(end, error=storable(text), effect=Effect.NONE)
         except ValueError as error:  # what the operating system's encoding cannot hold
             return _refused(f"cannot start {job.payload['argv'][0]!r}: {error}")
-        job.effect = Effect.UNKNOWN
         try:
             await asyncio.wait({group.exited})
             code = await group.end()

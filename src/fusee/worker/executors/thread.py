@@ -72,6 +72,13 @@ class ThreadExecutor:
         return len(self._stuck)
 
     async def call(self, job: Job, handler: Handler) -> Ended:
+        while True:
+            await job.may_begin()
+            if (ended := await self._call(job, handler)) is not None:
+                return ended
+
+    async def _call(self, job: Job, handler: Handler) -> Ended | None:
+        """How the handler ended; None when its thread came to it too late to begin."""
         loop = asyncio.get_running_loop()
         call = _Call(job, handler, contextvars.copy_context(), loop, loop.create_future())
         self._calls += 1
@@ -85,7 +92,6 @@ class ThreadExecutor:
                 raise
         finally:
             self._calls -= 1
-        assert call.outcome is not None
         return call.outcome
 
     async def close(self) -> None:
@@ -153,7 +159,8 @@ def _serve(waiting: queue.SimpleQueue[_Call | None]) -> None:
             call.thread = this
             if not call.taken.acquire(blocking=False):
                 continue
-            call.outcome = call.context.run(_run, call.job, call.handler)
+            if time.monotonic() <= call.job.start_by:
+                call.outcome = call.context.run(_run, call.job, call.handler)
             while call.strike == "aiming":
                 time.sleep(0.001)
             if call.strike == "fired":

@@ -180,7 +180,7 @@ class DaskExecutor:
             "shard_index": job.shard_index,
             "shard_total": job.shard_total,
         }
-        job.effect = Effect.UNKNOWN
+        await job.may_begin()
         held.future = client.submit(
             remote.call,
             held.key,

@@ -152,7 +152,7 @@ class KubernetesExecutor:
 
     async def _make(self, job: Job, wanted: Wanted) -> dict[str, Any]:
         """Shielded: a call that is cut off may still make a Job, which whoever stops the run must see."""
-        job.effect = Effect.UNKNOWN  # from here on there may be one, whatever we hear
+        await job.may_begin()  # from here on there may be one, whatever we hear
         making = asyncio.ensure_future(self._client.create_job(job_manifest(self._shape, job, wanted)))
         self._making[job.run_id, job.attempt] = making
         making.add_done_callback(lambda _: self._made(job))
