@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fusee.api.context import Context
@@ -65,6 +66,9 @@ class Deadline:
 
 
 class BodyLimit:
+    """Reads a body to its end before anything is done with it: one that is over the limit, malformed or cut
+    off is refused before it has any effect, whatever the route makes of bodies."""
+
     def __init__(self, app: ASGIApp, most: int) -> None:
         self.app = app
         self.most = most
@@ -76,17 +80,30 @@ class BodyLimit:
         told = Headers(scope=scope).get("content-length", "")
         if told.isdecimal() and (len(told) > 18 or int(told) > self.most):
             raise self._refusal()
-        size = 0
+        whole: Message | None = await self._whole(receive)
 
-        async def receive_counted() -> Message:
-            nonlocal size
-            message = await receive()
-            size += len(message.get("body", b""))
-            if size > self.most:
-                raise self._refusal()
+        async def receive_whole() -> Message:
+            nonlocal whole
+            if whole is None:
+                return await receive()
+            message, whole = whole, None
             return message
 
-        await self.app(scope, receive_counted, send)
+        await self.app(scope, receive_whole, send)
+
+    async def _whole(self, receive: Receive) -> Message:
+        parts: list[bytes] = []
+        size = 0
+        while True:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise ClientDisconnect
+            parts.append(message.get("body", b""))
+            size += len(parts[-1])
+            if size > self.most:
+                raise self._refusal()
+            if not message.get("more_body", False):
+                return {"type": "http.request", "body": b"".join(parts), "more_body": False}
 
     def _refusal(self) -> Problem:
         return Problem(

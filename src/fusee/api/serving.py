@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from fusee.api.gate import refuse_open_bind
-from fusee.api.problems import MEDIA_TYPE, Problem
+from fusee.api.protocols import head_bound, protocol_for
 from fusee.api.services import Services
 from fusee.errors import ConfigError
 
@@ -38,7 +35,7 @@ class ApiServer:
         self._server = _Server(
             uvicorn.Config(
                 api,
-                http=_protocol(config.max_header),
+                http=protocol_for(config.max_header),
                 ws="none",
                 lifespan="off",
                 log_config=None,
@@ -47,7 +44,7 @@ class ApiServer:
                 proxy_headers=False,
                 timeout_keep_alive=KEEP_ALIVE,
                 timeout_graceful_shutdown=GRACE,
-                h11_max_incomplete_event_size=_head_bound(config.max_header),
+                h11_max_incomplete_event_size=head_bound(config.max_header),
             ),
             self.started,
         )
@@ -128,68 +125,3 @@ def _bound(setting: str, host: str, port: int) -> Iterator[socket.socket]:
             ) from None
         listening.listen(BACKLOG)
         yield listening
-
-
-def _head_bound(max_header: int) -> int:
-    """Our own limit answers first, with a problem; this one ends what never comes to an end."""
-    return max(64 * 2**10, 2 * max_header)
-
-
-def _protocol(max_header: int) -> type[asyncio.Protocol]:
-    try:
-        from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
-    except ImportError:
-        return _H11
-    bound = _head_bound(max_header)
-
-    class HttpTools(HttpToolsProtocol):
-        """The parser has no limit on the head: a client could send header after header without end."""
-
-        _in_head = True
-        _head = 0
-
-        def on_message_begin(self) -> None:
-            self._in_head, self._head = True, 0
-            super().on_message_begin()
-
-        def on_headers_complete(self) -> None:
-            self._in_head, self._head = False, 0
-            super().on_headers_complete()
-
-        def data_received(self, data: bytes) -> None:
-            began_in_head = self._in_head
-            super().data_received(data)
-            # A part that began elsewhere holds a body, which has its own limit.
-            if began_in_head and self._in_head:
-                self._head += len(data)
-                if self._head > bound and not self.transport.is_closing():
-                    self.transport.write(_raw(431, f"the request head is over {max_header} bytes"))
-                    self.transport.close()
-
-        def on_message_complete(self) -> None:
-            super().on_message_complete()
-            self._in_head = True
-
-        def send_400_response(self, msg: str) -> None:
-            self.transport.write(_raw(400, "this is not HTTP/1.1 as we understand it"))
-            self.transport.close()
-
-    return HttpTools
-
-
-class _H11(H11Protocol):
-    def send_400_response(self, msg: str) -> None:
-        self.transport.write(_raw(400, "this is not HTTP/1.1 as we understand it, or its head is too large"))
-        self.transport.close()
-
-
-def _raw(status: int, detail: str) -> bytes:
-    """An answer to what is not a request."""
-    body: dict[str, Any] = Problem(status, detail).body("-", {})
-    text = json.dumps(body).encode()
-    reason = {400: "Bad Request", 431: "Request Header Fields Too Large"}[status]
-    head = (
-        f"HTTP/1.1 {status} {reason}\r\nContent-Type: {MEDIA_TYPE}\r\n"
-        f"Content-Length: {len(text)}\r\nConnection: close\r\n\r\n"
-    )
-    return head.encode() + text
