@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from fastapi import Depends, Header, Path, Query, Request
 from fastapi.dependencies.utils import get_flat_params
 from fastapi.routing import APIRoute
-from pydantic import BaseModel
+from pydantic import BaseModel, BeforeValidator
 
 from fusee.api.context import context_of
 from fusee.api.explain import did_you_mean
@@ -19,6 +19,7 @@ from fusee.model.names import check_key
 __all__ = [
     "Admin",
     "AllowUnknown",
+    "AnyCase",
     "IdempotencyKey",
     "Operator",
     "RunId",
@@ -35,6 +36,8 @@ RunId = Annotated[int, Path(ge=1, le=2**63 - 1, description="The run's id.")]
 
 
 AllowUnknown = Annotated[bool, Query(description="Accept handlers that no worker has had.")]
+AnyCase = BeforeValidator(lambda value: value.lower() if isinstance(value, str) else value)
+"""For a word of a fixed set, all of it in small letters: it may be asked for in any case."""
 IdempotencyKey = Annotated[str | None, Header(description="Makes a repeat harmless.")]
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from math import floor
 from typing import Any, assert_never
 
@@ -16,6 +15,7 @@ from fusee.model.names import LONGEST_TIMEOUT, check_name
 from fusee.model.outcome import Effect
 from fusee.model.retry import RetryPolicy
 from fusee.model.states import RunStatus
+from fusee.model.words import Word
 
 __all__ = [
     "BATCH_TASK",
@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 
-class BatchStatus(StrEnum):
+class BatchStatus(Word):
     """Where a target of a batch is; the batch as a whole uses the same words."""
 
     PENDING = "pending"
@@ -92,7 +92,7 @@ A canceled target that had started is retried; one that never had is resumed. St
 that were to be retried are what they were."""
 
 
-class BatchPhase(StrEnum):
+class BatchPhase(Word):
     """What the platform is doing with a batch."""
 
     UPLOADING = "uploading"
@@ -109,7 +109,7 @@ class BatchPhase(StrEnum):
     """An upload that was given up, or an old batch: nobody sees it, and it is deleted bit by bit."""
 
 
-class OnError(StrEnum):
+class OnError(Word):
     STOP = "stop"
     """Start no further targets."""
     ROLLBACK = "rollback"
@@ -167,9 +167,12 @@ class BatchSpec:
             and (self.max_errors < 1 or self.max_errors == int(self.max_errors))
         ):
             raise ValueError("max_errors must be a whole number, or a share of the targets from 0 to below 1")
-        if self.on_error not in tuple(OnError):
-            raise ValueError(f"on_error must be one of {', '.join(OnError)}, not {self.on_error!r:.40}")
-        object.__setattr__(self, "on_error", OnError(self.on_error))
+        try:
+            object.__setattr__(self, "on_error", OnError(self.on_error))
+        except ValueError:
+            raise ValueError(
+                f"on_error must be one of {', '.join(OnError)}, not {self.on_error!r:.40}"
+            ) from None
         if self.timeout is not None and not (
             _is_number(self.timeout) and 0 < self.timeout <= LONGEST_TIMEOUT
         ):

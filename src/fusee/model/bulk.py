@@ -11,6 +11,7 @@ from typing import Any
 from fusee.model.names import check_name
 from fusee.model.states import IllegalTransition
 from fusee.model.window import LARGEST_WINDOW, window_for
+from fusee.model.words import Word
 
 __all__ = [
     "BULK",
@@ -34,7 +35,7 @@ MOST_ITEMS = 2**62
 LARGEST_CHUNK = 100_000
 
 
-class BulkStatus(StrEnum):
+class BulkStatus(Word):
     CREATED = "created"
     """Checked and written; not started."""
     WAITING_BUSINESS = "waiting_business"

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import assert_never
 
 from fusee.model.durations import US
+from fusee.model.words import Word
 
 __all__ = [
     "CatchUp",
@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 
-class Overlap(StrEnum):
+class Overlap(Word):
     """When an earlier fire of the task has not ended."""
 
     ALLOW = "ALLOW"
@@ -41,7 +41,7 @@ class Overlap(StrEnum):
     """Start beside them, over the cap if need be; the rule says so."""
 
 
-class Concurrency(StrEnum):
+class Concurrency(Word):
     """When as many fires as `max_concurrency` are under way."""
 
     QUEUE = "QUEUE"
@@ -52,7 +52,7 @@ class Concurrency(StrEnum):
     """Start all the same; the rule says so."""
 
 
-class Failure(StrEnum):
+class Failure(Word):
     """When the last fire that ran ended badly."""
 
     RUN_NEW = "RUN_NEW"
@@ -65,7 +65,7 @@ class Failure(StrEnum):
     """Pause the task at once, until someone resumes it."""
 
 
-class CatchUp(StrEnum):
+class CatchUp(Word):
     """When fires were due while nothing could fire them."""
 
     NONE = "NONE"
@@ -76,7 +76,7 @@ class CatchUp(StrEnum):
     """Each runs, oldest first, within the window and the cap."""
 
 
-class Decision(StrEnum):
+class Decision(Word):
     RUN = "run"
     QUEUE = "queue"
     """It runs when it has come to the head of the line."""

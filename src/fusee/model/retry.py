@@ -83,10 +83,12 @@ class RetryPolicy:
         if unknown := set(value) - known:
             raise ValueError(f"retry has no {sorted(unknown)[0]!r}; it has {', '.join(sorted(known))}")
         fields = dict(value)
+        if isinstance(fields.get("backoff"), str):
+            fields["backoff"] = fields["backoff"].lower()
         if "on" in fields:
             if not isinstance(fields["on"], list | tuple) or not all(
                 isinstance(e, str) for e in fields["on"]
             ):
                 raise ValueError(f"retry.on must be a list of {', '.join(RETRYABLE)}")
-            fields["on"] = tuple(fields["on"])
+            fields["on"] = tuple(end.lower() for end in fields["on"])
         return cls(**fields)

@@ -135,7 +135,7 @@ class RunSpec:
         check_need(self.cpu, self.memory)
         if self.hash_key is not None:
             check_key(self.hash_key, "hash_key")
-            if self.strategy not in ("", Strategy.CONSISTENT_HASH):
+            if self.strategy and check_strategy(self.strategy) != Strategy.CONSISTENT_HASH:
                 raise ValueError(f"hash_key goes with strategy consistent_hash, not with {self.strategy}")
             self.strategy = str(Strategy.CONSISTENT_HASH)
         if not self.strategy and (self.cpu is not None or self.memory is not None):

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import StrEnum
 
+from fusee.model.words import Word
+
 __all__ = [
     "ACTIVE",
     "RUN",
@@ -26,7 +28,7 @@ __all__ = [
 ]
 
 
-class RunStatus(StrEnum):
+class RunStatus(Word):
     """Where a run is. Terminal states never change."""
 
     BLOCKED = "blocked"
@@ -123,7 +125,7 @@ SESSION: Mapping[tuple[SessionState, str], SessionState] = {
 }
 
 
-class TaskStatus(StrEnum):
+class TaskStatus(Word):
     """Whether a task fires."""
 
     ENABLED = "enabled"

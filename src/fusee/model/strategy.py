@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
+
+from fusee.model.words import Word
 
 __all__ = ["Need", "Strategy", "check_need", "check_strategy"]
 
 
-class Strategy(StrEnum):
+class Strategy(Word):
     """Chosen for a queue, or for a task or run, which then counts more."""
 
     SHARED = "shared"
@@ -37,10 +38,10 @@ class Need:
 
 
 def check_strategy(value: object, what: str = "strategy") -> str:
-    known = tuple(str(strategy) for strategy in Strategy)
-    if value not in known:
-        raise ValueError(f"{what} must be one of {', '.join(known)}, not {value!r:.60}")
-    return str(value)
+    try:
+        return str(Strategy(value))  # type: ignore[arg-type]
+    except ValueError:
+        raise ValueError(f"{what} must be one of {', '.join(Strategy)}, not {value!r:.60}") from None
 
 
 def check_need(cpu: object, memory: object) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-from enum import StrEnum
 from typing import Any
 
 from fusee.model.cron import Cron
@@ -16,6 +15,7 @@ from fusee.model.run import EXECUTORS, RunSpec
 from fusee.model.schedule import CronSchedule, IntervalSchedule, OnceSchedule, Schedule, zone_named
 from fusee.model.states import TASK, TaskStatus, next_task_status
 from fusee.model.strategy import Strategy
+from fusee.model.words import Word
 
 __all__ = ["TASK", "Alerts", "Task", "TaskSpec", "TaskStatus", "TriggerRule", "next_task_status"]
 
@@ -28,7 +28,7 @@ BATCH_HANDLER = "fusee.batch"
 """The same for a batch."""
 
 
-class TriggerRule(StrEnum):
+class TriggerRule(Word):
     """When a run that waits for others may start; otherwise it is skipped."""
 
     ALL_SUCCESS = "all_success"

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any
 
 from fusee.model.states import RunStatus
 from fusee.model.task import TriggerRule
+from fusee.model.words import Word
 
 __all__ = ["WorkflowNode", "WorkflowRun", "WorkflowStatus", "workflow_status"]
 
 
-class WorkflowStatus(StrEnum):
+class WorkflowStatus(Word):
     """How a workflow run stands. It is over when every node has ended, and not before."""
 
     RUNNING = "running"

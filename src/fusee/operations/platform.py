@@ -50,7 +50,7 @@ class QueueOperations:
         """Choose how the queue's runs find their worker, where they do not say so themselves."""
         _checked(name)
         try:
-            check_strategy(strategy)
+            strategy = check_strategy(strategy)
         except ValueError as error:
             raise Invalid(str(error), field="strategy") from None
         await self.store.set_strategy(name, None if strategy == Strategy.SHARED else strategy)

@@ -70,6 +70,8 @@ def spec_from(fields: Mapping[str, Any]) -> RunSpec:
         )
     given = dict(fields)
     try:
+        if isinstance(given.get("executor"), str):
+            given["executor"] = given["executor"].lower()
         executor = given.get("executor", "python")
         if executor in EXECUTORS and executor != "python":
             given.setdefault("handler", executor)

@@ -211,7 +211,7 @@ def _flat(given: Mapping[str, Any]) -> dict[str, Any]:
             raise Invalid(f"a task has no {name[:60]!r}{hint}", field=name[:60])
         if name in fields:
             raise Invalid(f"{name} is given twice, under two names", field=name)
-        fields[name] = value
+        fields[name] = value.lower() if name == "executor" and isinstance(value, str) else value
     return fields
 
 

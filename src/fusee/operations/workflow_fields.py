@@ -135,7 +135,7 @@ _READ: Mapping[str, Callable[[Any, str], Any]] = {
     "trigger_rule": _rule,
     "task": _text,
     "workflow": _text,
-    "executor": _text,
+    "executor": lambda value, what: _text(value, what).lower(),
     "handler": _handler,
     "payload": _object,
     "queue": _text,

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request, Response
 
-from fusee.api.asking import AllowUnknown, Operator, Viewer, audit, body_of
+from fusee.api.asking import AllowUnknown, AnyCase, Operator, Viewer, audit, body_of
 from fusee.api.context import context_of, operations_of
 from fusee.api.cursors import close_cursor, open_cursor, wrong_cursor
 from fusee.api.incoming_tasks import ApplyIn
@@ -112,7 +112,8 @@ async def apply_tasks(request: Request, allow_unknown: AllowUnknown = False) -> 
 async def list_tasks(
     request: Request,
     status: Annotated[
-        list[Literal["enabled", "paused", "disabled"]] | None, Query(description="May be repeated.")
+        list[Annotated[Literal["enabled", "paused", "disabled"], AnyCase]] | None,
+        Query(description="May be repeated."),
     ] = None,
     prefix: Annotated[
         str, Query(description="How the name begins.", json_schema_extra={"pattern": f"^{PREFIX}$"})

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from fastapi import APIRouter, Path, Query, Request
 
-from fusee.api.asking import Operator, Viewer, audit
+from fusee.api.asking import AnyCase, Operator, Viewer, audit
 from fusee.api.context import operations_of
 from fusee.api.outgoing import WorkerOut, WorkerPage
 from fusee.api.paths import OF_WORKER, WORKER
@@ -25,7 +25,7 @@ Name = Annotated[
         json_schema_extra={"pattern": f"^{NAME}$"},
     ),
 ]
-State = Literal["alive", "draining", "ended", "lost", "down"]
+State = Annotated[Literal["alive", "draining", "ended", "lost", "down"], AnyCase]
 Label = Annotated[
     list[str] | None, Query(description="A label it must have, as `name=value`; may stand several times.")
 ]

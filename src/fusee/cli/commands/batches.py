@@ -43,7 +43,11 @@ def batch() -> None:
 @click.option("--canary", metavar="N", type=click.IntRange(0), help="So many go first, alone.")
 @click.option("--ramp", metavar="X", type=click.FloatRange(1), help="Then so many times more each round.")
 @click.option("--max-errors", metavar="N|N%", help="More failures than this stop it.")
-@click.option("--on-error", type=click.Choice(["stop", "rollback"]), help="What else happens then.")
+@click.option(
+    "--on-error",
+    type=click.Choice(["stop", "rollback"], case_sensitive=False),
+    help="What else happens then.",
+)
 @click.option("--creator", metavar="NAME", help="Who asked for it.")
 @click.option("--env", metavar="NAME")
 @click.option("--region", metavar="NAME")

@@ -31,7 +31,10 @@ def key() -> None:
 @key.command(cls=Command)
 @click.argument("name")
 @click.option(
-    "--role", type=click.Choice(("viewer", "operator", "admin")), default="operator", show_default=True
+    "--role",
+    type=click.Choice(("viewer", "operator", "admin"), case_sensitive=False),
+    default="operator",
+    show_default=True,
 )
 @click.pass_context
 def create(context: click.Context, name: str, role: str) -> None:

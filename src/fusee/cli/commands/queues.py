@@ -126,7 +126,7 @@ async def _limit(
 
 @queue.command()
 @click.argument("name")
-@click.argument("strategy", type=click.Choice(STRATEGIES))
+@click.argument("strategy", type=click.Choice(STRATEGIES, case_sensitive=False))
 @click.pass_context
 def strategy(context: click.Context, name: str, strategy: str) -> None:
     """Choose how a queue's runs find their worker, where they do not say so themselves.

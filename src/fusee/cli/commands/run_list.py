@@ -33,7 +33,13 @@ WATCH_EVERY = 0.5
 
 
 @click.command("list", cls=Command)
-@click.option("--status", "-s", multiple=True, type=click.Choice(STATUSES), help="Only these; repeatable.")
+@click.option(
+    "--status",
+    "-s",
+    multiple=True,
+    type=click.Choice(STATUSES, case_sensitive=False),
+    help="Only these; repeatable.",
+)
 @click.option("--handler", metavar="NAME", help="Only runs of this handler.")
 @click.option("--queue", metavar="NAME", help="Only runs of this queue.")
 @click.option("--before", metavar="ID", type=int, help="Only runs older than this one, for the next page.")

@@ -63,7 +63,7 @@ def _moment(context: click.Context, parameter: click.Parameter, value: str | Non
 @click.option(
     "--executor",
     metavar="NAME",
-    type=click.Choice(["kubernetes", "dask"]),
+    type=click.Choice(["kubernetes", "dask"], case_sensitive=False),
     help="Hand it to kubernetes or dask; what that takes goes in --payload or -p.",
 )
 @click.option("--method", metavar="NAME", help="With --http: GET, POST, ... [default: by the body]")

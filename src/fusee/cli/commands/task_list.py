@@ -29,7 +29,7 @@ __all__ = ["list_tasks"]
     "--status",
     "-s",
     multiple=True,
-    type=click.Choice(("enabled", "paused", "disabled")),
+    type=click.Choice(("enabled", "paused", "disabled"), case_sensitive=False),
     help="Only these; repeatable.",
 )
 @click.option("--prefix", metavar="TEXT", default="", help="Only names that begin so.")

@@ -23,7 +23,7 @@ __all__ = ["runs"]
     "--decision",
     "-d",
     multiple=True,
-    type=click.Choice(("run", "queue", "skip", "miss")),
+    type=click.Choice(("run", "queue", "skip", "miss"), case_sensitive=False),
     help="Only these; repeatable.",
 )
 @click.option("--since", metavar="TIME", help=f"Not before: {TIMES}.")

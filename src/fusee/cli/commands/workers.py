@@ -24,7 +24,7 @@ __all__ = ["drain", "workers"]
 @click.option("--all", "all_states", is_flag=True, help="Also those that ended or were lost.")
 @click.option(
     "--state",
-    type=click.Choice(["alive", "draining", "ended", "lost", "down"]),
+    type=click.Choice(["alive", "draining", "ended", "lost", "down"], case_sensitive=False),
     help="Only those; down is ended or lost.",
 )
 @click.option("--queue", metavar="NAME", help="Those that take runs from this queue.")

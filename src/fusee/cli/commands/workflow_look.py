@@ -185,7 +185,7 @@ def _of_run(run: WorkflowRun) -> Iterator[tuple[str, Any]]:
     "--status",
     "statuses",
     multiple=True,
-    type=click.Choice(["running", "succeeded", "failed", "canceled"]),
+    type=click.Choice(["running", "succeeded", "failed", "canceled"], case_sensitive=False),
     help="Only these; repeatable.",
 )
 @click.option("--limit", metavar="N", type=click.IntRange(1, 1000), default=20, show_default=True)
