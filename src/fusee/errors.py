@@ -10,6 +10,7 @@
     ├── TooLarge             over a size limit (413)
     ├── RunFailed            a run that was awaited ended in another way than success
     ├── LeaseLost            this worker no longer owns what it wrote about
+    ├── Unreadable           a row of the database that this version cannot read (500)
     └── StoreUnavailable     the database did not answer; the same call may succeed later (503)
 
 Every message says what to do.
@@ -31,6 +32,7 @@ __all__ = [
     "StoreUnavailable",
     "TooLarge",
     "UnknownHandler",
+    "Unreadable",
 ]
 
 
@@ -86,6 +88,19 @@ class RunFailed(FuseeError):
 
 class LeaseLost(FuseeError):
     """A fenced write changed nothing: another session owns the run, or the run has ended."""
+
+
+class Unreadable(FuseeError):
+    """A row holds something that this version cannot read."""
+
+    def __init__(self, kind: str, row_id: int, why: str) -> None:
+        super().__init__(
+            f"{kind} {row_id} cannot be read by this version of Fusee ({why}): upgrade this process if a"
+            " newer version wrote it, else repair or delete it"
+        )
+        self.kind = kind
+        self.row_id = row_id
+        self.why = why
 
 
 class StoreUnavailable(FuseeError):

@@ -19,6 +19,8 @@ __all__ = [
     "LoopFailed",
     "MessageDied",
     "QueuesStalled",
+    "RowReadable",
+    "RowSetAside",
     "RunAttemptEnded",
     "RunCancelRequested",
     "RunRefused",
@@ -239,6 +241,23 @@ class SessionLost(Event):
     worker: str
     requeued: int
     failed: int
+
+
+@dataclass(frozen=True, slots=True)
+class RowSetAside(Event):
+    """This process cannot read a row (a task, a batch …): it leaves the row out and goes on."""
+
+    kind: str
+    id: int
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class RowReadable(Event):
+    """A row that was set aside can be read again, or is gone."""
+
+    kind: str
+    id: int
 
 
 @dataclass(frozen=True, slots=True)

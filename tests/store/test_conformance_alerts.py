@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from fusee.errors import StoreUnavailable
 from fusee.model import End, RunStatus
 from fusee.model.policy import CatchUp, Overlap
 from fusee.model.task import Alerts
@@ -139,11 +140,11 @@ async def test_an_alert_is_born_with_what_it_tells_of_or_not_at_all(
     await works.world.settle(works.session, run, end=End.ABANDONED)
 
     def die(*_: Any, **__: Any) -> None:
-        raise RuntimeError("the dispatcher dies")
+        raise ConnectionError("the dispatcher dies")
 
     with monkeypatch.context() as patch:
         patch.setattr(works.store, "_save", die)
-        with pytest.raises(RuntimeError):
+        with pytest.raises(StoreUnavailable):
             await works.store.aggregate()
     assert await _alerts(works) == []
     assert (await works.task()).failures == 0

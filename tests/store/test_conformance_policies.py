@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from fusee.errors import StoreUnavailable
 from fusee.model import End, RetryPolicy
 from fusee.model.policy import CatchUp, Concurrency, Failure, Overlap
 from fusee.model.task import TaskStatus
@@ -407,12 +408,12 @@ async def test_a_dispatcher_that_dies_before_it_let_the_next_one_go_leaves_that_
     await works.world.finish(works.session, works.held.pop((await works.run_of("t", 1)).id))
 
     def die(*_: Any, **__: Any) -> Any:
-        raise RuntimeError("the dispatcher dies")
+        raise ConnectionError("the dispatcher dies")
 
     for step in ("_admit", "_save"):
         with monkeypatch.context() as patch:
             patch.setattr(works.store, step, die)
-            with pytest.raises(RuntimeError):
+            with pytest.raises(StoreUnavailable):
                 await works.store.aggregate()
         assert await works.record() == ["1 run succeeded", "2 queue blocked (queue)"]
         assert await works.notices() == ["task"], "what it had taken is there again"

@@ -12,6 +12,7 @@ from sqlalchemy import insert
 from sqlalchemy.exc import IntegrityError
 
 from fusee.clock import SystemClock
+from fusee.errors import StoreUnavailable
 from fusee.model import catch_up
 from fusee.model.policy import CatchUp
 from fusee.operations.explain import explain
@@ -161,11 +162,11 @@ async def test_a_pass_that_dies_in_the_middle_leaves_nothing_half_done(
     await works.go_to(1)
 
     def die(*_: Any, **__: Any) -> Any:
-        raise RuntimeError("the dispatcher dies")
+        raise ConnectionError("the dispatcher dies")
 
     with monkeypatch.context() as patch:
         patch.setattr(firing if broken == "_fire_rows" else works.store, broken, die)
-        with pytest.raises(RuntimeError, match="the dispatcher dies"):
+        with pytest.raises(StoreUnavailable, match="the dispatcher dies"):
             await works.store.fire_due()
     assert await works.world.rows(fires) == await works.world.rows(runs) == []
     assert (await works.task()).next_fire_at == at(1)

@@ -10,7 +10,8 @@ import pytest
 from fusee.events import Bus, RunAttemptEnded
 from fusee.model import Claimed, Effect, End, Ended, Lane, RetryPolicy, RunStatus
 from fusee.worker.executors.base import Job
-from fusee.worker.plan import Plan
+from fusee.worker.handlers import Handlers
+from fusee.worker.plan import Options, Plan, Planner
 from fusee.worker.pool import Pool
 
 
@@ -70,3 +71,67 @@ async def test_a_worker_without_its_lease_says_nothing() -> None:
     assert slot.task is not None
     await slot.task
     assert pool.collect()[1] == []
+
+
+class Counting:
+    """Does nothing with each job that it gets."""
+
+    name = "python"
+
+    def __init__(self) -> None:
+        self.jobs: list[int] = []
+
+    async def execute(self, job: Job) -> Ended:
+        self.jobs.append(job.run_id)
+        return Ended(End.SUCCEEDED)
+
+    async def close(self) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("payload", "options", "says"),
+    [
+        ("{ what", None, "DecodeError"),
+        ("[1, 2]", None, "list"),
+        (None, '{"timeout": "long"}', "TypeError"),
+        (None, '{"fire_time": "noon"}', "TypeError"),
+    ],
+)
+@pytest.mark.parametrize("is_async", [True, False], ids=["async", "sync"])
+async def test_a_run_that_cannot_be_read_fails_and_its_worker_goes_on(
+    payload: str | None, options: str | None, says: str, is_async: bool
+) -> None:
+    executor, handlers = Counting(), Handlers()
+    if is_async:
+
+        async def awaited() -> None:
+            executor.jobs.append(6)
+
+        handlers.register("work", awaited)
+    else:
+        handlers.register("work", lambda: None)
+    pool = Pool(1, 5.0, Bus(), lambda: None, wanted)
+    lane = Lane("default", "default", "python", "work")
+    pool.plans[1] = Planner(handlers, {"python": executor}).plan(lane)
+    soon = time.monotonic() + 60
+    pool.take(
+        [
+            Claimed(5, 1, 0, 1, payload, options, start_by=soon),
+            Claimed(6, 1, 0, 1, None, None, start_by=soon),
+        ]
+    )
+    (slot,) = pool.slots
+    assert slot.task is not None
+    await slot.task
+    finished, (settlement,) = pool.collect()
+    assert executor.jobs == [6] and finished.ids == [6]
+    assert (settlement.run_id, settlement.ended.end) == (5, End.FAILED)
+    assert says in (settlement.ended.error or "")
+
+
+async def test_options_that_no_version_wrote_count_as_not_given() -> None:
+    plan = Plan(Lane("default", "default", "python", "work"), None, None, None, 7.0, RetryPolicy())
+    for text in ("{ what", "[1]", '"x"', '{"retry": 3}'):
+        assert Options.of(plan, text) == Options(7.0, RetryPolicy())
+    newer = Options.of(plan, '{"timeout": 3, "retry": {"max_attempts": 9, "backoff": "fibonacci", "x": 1}}')
+    assert newer == Options(3, RetryPolicy(max_attempts=9)), "what is known holds"

@@ -10,7 +10,16 @@ import msgspec
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from fusee.errors import Conflict, Denied, FuseeError, Invalid, NotFound, StoreUnavailable, TooLarge
+from fusee.errors import (
+    Conflict,
+    Denied,
+    FuseeError,
+    Invalid,
+    NotFound,
+    StoreUnavailable,
+    TooLarge,
+    Unreadable,
+)
 
 __all__ = ["KINDS", "MEDIA_TYPE", "Problem", "problem_of"]
 
@@ -93,6 +102,8 @@ def problem_of(error: BaseException) -> Problem | None:
             return Problem(
                 503, "the database did not answer: send the same request again", headers={"Retry-After": "2"}
             )
+        case Unreadable():
+            return Problem(500, str(error))
         case FuseeError():
             return None
         case HTTPException(status_code=404):

@@ -187,6 +187,7 @@ class Builds(Declares):
             )
 
         mine = operations(self.config.namespace)
+        unreadable = tuple if self._storeless else self.store.set_aside.rows
         metrics = (
             Metrics(
                 self.bus,
@@ -194,12 +195,13 @@ class Builds(Declares):
                 queues=None if self._storeless else mine.queues.list,
                 workers=None if self._storeless else mine.workers.list,
                 bulk=mine.bulk_jobs.loads,
+                unreadable=unreadable,
                 now_us=self.clock.now_us,
             )
             if self.config.metrics.enabled
             else None
         )
-        health = Health(self.bus, ping=base.ping, revision=base.revision)
+        health = Health(self.bus, ping=base.ping, revision=base.revision, unreadable=unreadable)
         return Services(
             config=config,
             namespace=self.config.namespace,

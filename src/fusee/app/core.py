@@ -14,8 +14,8 @@ from fusee.bulk.posts import Posts
 from fusee.bulk.sources.builtin import builtin_sources
 from fusee.clock import Clock, SystemClock
 from fusee.config import Config, load
-from fusee.events import Bus
-from fusee.store import Store, open_store
+from fusee.events import Bus, RowReadable, RowSetAside
+from fusee.store import Store, UnreadableRow, open_store
 from fusee.worker.handlers import Handlers
 
 if TYPE_CHECKING:
@@ -75,7 +75,14 @@ class Core:
                 max_connections=database.max_connections,
                 statement_timeout=database.statement_timeout,
             )
+            self._store.set_aside.tell = self._tell_of_row
         return self._store
+
+    def _tell_of_row(self, row: UnreadableRow, readable: bool) -> None:
+        if readable:
+            self.bus.emit(RowReadable(kind=row.kind, id=row.id))
+        else:
+            self.bus.emit(RowSetAside(kind=row.kind, id=row.id, error=row.error))
 
     async def open(self, *, store: bool = True) -> None:
         """Connect, and bring the schema up to date where the configuration says so. Without `store`, only for

@@ -92,3 +92,15 @@ class RetryPolicy:
                 raise ValueError(f"retry.on must be a list of {', '.join(RETRYABLE)}")
             fields["on"] = tuple(end.lower() for end in fields["on"])
         return cls(**fields)
+
+    @classmethod
+    def as_stored(cls, value: Mapping[str, Any]) -> RetryPolicy:
+        """Read what the store holds: an option, or a value of one, that only a newer version knows counts as
+        not given."""
+        plain = cls()
+        known = {key: value[key] for key in value if key in cls.__slots__}
+        if "on" in known:
+            known["on"] = tuple(end for end in known["on"] if end in RETRYABLE)
+        if known.get("backoff", plain.backoff) not in BACKOFFS:
+            del known["backoff"]
+        return cls(**known)

@@ -10,7 +10,7 @@ from fusee.model.cron import Cron
 from fusee.model.durations import LONGEST, US
 from fusee.model.names import check_name
 from fusee.model.policy import CatchUp, Concurrency, Failure, Overlap, Policy
-from fusee.model.retry import RetryPolicy
+from fusee.model.retry import BACKOFFS, RetryPolicy
 from fusee.model.run import EXECUTORS, RunSpec
 from fusee.model.schedule import CronSchedule, IntervalSchedule, OnceSchedule, Schedule, zone_named
 from fusee.model.states import TASK, TaskStatus, next_task_status
@@ -37,6 +37,11 @@ class TriggerRule(Word):
     """All of them ended, in whatever way."""
     ANY_SUCCESS = "any_success"
     """One of them succeeded; the others are not waited for."""
+
+    @classmethod
+    def as_stored(cls, value: str) -> TriggerRule:
+        """One that only a newer version knows counts as not given."""
+        return cls(value) if value in tuple(cls) else cls.ALL_SUCCESS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,27 +204,64 @@ class TaskSpec:
 
     @classmethod
     def from_dict(cls, given: Mapping[str, Any]) -> TaskSpec:
-        fields = {k: v for k, v in given.items() if k in cls.__slots__}  # a newer version may know more
-        policy = dict(fields.pop("policy", {}))
-        for key, kind in (
-            ("overlap", Overlap),
-            ("concurrency", Concurrency),
-            ("failure", Failure),
-            ("catch_up", CatchUp),
-        ):
-            if key in policy:
-                policy[key] = kind(policy[key])
-        known = {k: v for k, v in policy.items() if k in Policy.__slots__}
+        """Read what the store holds: an option, or a value of one, that only a newer version knows counts as
+        not given (see `unknown_in`)."""
+        fields = {k: v for k, v in given.items() if k in cls.__slots__ and _is_known(k, v)}
+        policy = fields.pop("policy", {})
+        known = {k: v for k, v in policy.items() if k in Policy.__slots__ and _is_known(k, v)}
+        known |= {k: kind(known[k]) for k, kind in _CHOICES.items() if k in known}
         if "retry" in fields:
-            fields["retry"] = RetryPolicy.from_dict(fields["retry"])
+            fields["retry"] = RetryPolicy.as_stored(fields["retry"])
         if "alerts" in fields:
             fields["alerts"] = Alerts(**{k: v for k, v in fields["alerts"].items() if k in Alerts.__slots__})
         if "trigger_rule" in fields:
             fields["trigger_rule"] = TriggerRule(fields["trigger_rule"])
         return cls(**{**fields, "after": tuple(fields.get("after", ())), "policy": Policy(**known)})
 
+    @classmethod
+    def unknown_in(cls, given: Mapping[str, Any]) -> dict[str, Any]:
+        """The part of a stored definition that only a newer version knows."""
+        unknown = {k: v for k, v in given.items() if k not in cls.__slots__ or not _is_known(k, v)}
+        for name, fields in (
+            ("policy", Policy.__slots__),
+            ("retry", RetryPolicy.__slots__),
+            ("alerts", Alerts.__slots__),
+        ):
+            inner = given.get(name) or {}
+            if news := {k: v for k, v in inner.items() if k not in fields or not _is_known(k, v)}:
+                unknown[name] = news
+        return unknown
+
+    def to_dict_beside(self, unknown: Mapping[str, Any]) -> dict[str, Any]:
+        """`to_dict` with what only a newer version knows, so that a change by this version keeps it."""
+        merged = {**unknown, **self.to_dict()}
+        for name in ("policy", "retry", "alerts"):
+            if name in unknown and getattr(self, name) is not None:
+                merged[name] = {**unknown[name], **self.to_dict().get(name, {})}
+            elif name in unknown:
+                merged.pop(name)  # retry and alerts were taken away as a whole
+        return merged
+
     def with_policy(self, **changes: Any) -> TaskSpec:
         return replace(self, policy=replace(self.policy, **changes))
+
+
+_CHOICES = {
+    "overlap": Overlap,
+    "concurrency": Concurrency,
+    "failure": Failure,
+    "catch_up": CatchUp,
+}
+_VALUES: dict[str, tuple[str, ...]] = {
+    **{name: tuple(kind) for name, kind in _CHOICES.items()},
+    "trigger_rule": tuple(TriggerRule),
+    "strategy": ("", *Strategy),
+    "backoff": BACKOFFS,
+}
+
+
+def _is_known(option: str, value: object) -> bool:
+    return option not in _VALUES or value in _VALUES[option]
 
 
 _DEFAULTS: dict[str, Any] = {

@@ -114,9 +114,9 @@ class NodeSpec:
         if "after" in known:
             known["after"] = tuple(known["after"])
         if "trigger_rule" in known:
-            known["trigger_rule"] = TriggerRule(known["trigger_rule"])
+            known["trigger_rule"] = TriggerRule.as_stored(known["trigger_rule"])
         if known.get("retry") is not None:
-            known["retry"] = RetryPolicy.from_dict(known["retry"])
+            known["retry"] = RetryPolicy.as_stored(known["retry"])
         return cls(**known)
 
 

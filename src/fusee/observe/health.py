@@ -18,6 +18,7 @@ FRESH = 1.0
 """Seconds an answer holds: however often it is asked, the database is not."""
 PATIENCE = 2.0
 SCHEMA_EVERY = 60.0
+MOST_NAMED = 10
 FAILURES, WITHIN = 3, 30.0
 """A loop that failed so often within so many seconds keeps failing."""
 
@@ -29,11 +30,13 @@ class Health:
         *,
         ping: Callable[[], Awaitable[None]],
         revision: Callable[[], Awaitable[tuple[str | None, str]]],
+        unreadable: Callable[[], Sequence[tuple[str, int, str]]] = tuple,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self.bus = bus
         self.ping = ping
         self.revision = revision
+        self.unreadable = unreadable
         self.now = now
         self._loops: dict[str, deque[float]] = {}
         self._answer: tuple[list[str], float] = ([], -FRESH)
@@ -64,10 +67,20 @@ class Health:
         """What is wrong with the work, not with this process: it stays ready, since others could not help."""
         unlinked = self._unlinked_at
         broker = [] if unlinked is None else [f"RabbitMQ is unreachable for {self.now() - unlinked:.0f} s"]
-        return broker + [
+        stalled = [
             f"queue {queue} of {namespace} has stalled: its oldest run has waited for {seconds:.0f} s"
             for (namespace, queue), seconds in sorted(self._stalled.items())
         ]
+        return [*broker, *stalled, *self._set_aside()]
+
+    def _set_aside(self) -> list[str]:
+        """Without the reason, which may quote the row of a tenant: the log has it."""
+        rows = self.unreadable()
+        if not rows:
+            return []
+        named = ", ".join(f"{kind} {row_id}" for kind, row_id, _ in rows[:MOST_NAMED])
+        more = f" and {len(rows) - MOST_NAMED} more" if len(rows) > MOST_NAMED else ""
+        return [f"set aside, because this version cannot read them: {named}{more}; the log says why"]
 
     async def reasons(self) -> Sequence[str]:
         """Why this process is not ready; nothing when it is."""

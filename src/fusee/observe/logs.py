@@ -22,6 +22,8 @@ from fusee.events import (
     LoopFailed,
     MessageDied,
     QueuesStalled,
+    RowReadable,
+    RowSetAside,
     RunAttemptEnded,
     RunCancelRequested,
     RunRefused,
@@ -107,6 +109,8 @@ def log_events(
         bus.subscribe(RunsPublished, subscriber.published),
         bus.subscribe(RunsRecalled, subscriber.recalled),
         bus.subscribe(LoopFailed, subscriber.loop_failed),
+        bus.subscribe(RowSetAside, subscriber.row_set_aside),
+        bus.subscribe(RowReadable, subscriber.row_readable),
     ]
     if subscriber.log.isEnabledFor(logging.DEBUG):
         # Only now: a listener makes the engine time every run.
@@ -281,6 +285,18 @@ class _EventLog:
                 failures=event.failures,
                 error=f"{type(event.error).__name__}: {event.error}",
             )
+
+    def row_set_aside(self, event: RowSetAside) -> None:
+        self._say(
+            logging.ERROR,
+            "a row cannot be read: it was set aside, the others go on",
+            row=f"{event.kind} {event.id}",
+            error=event.error,
+        )
+
+    def row_readable(self, event: RowReadable) -> None:
+        what = "a row that was set aside can be read again, or is gone"
+        self._say(logging.INFO, what, row=f"{event.kind} {event.id}")
 
     # -- only at debug, and only in sums
 

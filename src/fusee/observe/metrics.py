@@ -72,6 +72,7 @@ class Metrics(Collector):
         queues: Callable[[], Awaitable[Sequence[QueueStats]]] | None = None,
         workers: Callable[[], Awaitable[Sequence[Session]]] | None = None,
         bulk: Callable[[], Awaitable[Sequence[BulkLoad]]] | None = None,
+        unreadable: Callable[[], Sequence[tuple[str, int, str]]] = tuple,
         now_us: Callable[[], int] = lambda: time.time_ns() // 1000,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -79,6 +80,7 @@ class Metrics(Collector):
         self.queues = queues
         self.workers = workers
         self.bulk = bulk
+        self.unreadable = unreadable
         self.now_us = now_us
         self.monotonic = monotonic
         self._handler, self._queue, self._loop = Names(), Names(), Names()
@@ -255,6 +257,12 @@ class Metrics(Collector):
         for queue, seconds in list(self.stalled.items()):
             stalled.add_metric([queue], seconds)
         yield stalled
+        aside = GaugeMetricFamily(
+            "fusee_rows_set_aside", "Rows that this process cannot read and leaves out.", labels=["kind"]
+        )
+        for kind, many in Tally(kind for kind, _, _ in self.unreadable()).items():
+            aside.add_metric([kind], many)
+        yield aside
         if self._sampled is not None:
             yield from self._of_queues(self._sampled[0])
             yield from self._of_workers(self._sampled[1])

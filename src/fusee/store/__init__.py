@@ -16,6 +16,7 @@ from fusee.store.placement import Assigned
 from fusee.store.record import FireFilter, Past
 from fusee.store.request_keys import RequestDigest, asked, digest_of
 from fusee.store.runs import RunFilter
+from fusee.store.set_aside import UnreadableRow
 from fusee.store.store import Store, open_store
 from fusee.store.tasks import TaskFilter
 from fusee.store.triggers import Backfilled, Triggered
@@ -62,6 +63,7 @@ __all__ = [
     "TargetFilter",
     "TaskFilter",
     "Triggered",
+    "UnreadableRow",
     "Waiter",
     "WorkflowCanceled",
     "WorkflowFilter",

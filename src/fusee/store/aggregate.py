@@ -15,6 +15,7 @@ from sqlalchemy import Connection, Select, bindparam, delete, literal, select, u
 from fusee.model.bulk import BulkRest
 from fusee.store.batch_waiters import BatchWaiters
 from fusee.store.bulk_waiters import BulkWaiters
+from fusee.store.set_aside import is_about_a_row
 from fusee.store.task_schema import ended, fires, tasks
 from fusee.store.triggers import Triggers
 from fusee.store.workflows import Workflows
@@ -43,23 +44,51 @@ class Aggregate(Triggers, Workflows, BatchWaiters, BulkWaiters):
         counts: dict[str, int] = {}
         rested: list[BulkRest] = []
         for kind in await self.database.read(_kinds_waiting):
-            counts[kind], rest = await self.database.write(
-                lambda connection, kind=kind: self._react(connection, kind, limit)  # type: ignore[misc]
-            )
+            counts[kind], rest = await self._react_to(kind, limit)
             rested += rest
         self._wake_all(any(counts.values()))
         return Aggregated(counts, rested)
 
-    def _react(self, connection: Connection, kind: str, limit: int) -> tuple[int, Sequence[BulkRest]]:
+    async def _react_to(self, kind: str, limit: int) -> tuple[int, Sequence[BulkRest]]:
         """(how many notices were taken, the bulk jobs that came to rest)."""
-        query = (
-            select(ended)
-            .where(ended.c.kind == kind)
-            .order_by(ended.c.id)
-            .limit(limit)
-            .with_for_update(skip_locked=self.database.capabilities.skip_locked)
-        )
-        notices = connection.execute(query).all()
+        place = f"ended {kind}"
+        try:
+            taken, rested = await self.database.write(lambda connection: self._react(connection, kind, limit))
+            again = self.set_aside.due(place)
+        except Exception as error:
+            if not is_about_a_row(error):
+                raise
+            taken, rested = 0, ()
+            again = await self.database.read(lambda connection: self._notice_ids(connection, kind, limit))
+        if again:
+            done = await self.set_aside.one_by_one(
+                self.database,
+                place,
+                again,
+                "notice",
+                lambda connection, notice: self._react(connection, kind, 1, only=notice),
+            )
+            taken += sum(count for count, _ in done)
+            rested = [*rested, *(rest for _, some in done for rest in some)]
+        return taken, rested
+
+    def _notices(self, kind: str, limit: int, columns: Sequence[Any]) -> Select[Any]:
+        query = select(*columns).where(ended.c.kind == kind).order_by(ended.c.id).limit(limit)
+        aside = self.set_aside.keys(f"ended {kind}")
+        return query.where(ended.c.id.not_in(aside)) if aside else query
+
+    def _notice_ids(self, connection: Connection, kind: str, limit: int) -> list[int]:
+        return list(connection.execute(self._notices(kind, limit, [ended.c.id])).scalars())
+
+    def _react(
+        self, connection: Connection, kind: str, limit: int, *, only: int | None = None
+    ) -> tuple[int, Sequence[BulkRest]]:
+        """As `_react_to`, in one transaction."""
+        query = self._notices(kind, limit, [ended])
+        if only is not None:
+            query = select(ended).where(ended.c.id == only)
+        skip_locked = self.database.capabilities.skip_locked
+        notices = connection.execute(query.with_for_update(skip_locked=skip_locked)).all()
         if not notices:
             return 0, ()
         now = self._now(connection)

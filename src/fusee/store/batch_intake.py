@@ -15,6 +15,7 @@ from fusee.model.batch import BatchPhase, BatchSpec, BatchStatus, OnError, Targe
 from fusee.store.batch_schema import batch_tasks, batches
 from fusee.store.request_keys import check_same
 from fusee.store.rows import decode, encode
+from fusee.store.set_aside import reading
 from fusee.store.told import Told
 from fusee.store.waiter import Waiter, must_own
 
@@ -219,9 +220,14 @@ def _definition(spec: BatchSpec) -> str:
 
 
 def spec_of_batch(row: Any) -> BatchSpec:
-    given: Mapping[str, Any] = decode(row.definition)
+    return reading("batch", row.id, lambda: _spec(row.definition))
+
+
+def _spec(definition: str) -> BatchSpec:
+    given: Mapping[str, Any] = decode(definition)
     known = {key: value for key, value in given.items() if key in BatchSpec.__slots__}
-    known["on_error"] = OnError(known["on_error"])
+    if known.get("on_error") not in tuple(OnError):
+        known["on_error"] = OnError.STOP  # one that only a newer version knows counts as not given
     if known.get("retry") is not None:
-        known["retry"] = RetryPolicy.from_dict(known["retry"])
+        known["retry"] = RetryPolicy.as_stored(known["retry"])
     return BatchSpec(**known)

@@ -16,6 +16,7 @@ from fusee.store.batch_schema import COUNTED, batch_tasks, batches
 from fusee.store.parts import StorePart
 from fusee.store.rows import decode
 from fusee.store.schema import runs
+from fusee.store.set_aside import reading
 
 __all__ = ["BatchFilter", "BatchLooks", "TargetFilter", "batch_from"]
 
@@ -53,7 +54,7 @@ class BatchLooks(StorePart):
         return batch_from(row)
 
     async def batches(self, wanted: BatchFilter) -> list[Batch]:
-        query = self._visible().order_by(batches.c.id.desc()).limit(wanted.limit)
+        query = self._visible().order_by(batches.c.id.desc())
         if wanted.status:
             query = query.where(batches.c.status.in_(wanted.status))
         for name in ("batch_type", "target_type", "creator", "env", "region", "az"):
@@ -61,8 +62,7 @@ class BatchLooks(StorePart):
                 query = query.where(batches.c[name] == value)
         if wanted.before is not None:
             query = query.where(batches.c.id < wanted.before)
-        rows = await self.database.read(lambda connection: connection.execute(query).all())
-        return [batch_from(row) for row in rows]
+        return await self._page(query, wanted.limit, lambda last: batches.c.id < last.id, "batch", batch_from)
 
     def _visible(self) -> Select[Any]:
         return select(batches).where(batches.c.namespace == self.namespace, batches.c.phase.not_in(HIDDEN))
@@ -92,7 +92,15 @@ class BatchLooks(StorePart):
             if not rows:
                 break
             # Targets that had no run wait for theirs all together, or were canceled all together.
-            tasks = [_task(row, stopped=batch.counts[BatchStatus.PENDING] == 0) for row in rows]
+            stopped = batch.counts[BatchStatus.PENDING] == 0
+            tasks = self.set_aside.readable(
+                "targets listed",
+                "batch",
+                rows,
+                lambda row: _task(row, stopped=stopped),  # noqa: B023 -- called at once
+                id_of=lambda row: int(row.batch_id),
+                key_of=lambda row: (row.batch_id, row.position),
+            )
             found += [task for task in tasks if not wanted.status or task.status in wanted.status]
             after = rows[-1].position
         return found[: wanted.limit]
@@ -158,6 +166,10 @@ _TO_DO = {
 
 
 def batch_from(row: Any) -> Batch:
+    return reading("batch", row.id, lambda: _batch(row))
+
+
+def _batch(row: Any) -> Batch:
     counts = {BatchStatus(name): int(getattr(row, name)) for name in COUNTED}
     return Batch(
         id=row.id,

@@ -59,9 +59,10 @@ class BulkLooks(StorePart):
             query = query.where(bulk_jobs.c.name == wanted.name)
         if wanted.before is not None:
             query = query.where(bulk_jobs.c.id < wanted.before)
-        query = query.order_by(bulk_jobs.c.id.desc()).limit(wanted.limit)
-        rows = await self.database.read(lambda connection: connection.execute(query).all())
-        return [job_from(row) for row in rows]
+        query = query.order_by(bulk_jobs.c.id.desc())
+        return await self._page(
+            query, wanted.limit, lambda last: bulk_jobs.c.id < last.id, "bulk job", job_from
+        )
 
     async def bulk_loads(self) -> list[BulkLoad]:
         """What is not over, by business and state."""

@@ -10,6 +10,7 @@ from typing import Any
 from fusee.model.bulk import BulkJob, BulkLog, BulkSpec, BulkStatus, Quarantined, Segment, SegmentState
 from fusee.model.window import Checkpoint
 from fusee.store.rows import decode, encode
+from fusee.store.set_aside import reading
 
 __all__ = [
     "checkpoint_of",
@@ -31,12 +32,20 @@ def definition_of(spec: BulkSpec) -> tuple[str, str]:
 
 
 def spec_of_bulk(row: Any) -> BulkSpec:
+    return reading("bulk job", row.id, lambda: _spec(row))
+
+
+def _spec(row: Any) -> BulkSpec:
     given: Mapping[str, Any] = decode(row.definition)
     known = {key: value for key, value in given.items() if key in BulkSpec.__slots__}
     return BulkSpec(**known, source=decode(row.source))
 
 
 def job_from(row: Any) -> BulkJob:
+    return reading("bulk job", row.id, lambda: _job(row))
+
+
+def _job(row: Any) -> BulkJob:
     return BulkJob(
         id=row.id,
         namespace=row.namespace,

@@ -20,6 +20,7 @@ from fusee.errors import LeaseLost
 from fusee.model import TERMINAL, Effect, End, Ended, RunStatus, decide
 from fusee.store.contract import Settlement
 from fusee.store.schema import attempts, runs
+from fusee.store.set_aside import is_about_a_row
 from fusee.store.settle import RULED_BY, Settle
 from fusee.store.task_schema import callbacks
 from fusee.store.waiting import outcome_text
@@ -27,6 +28,7 @@ from fusee.store.wakes import DELAYED, ENDED
 
 __all__ = ["Answered", "Callbacks", "Concluded", "Fate", "KnownCallback", "token_digest"]
 
+PLACE = "expire"
 _JUDGED_BY = (*RULED_BY, runs.c.spent, runs.c.options, runs.c.output)
 
 
@@ -152,9 +154,24 @@ class Callbacks(Settle):
     async def expire(self, limit: int = 100) -> list[Concluded]:
         """End the waiting of runs whose callback did not come in time, by the database's clock."""
         ids = await self.database.read(lambda connection: self._callbacks_due(connection, limit))
-        if not ids:
+        again = self.set_aside.due(PLACE)
+        if not ids and not again:
             return []
-        expired = await self.database.write(lambda connection: self._expire(connection, ids))
+        try:
+            expired = await self.database.write(lambda connection: self._expire(connection, ids))
+        except Exception as error:
+            if not is_about_a_row(error):
+                raise
+            expired, again = [], [*ids, *again]
+        if again:
+            each = await self.set_aside.one_by_one(
+                self.database,
+                PLACE,
+                again,
+                "run",
+                lambda connection, run_id: self._expire(connection, [run_id]),
+            )
+            expired += [one for some in each for one in some]
         self._wake({one.status for one in expired})
         return expired
 
@@ -163,6 +180,8 @@ class Callbacks(Settle):
         this = and_(runs.c.id == callbacks.c.run_id, runs.c.attempt == callbacks.c.attempt)
         due = (callbacks.c.deadline <= self._now(connection), runs.c.status == RunStatus.WAITING)
         query = select(callbacks.c.run_id).join(runs, this).where(*due)
+        if aside := self.set_aside.keys(PLACE):
+            query = query.where(callbacks.c.run_id.not_in(aside))
         return connection.execute(query.order_by(callbacks.c.deadline).limit(limit)).scalars().all()
 
     def _expire(self, connection: Connection, ids: Sequence[int]) -> list[Concluded]:

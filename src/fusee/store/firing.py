@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Select, bindparam, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from fusee.model import Lane, RunStatus
@@ -29,6 +29,7 @@ from fusee.store.cancels import Cancels
 from fusee.store.lanes import lane_from
 from fusee.store.rows import encode
 from fusee.store.schema import lanes
+from fusee.store.set_aside import is_about_a_row
 from fusee.store.standing import Closed, OpenFire, Standing
 from fusee.store.task_regions import TaskRegions, served_by
 from fusee.store.task_schema import fires, tasks
@@ -40,6 +41,7 @@ __all__ = ["Fired", "Firing", "Planned"]
 MOST_ROWS = 5000
 """Fires written in one transaction, or a few more: an outage of many tasks is made up for in several."""
 LONGEST_RULE = 500
+PLACE = "scan"
 _PLACING = ("cpu", "memory", "hash_key")
 
 _STATUS = {
@@ -97,25 +99,65 @@ class Firing(Admission, Cancels, Alarms, TaskRegions):
         """Decide every fire that is due, of up to `limit` tasks; earliest first. With a region, only of tasks
         of that region, and of those that have none."""
         try:
-            fired = await self.database.write(lambda connection: self._fire_due(connection, limit, region))
-        except IntegrityError:
-            # Such a fire is on record: the database's clock went back meanwhile. This time, look first.
-            fired = await self.database.write(
-                lambda connection: self._fire_due(connection, limit, region, look=True)
-            )
+            fired = await self._fire_all_due(limit, region)
+        except Exception as error:
+            if not is_about_a_row(error):
+                raise
+            ids = await self.database.read(lambda connection: self._due_ids(connection, limit, region))
+            fired = await self._fire_one_by_one(ids, region)
+        if again := self.set_aside.due(PLACE):
+            fired = _together([fired, await self._fire_one_by_one(again, region)])
         self._wake_all(bool(fired))
         return fired
 
-    def _fire_due(self, connection: Connection, limit: int, region: str = "", *, look: bool = False) -> Fired:
-        now = self._now(connection)
-        query = (
-            select(tasks)
-            .where(tasks.c.next_fire_at <= now, *served_by(region))
+    async def _fire_all_due(self, limit: int, region: str) -> Fired:
+        try:
+            return await self.database.write(lambda connection: self._fire_due(connection, limit, region))
+        except IntegrityError:
+            # Such a fire is on record: the database's clock went back meanwhile. This time, look first.
+            return await self.database.write(
+                lambda connection: self._fire_due(connection, limit, region, look=True)
+            )
+
+    async def _fire_one_by_one(self, ids: Sequence[int], region: str) -> Fired:
+        """Each task in a transaction of its own; those that cannot be fired are set aside."""
+
+        def fire(connection: Connection, task_id: int) -> Fired:
+            return self._fire_due(connection, 1, region, look=True, only=task_id)
+
+        return _together(await self.set_aside.one_by_one(self.database, PLACE, ids, "task", fire))
+
+    def _due(self, now: int, limit: int, region: str, columns: Sequence[Any]) -> Select[Any]:
+        return (
+            select(*columns)
+            .where(tasks.c.next_fire_at <= now, *served_by(region), *self._not_set_aside())
             .order_by(tasks.c.next_fire_at, tasks.c.id)
             .limit(limit)
-            .with_for_update(skip_locked=self.database.capabilities.skip_locked)
         )
-        rows = connection.execute(query).all()
+
+    def _not_set_aside(self) -> Sequence[ColumnElement[bool]]:
+        aside = self.set_aside.keys(PLACE)
+        return (tasks.c.id.not_in(aside),) if aside else ()
+
+    def _due_ids(self, connection: Connection, limit: int, region: str) -> list[int]:
+        query = self._due(self._now(connection), limit, region, [tasks.c.id])
+        return list(connection.execute(query).scalars())
+
+    def _fire_due(
+        self,
+        connection: Connection,
+        limit: int,
+        region: str = "",
+        *,
+        look: bool = False,
+        only: int | None = None,
+    ) -> Fired:
+        now = self._now(connection)
+        query = self._due(now, limit, region, [tasks])
+        if only is not None:
+            query = select(tasks).where(tasks.c.id == only, tasks.c.next_fire_at <= now)
+        skip_locked = self.database.capabilities.skip_locked
+        rows = connection.execute(query.with_for_update(skip_locked=skip_locked)).all()
         if not rows:
             return Fired({}, next_in=self._next_in(connection, now, region))
         if region:
@@ -314,7 +356,7 @@ class Firing(Admission, Cancels, Alarms, TaskRegions):
                 self._pass_over(connection, standing, ruling, now)
 
     def _next_in(self, connection: Connection, now: int, region: str = "") -> float | None:
-        earliest = select(func.min(tasks.c.next_fire_at)).where(*served_by(region))
+        earliest = select(func.min(tasks.c.next_fire_at)).where(*served_by(region), *self._not_set_aside())
         next_at = connection.execute(earliest).scalar_one_or_none()
         if next_at is None:
             return None
@@ -336,6 +378,16 @@ class Firing(Admission, Cancels, Alarms, TaskRegions):
         if did:
             for kind in ("pending", "delayed", "ended", "cancel"):
                 self.wakes.fire(kind)
+
+
+def _together(passes: Sequence[Fired]) -> Fired:
+    """What several passes did."""
+    counts: Counter[str] = Counter()
+    for one in passes:
+        counts.update(one.counts)
+    waits = [one.next_in for one in passes if one.next_in is not None]
+    lateness = [seconds for one in passes for seconds in one.lateness]
+    return Fired(counts, lateness, min(waits, default=None), sum(one.tasks for one in passes))
 
 
 def _lane(standing: Standing) -> Lane:

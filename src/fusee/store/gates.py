@@ -72,7 +72,7 @@ class Gates(Told, Births):
             for row in connection.execute(query).all():
                 count = counted[row.run_id]
                 succeeded, ended = row.succeeded + count.succeeded, row.ended + count.ended
-                rule = TriggerRule(row.rule)
+                rule = TriggerRule.as_stored(row.rule)
                 match judge(rule, row.needs, succeeded, ended):
                     case Gate.OPEN:
                         open_ids.append(row.run_id)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from sqlalchemy import ARRAY, BigInteger, ColumnElement, Connection, any_, literal, text
+from sqlalchemy import ARRAY, BigInteger, ColumnElement, Connection, Select, any_, literal, text
 
 from fusee.store.contract import LaneMap
 from fusee.store.wakes import Wakes
@@ -13,8 +13,11 @@ from fusee.store.wakes import Wakes
 if TYPE_CHECKING:
     from fusee.store.database import Database
     from fusee.store.hot import Hot
+    from fusee.store.set_aside import SetAside
 
 __all__ = ["StorePart"]
+
+T = TypeVar("T")
 
 
 class StorePart:
@@ -25,6 +28,7 @@ class StorePart:
     namespace: str
     wakes: Wakes
     lane_map: LaneMap
+    set_aside: SetAside
 
     def _notify(self, connection: Connection, kind: str) -> None:
         """Tell the other processes, at commit, where the database can."""
@@ -37,6 +41,27 @@ class StorePart:
         if not self.database.capabilities.arrays:
             return column.in_(numbers)
         return column == any_(literal(list(numbers), ARRAY(BigInteger)))
+
+    async def _page(
+        self,
+        query: Select[Any],
+        limit: int,
+        after: Callable[[Any], ColumnElement[bool]],
+        kind: str,
+        read: Callable[[Any], T],
+        **keys: Callable[[Any], Any],
+    ) -> list[T]:
+        """Up to `limit` rows of an ordered query. Rows that cannot be read are reported and left out; the
+        page is filled from the rows behind them, since a short page means that there are no more."""
+        found: list[T] = []
+        while True:
+            part = query.limit(limit - len(found))
+            rows = await self.database.read(lambda connection, part=part: connection.execute(part).all())  # type: ignore[misc]
+            complete = len(rows) < limit - len(found)
+            found += self.set_aside.readable(f"{kind} listed", kind, rows, read, **keys)
+            if complete or len(found) >= limit:
+                return found
+            query = query.where(after(rows[-1]))
 
     def _now(self, connection: Connection) -> int:
         """The database's clock."""

@@ -22,7 +22,7 @@ from fusee.store.lanes import lane_from
 from fusee.store.own_lanes import OwnLanes, homes, move, own_lane, own_lanes, standing_in
 from fusee.store.rows import decode
 from fusee.store.schema import assigned, lanes, line, queues, runs, sessions
-from fusee.store.sessions import session_from, sessions_with_load
+from fusee.store.sessions import SESSION, session_from, sessions_with_load
 from fusee.store.task_schema import turns
 from fusee.store.wakes import PENDING
 
@@ -192,8 +192,7 @@ class Placement(Broadcasts, OwnLanes):
         waiting = Counter(row.lane_id for row in standing_in(connection, own_lanes(connection)))
         found: dict[str, list[Candidate]] = {}
         query = sessions_with_load().where(sessions.c.state == SessionState.ALIVE).order_by(sessions.c.id)
-        for row in connection.execute(query):
-            session = session_from(row)
+        for session in self.set_aside.readable("sessions", SESSION, connection.execute(query), session_from):
             if not session.info.given:
                 continue  # it would never look
             candidate = Candidate.of(session, waiting[own_lane(session.id)])
@@ -214,7 +213,10 @@ class Placement(Broadcasts, OwnLanes):
             run = known.get(entry.run_id)
             if run is None:
                 continue
-            asked = Asked.of(run)
+            # What a run that cannot be read asks for is unknown: it waits where it is.
+            if not (read := self.set_aside.readable("assign", "run", [run], Asked.of)):
+                continue
+            (asked,) = read
             if one.strategy is Strategy.BROADCAST and run.kind in (None, "task"):
                 if asked.target is None:
                     made += self._spread(connection, run, chooser.everyone(asked.need), now)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Select, and_, select
+from sqlalchemy import ColumnElement, Connection, Select, and_, select
 
 from fusee.model import RunStatus
 from fusee.model.fire import Cause, Fire, Held
@@ -47,23 +47,26 @@ class Past:
 
 class Record(Tasks):
     async def fires(self, ref: str | int, wanted: FireFilter) -> list[Fire]:
-        def work(connection: Connection) -> list[Fire]:
-            task = self._task_row(connection, ref)
-            query = _select().where(fires.c.task_id == task.id)
-            if wanted.since is not None:
-                query = query.where(fires.c.fire_time >= wanted.since)
-            if wanted.until is not None:
-                query = query.where(fires.c.fire_time <= wanted.until)
-            if wanted.decision:
-                query = query.where(fires.c.decision.in_(wanted.decision))
-            if wanted.before is not None:
-                at, shard = wanted.before
-                query = query.where(fires.c.fire_time <= at)
-                query = query.where(~and_(fires.c.fire_time == at, fires.c.shard >= shard))
-            query = query.order_by(fires.c.fire_time.desc(), fires.c.shard.desc()).limit(wanted.limit)
-            return [fire_from(row) for row in connection.execute(query)]
-
-        return await self.database.read(work)
+        task = await self.database.read(lambda connection: self._task_row(connection, ref))
+        query = _select().where(fires.c.task_id == task.id)
+        if wanted.since is not None:
+            query = query.where(fires.c.fire_time >= wanted.since)
+        if wanted.until is not None:
+            query = query.where(fires.c.fire_time <= wanted.until)
+        if wanted.decision:
+            query = query.where(fires.c.decision.in_(wanted.decision))
+        if wanted.before is not None:
+            query = query.where(_before(*wanted.before))
+        query = query.order_by(fires.c.fire_time.desc(), fires.c.shard.desc())
+        return await self._page(
+            query,
+            wanted.limit,
+            lambda last: _before(last.fire_time, last.shard),
+            "fire",
+            fire_from,
+            id_of=lambda row: int(row.run_id or 0),
+            key_of=lambda row: (row.task_id, row.fire_time, row.shard),
+        )
 
     async def fires_at(self, ref: str | int, at: int) -> list[Fire]:
         """The fires of that instant, or of that second when the instant is a whole second; or the row that
@@ -113,6 +116,10 @@ class Record(Tasks):
             return [_past(at, rows) for at, rows in by_time.items()]
 
         return await self.database.read(work)
+
+
+def _before(at: int, shard: int) -> ColumnElement[bool]:
+    return and_(fires.c.fire_time <= at, ~and_(fires.c.fire_time == at, fires.c.shard >= shard))
 
 
 def _select() -> Select[Any]:

@@ -23,6 +23,7 @@ from fusee.store.broker_schema import dispatched
 from fusee.store.cancels import Cancels
 from fusee.store.rows import decode
 from fusee.store.schema import attempts, lanes, later, line, receipts, runs, sessions
+from fusee.store.set_aside import reading
 from fusee.store.settle import RARE
 from fusee.store.task_schema import callbacks
 from fusee.store.wakes import CANCEL, ENDED
@@ -69,11 +70,11 @@ class Runs(Cancels):
         row = await self.database.read(lambda connection: connection.execute(query).one_or_none())
         if row is None:
             raise NotFound(f"no run {run_id} in namespace {self.namespace!r}")
-        return _run(row)
+        return reading("run", run_id, lambda: _run(row))
 
     async def runs(self, wanted: RunFilter) -> list[Run]:
         """Without payload, result and output: `run` has them."""
-        query = self._select(brief=True).order_by(runs.c.id.desc()).limit(wanted.limit)
+        query = self._select(brief=True).order_by(runs.c.id.desc())
         if wanted.status:
             query = query.where(runs.c.status.in_(wanted.status))
             if set(wanted.status) <= RARE:
@@ -94,8 +95,7 @@ class Runs(Cancels):
             query = query.where(lanes.c.queue == wanted.queue)
         if wanted.before is not None:
             query = query.where(runs.c.id < wanted.before)
-        rows = await self.database.read(lambda connection: connection.execute(query).all())
-        return [_run(row) for row in rows]
+        return await self._page(query, wanted.limit, lambda last: runs.c.id < last.id, "run", _run)
 
     async def attempts(self, run_id: int) -> list[Attempt]:
         query = (
@@ -105,7 +105,14 @@ class Runs(Cancels):
             .order_by(attempts.c.attempt)
         )
         rows = await self.database.read(lambda connection: connection.execute(query).all())
-        return [_attempt(row) for row in rows]
+        return self.set_aside.readable(
+            "attempts listed",
+            "run",
+            rows,
+            _attempt,
+            id_of=lambda row: int(row.run_id),
+            key_of=lambda row: (row.run_id, row.attempt),
+        )
 
     async def ended(self, run_ids: Sequence[int]) -> dict[int, RunStatus]:
         """Which of them are terminal, and how they ended; unknown ids are left out."""
@@ -214,7 +221,7 @@ def _run(row: Row[Any]) -> Run:
         spent=row.spent,
         payload=decode(row.payload) or {},
         timeout=options.get("timeout"),
-        retry=RetryPolicy.from_dict(options["retry"]) if "retry" in options else None,
+        retry=RetryPolicy.as_stored(options["retry"]) if "retry" in options else None,
         result=decode(row.result),
         error=row.error,
         output=row.output,

@@ -18,6 +18,8 @@ from fusee.store.wakes import DRAIN, PENDING
 
 __all__ = ["Sessions", "session_from", "sessions_with_load"]
 
+SESSION = "worker session"
+"""What a row of this table is called when it cannot be read."""
 LIVE = sessions_that_can("lose")
 """Those that hold a lease."""
 
@@ -149,22 +151,26 @@ class Sessions(OwnLanes):
     async def known_handlers(self) -> frozenset[str]:
         """Every handler that a worker of this namespace has had, as far as its sessions are kept."""
         query = (
-            select(sessions.c.abilities).where(sessions.c.namespace == self.namespace).distinct().limit(1000)
+            select(func.max(sessions.c.id).label("id"), sessions.c.abilities)
+            .where(sessions.c.namespace == self.namespace)
+            .group_by(sessions.c.abilities)
+            .limit(1000)
         )
-        rows = await self.database.read(lambda connection: connection.execute(query).scalars().all())
-        return frozenset(handler for text in rows for handler in decode(text)["handlers"])
+        rows = await self.database.read(lambda connection: connection.execute(query).all())
+        read = self.set_aside.readable("sessions", SESSION, rows, _abilities)
+        return frozenset(handler for abilities in read for handler in abilities["handlers"])
 
     async def business_defaults(self, business: str) -> Mapping[str, Any]:
         """As the newest worker that has it says."""
         query = (
-            select(sessions.c.abilities)
+            select(sessions.c.id, sessions.c.abilities)
             .where(sessions.c.namespace == self.namespace)
             .order_by(sessions.c.id.desc())
             .limit(1000)
         )
-        rows = await self.database.read(lambda connection: connection.execute(query).scalars().all())
+        rows = await self.database.read(lambda connection: connection.execute(query).all())
         handler = handler_of_business(business)
-        for abilities in map(decode, rows):
+        for abilities in self.set_aside.readable("sessions", SESSION, rows, _abilities):
             if handler in abilities["handlers"]:
                 found: Mapping[str, Any] = abilities.get("defaults", {}).get(business, {})
                 return found
@@ -176,13 +182,14 @@ class Sessions(OwnLanes):
         query = sessions_with_load().where(mine).order_by(sessions.c.id.desc())
         query = query.limit(1000) if all_states else query.where(sessions.c.state.in_(LIVE))
         rows = await self.database.read(lambda connection: connection.execute(query).all())
-        return [session_from(row) for row in rows]
+        return self.set_aside.readable("sessions", SESSION, rows, session_from)
 
     async def fed_sessions(self, broker: str) -> list[Session]:
         """The live workers of all namespaces that this broker brings runs to."""
         query = sessions_with_load().where(sessions.c.state == SessionState.ALIVE)
         rows = await self.database.read(lambda connection: connection.execute(query).all())
-        return [session for row in rows if (session := session_from(row)).info.broker == broker]
+        read = self.set_aside.readable("sessions", SESSION, rows, session_from)
+        return [session for session in read if session.info.broker == broker]
 
 
 def sessions_with_load() -> Select[Any]:
@@ -202,8 +209,15 @@ def sessions_with_load() -> Select[Any]:
     )
 
 
+def _abilities(row: Any) -> dict[str, Any]:
+    abilities: dict[str, Any] = decode(row.abilities)
+    if not {"executors", "handlers", "queues", "region", "labels", "policies"} <= abilities.keys():
+        raise ValueError("abilities are incomplete")
+    return abilities
+
+
 def session_from(row: Row[Any]) -> Session:
-    abilities = decode(row.abilities)
+    abilities = _abilities(row)
     return Session(
         id=row.id,
         namespace=row.namespace,
@@ -222,7 +236,7 @@ def session_from(row: Row[Any]) -> Session:
             address=row.address or "",
             cpu=row.cpu,
             memory=row.memory,
-            policies={name: RetryPolicy.from_dict(policy) for name, policy in abilities["policies"].items()},
+            policies={name: RetryPolicy.as_stored(policy) for name, policy in abilities["policies"].items()},
             defaults=abilities.get("defaults", {}),
             broker=abilities.get("broker", "database"),
         ),

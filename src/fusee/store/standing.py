@@ -19,7 +19,7 @@ from fusee.model.task import TaskSpec, TaskStatus
 from fusee.store.parts import StorePart
 from fusee.store.schema import runs
 from fusee.store.task_schema import fires
-from fusee.store.tasks import spec_of
+from fusee.store.tasks import spec_of, task_status_of
 
 __all__ = ["Closed", "OpenFire", "Standing", "Standings"]
 
@@ -87,7 +87,7 @@ class Standing:
         return cls(
             row,
             spec_of(row),
-            status=TaskStatus(row.status),
+            status=task_status_of(row),
             failed=row.last_status == RunStatus.FAILED,
             failure_skipped=bool(row.failure_skipped),
             last_attempt=row.last_attempt,

@@ -10,14 +10,14 @@ from typing import Any
 
 from sqlalchemy import Connection, insert, select
 
-from fusee.errors import Conflict
+from fusee.errors import Conflict, Unreadable
 from fusee.model.policy import Decision, Ruling
 from fusee.model.task import Task, TaskSpec, TaskStatus, next_task_status
 from fusee.store.firing import Firing
-from fusee.store.rows import encode
+from fusee.store.rows import decode, encode
 from fusee.store.standing import Standing
 from fusee.store.task_schema import ended, tasks, waits
-from fusee.store.tasks import Tasks, lane_of, spec_of, task_from
+from fusee.store.tasks import Tasks, lane_of, spec_of, task_from, task_status_of
 from fusee.store.wakes import ENDED, SCHEDULE
 
 __all__ = ["Steering"]
@@ -41,8 +41,9 @@ class Steering(Firing, Tasks):
                     f"a task keeps its name: make a new one called {spec.name!r} and delete this one"
                 )
             now = self._now(connection)
+            kept = spec.to_dict_beside(TaskSpec.unknown_in(decode(row.definition)))
             values: dict[str, Any] = {
-                "definition": encode(spec.to_dict(), "the task"),
+                "definition": encode(kept, "the task"),
                 "region": spec.region,
             }
             if _timing(spec) != _timing(before):
@@ -71,7 +72,9 @@ class Steering(Firing, Tasks):
         def work(connection: Connection) -> Task:
             row = self._task_row(connection, ref, lock=True)
             _at_version(row, version)
-            status = TaskStatus(row.status)
+            if verb == "delete" and not _is_readable(row):
+                return self._delete_unreadable(connection, row)
+            status = task_status_of(row)
             to = next_task_status(status, verb)
             if to is None:
                 raise Conflict(f"task {row.name} is {status}: it cannot {verb}")
@@ -100,6 +103,16 @@ class Steering(Firing, Tasks):
         self.wakes.fire(ENDED)
         return task
 
+    def _delete_unreadable(self, connection: Connection, row: Any) -> Task:
+        """The way out for a task that nobody can repair. Its due fires cannot be read either."""
+        now = self._now(connection)
+        self._refuse_if_awaited(connection, row.id, row.name)
+        self._tell_who_waits(connection, row.id)
+        values = {"status": TaskStatus.DELETED, "next_fire_at": None, "live_name": None, "deleted_at": now}
+        empty = encode(TaskSpec(name=row.name, handler="unreadable").to_dict(), "the task")
+        self._change_task(connection, row.id, now, {**values, "definition": empty})
+        return task_from(connection.execute(select(tasks).where(tasks.c.id == row.id)).one())
+
     def _miss_undecided(self, connection: Connection, row: Any, what: str, now: int) -> dict[str, Any]:
         """Answers what changes in the task's row by that."""
         standing = Standing.of(row)
@@ -115,6 +128,14 @@ class Steering(Firing, Tasks):
         if rows:
             connection.execute(insert(ended), rows)
             self._notify(connection, ENDED)
+
+
+def _is_readable(row: Any) -> bool:
+    try:
+        task_from(row)
+    except Unreadable:
+        return False
+    return True
 
 
 def _timing(spec: TaskSpec) -> tuple[Any, ...]:

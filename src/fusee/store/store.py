@@ -21,6 +21,7 @@ from fusee.store.keys import Keys
 from fusee.store.letters import Letters
 from fusee.store.placement import Placement
 from fusee.store.record import Record
+from fusee.store.set_aside import SetAside
 from fusee.store.starting import Starting
 from fusee.store.upkeep import Upkeep
 from fusee.store.wakes import ENDED, Wakes
@@ -31,17 +32,25 @@ __all__ = ["Store", "open_store"]
 class Store(Aggregate, Record, Enqueue, Given, Placement, Starting, Letters, Callbacks, Upkeep, Aging, Keys):
     """Everything that can be asked of the database, for one namespace."""
 
-    def __init__(self, database: Database, namespace: str = "default", *, wakes: Wakes | None = None) -> None:
+    def __init__(
+        self,
+        database: Database,
+        namespace: str = "default",
+        *,
+        wakes: Wakes | None = None,
+        set_aside: SetAside | None = None,
+    ) -> None:
         assert isinstance(database, Hot)
         self.database = database
         self.hot = database
         self.namespace = namespace
         self.wakes = wakes or Wakes()
         self.lane_map = LaneMap()
+        self.set_aside = set_aside or SetAside()
 
     def for_namespace(self, namespace: str) -> Store:
         """The same database seen as another tenant; opened and closed with this one."""
-        return Store(self.database, namespace, wakes=self.wakes)
+        return Store(self.database, namespace, wakes=self.wakes, set_aside=self.set_aside)
 
     async def open(self) -> None:
         await self.database.open()

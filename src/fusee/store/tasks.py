@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -15,11 +16,14 @@ from fusee.model import Lane
 from fusee.model.task import Task, TaskSpec, TaskStatus
 from fusee.store.lanes import Lanes
 from fusee.store.rows import decode, encode
+from fusee.store.set_aside import reading
 from fusee.store.task_graph import TaskGraph
 from fusee.store.task_schema import tasks
 from fusee.store.wakes import SCHEDULE
 
-__all__ = ["TaskFilter", "Tasks", "lane_of", "spec_of", "task_from"]
+__all__ = ["TaskFilter", "Tasks", "lane_of", "spec_of", "task_from", "task_status_of"]
+
+log = logging.getLogger("fusee.store")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +87,6 @@ class Tasks(TaskGraph, Lanes):
             select(tasks)
             .where(tasks.c.namespace == self.namespace, tasks.c.live_name.is_not(None))
             .order_by(tasks.c.live_name)
-            .limit(wanted.limit)
         )
         if wanted.status:
             query = query.where(tasks.c.status.in_(wanted.status))
@@ -91,8 +94,9 @@ class Tasks(TaskGraph, Lanes):
             query = query.where(tasks.c.live_name.startswith(wanted.prefix, autoescape=True))
         if wanted.after is not None:
             query = query.where(tasks.c.live_name > wanted.after)
-        rows = await self.database.read(lambda connection: connection.execute(query).all())
-        return [task_from(row) for row in rows]
+        return await self._page(
+            query, wanted.limit, lambda last: tasks.c.live_name > last.live_name, "task", task_from
+        )
 
     def _change_task(self, connection: Connection, task_id: int, now: int, values: dict[str, Any]) -> None:
         change = update(tasks).where(tasks.c.id == task_id)
@@ -114,14 +118,25 @@ def lane_of(spec: TaskSpec, namespace: str) -> Lane:
     return Lane(namespace, spec.queue, spec.executor, spec.handler, spec.region, spec.strategy)
 
 
+def task_status_of(row: Any) -> TaskStatus:
+    return reading("task", row.id, lambda: TaskStatus(row.status))
+
+
 def spec_of(row: Any) -> TaskSpec:
     """What the row defines; read once for each version, since the scan asks at every fire."""
-    return _spec(row.definition)
+    return reading("task", row.id, lambda: _spec(row.definition))
 
 
 @lru_cache(maxsize=20_000)
 def _spec(definition: str) -> TaskSpec:
-    return TaskSpec.from_dict(decode(definition))
+    given = decode(definition)
+    spec = TaskSpec.from_dict(given)
+    if unknown := TaskSpec.unknown_in(given):
+        log.warning(
+            "a newer version of Fusee defined this task: what this version does not know counts as not given",
+            extra={"task": spec.name, "unknown": unknown},
+        )
+    return spec
 
 
 def task_from(row: Any) -> Task:
@@ -129,7 +144,7 @@ def task_from(row: Any) -> Task:
         id=row.id,
         namespace=row.namespace,
         spec=spec_of(row),
-        status=TaskStatus(row.status),
+        status=task_status_of(row),
         reason=row.reason,
         version=row.version,
         anchor=row.anchor,

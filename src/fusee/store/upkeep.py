@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import Connection, and_, bindparam, delete, func, insert, select, update
+from sqlalchemy import Connection, Select, and_, bindparam, delete, func, insert, select, tuple_, update
 
 from fusee.model import Effect, End, Ended, RunStatus, SessionState, decide
 from fusee.store.batch_retention import BatchRetention
@@ -22,6 +22,7 @@ from fusee.store.contract import Settlement
 from fusee.store.own_lanes import OwnLanes
 from fusee.store.schema import attempts, later, line, receipts, runs, sessions
 from fusee.store.sessions import LIVE
+from fusee.store.set_aside import is_about_a_row
 from fusee.store.settle import RULED_BY, Settle
 from fusee.store.task_retention import TaskRetention
 from fusee.store.task_schema import callbacks, fires, gates, waits
@@ -29,6 +30,8 @@ from fusee.store.wakes import PENDING
 from fusee.store.workflow_retention import WorkflowRetention
 
 __all__ = ["Promoted", "Pruned", "Recovered", "Upkeep"]
+
+PLACE = "recover"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +76,7 @@ class Upkeep(BatchRetention, BulkRetention, Settle, WorkflowRetention, TaskReten
     async def recover(self, limit: int = 20) -> Recovered:
         """Take sessions whose lease has expired, then return the runs on up to `limit` orphaned receipts."""
         taken = await self.database.write(self._take_expired)
-        settled, tally = await self.database.write(lambda connection: self._return(connection, limit))
+        settled, tally = await self._return_lost(limit)
         if await self.database.write(self._return_orphans):
             self.wakes.fire(PENDING)
         if tally[RunStatus.PENDING]:
@@ -106,20 +109,51 @@ class Upkeep(BatchRetention, BulkRetention, Settle, WorkflowRetention, TaskReten
                 taken.append((row.id, row.worker))
         return taken
 
-    def _return(self, connection: Connection, limit: int) -> tuple[int, Counter[RunStatus]]:
-        """A receipt may be written by a claim that was under way while its session was taken: so not only the
-        sessions taken just now are looked at, but every receipt whose session is not live."""
+    async def _return_lost(self, limit: int) -> tuple[int, Counter[RunStatus]]:
+        """Receipts that were settled, and what became of the runs on them."""
+        try:
+            done = [await self.database.write(lambda connection: self._return(connection, limit))]
+            again = self.set_aside.due(PLACE)
+        except Exception as error:
+            if not is_about_a_row(error):
+                raise
+            done = []
+            again = await self.database.read(lambda connection: self._orphaned_keys(connection, limit))
+        if again:
+            done += await self.set_aside.one_by_one(
+                self.database,
+                PLACE,
+                again,
+                "receipt of session",
+                lambda connection, key: self._return(connection, 1, only=key),
+                id_of=lambda key: int(key[0]),
+            )
+        return sum(settled for settled, _ in done), sum((tally for _, tally in done), Counter())
+
+    def _orphaned(self, limit: int) -> Select[Any]:
         # A subquery, not a join: MariaDB has no FOR UPDATE OF, so SKIP LOCKED would pass over the row of a
         # session that is renewed just now, and an outer join would take that one for missing.
         live = select(sessions.c.id).where(sessions.c.state.in_(LIVE))
-        query = (
-            select(receipts)
-            .where(receipts.c.session_id.not_in(live))
-            .limit(limit)
-            .with_for_update(skip_locked=self.database.capabilities.skip_locked)
-        )
+        query = select(receipts).where(receipts.c.session_id.not_in(live)).limit(limit)
+        if aside := self.set_aside.keys(PLACE):
+            query = query.where(tuple_(receipts.c.session_id, receipts.c.number).not_in(aside))
+        return query
+
+    def _orphaned_keys(self, connection: Connection, limit: int) -> list[tuple[int, int]]:
+        return [(row.session_id, row.number) for row in connection.execute(self._orphaned(limit))]
+
+    def _return(
+        self, connection: Connection, limit: int, *, only: tuple[int, int] | None = None
+    ) -> tuple[int, Counter[RunStatus]]:
+        """A receipt may be written by a claim that was under way while its session was taken: so not only the
+        sessions taken just now are looked at, but every receipt whose session is not live."""
+        live = select(sessions.c.id).where(sessions.c.state.in_(LIVE))
+        query = self._orphaned(limit)
+        if only is not None:
+            query = select(receipts).where(receipts.c.session_id == only[0], receipts.c.number == only[1])
+        skip_locked = self.database.capabilities.skip_locked
         tally: Counter[RunStatus] = Counter()
-        found = connection.execute(query).all()
+        found = connection.execute(query.with_for_update(skip_locked=skip_locked)).all()
         # Asked again in a statement of its own: on MySQL a locking read sees rows that are newer than what
         # its subquery sees, so a session that began just now would look like none.
         born = live.where(sessions.c.id.in_({receipt.session_id for receipt in found}))

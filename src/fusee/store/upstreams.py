@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, and_, bindparam, delete, insert, or_, select
 
+from fusee.errors import Unreadable
 from fusee.model import RunStatus
 from fusee.model.fire import fire_end
 from fusee.model.task import TaskStatus, TriggerRule
@@ -76,7 +77,7 @@ class Upstreams(Gates):
         held = held.where(tasks.c.id.in_(upstreams)).order_by(tasks.c.id).with_for_update(read=True)
         known = {row.id: row for row in connection.execute(held)}
         locked = select(gates).where(gates.c.run_id.in_(run_ids)).order_by(gates.c.run_id).with_for_update()
-        rules = {row.run_id: TriggerRule(row.rule) for row in connection.execute(locked)}
+        rules = {row.run_id: TriggerRule.as_stored(row.rule) for row in connection.execute(locked)}
         counted: dict[int, Counted] = {run_id: Counted() for run_id in rules}
         met: list[Any] = []
         for wait in connection.execute(_WAITS.where(waits.c.run_id.in_(list(rules)))).all():
@@ -222,5 +223,8 @@ def _fires_at(upstream: Any, at: int) -> bool:
     """Whether it has fired, or will, for that time by its schedule; not before it was made or resumed."""
     if upstream.status != TaskStatus.ENABLED or at <= upstream.anchor:
         return False
-    schedule = spec_of(upstream).schedule(upstream.anchor)
+    try:
+        schedule = spec_of(upstream).schedule(upstream.anchor)
+    except Unreadable:
+        return False  # set aside itself; what waits for it must not be
     return schedule is not None and schedule.matches(at)

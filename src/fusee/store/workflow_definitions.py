@@ -16,6 +16,7 @@ from fusee.model.task import TaskSpec
 from fusee.model.workflow import Workflow, WorkflowSpec, WorkflowSummary
 from fusee.store.parts import StorePart
 from fusee.store.rows import decode
+from fusee.store.set_aside import reading
 from fusee.store.task_schema import tasks, workflows
 from fusee.store.tasks import spec_of as task_spec_of
 
@@ -125,7 +126,7 @@ class WorkflowDefinitions(StorePart):
         def work(connection: Connection) -> dict[str, TaskSpec]:
             found: dict[str, TaskSpec] = {}
             for start in range(0, len(wanted), 500):
-                query = select(tasks.c.live_name, tasks.c.definition).where(
+                query = select(tasks.c.id, tasks.c.live_name, tasks.c.definition).where(
                     tasks.c.namespace == self.namespace,
                     tasks.c.live_name.in_(wanted[start : start + 500]),
                 )
@@ -168,7 +169,7 @@ def _written(spec: WorkflowSpec) -> str:
 
 def spec_of(row: Any) -> WorkflowSpec:
     """What the row defines; a large one takes long to check, and is often read again."""
-    return _spec(row.definition)
+    return reading("workflow", row.id, lambda: _spec(row.definition))
 
 
 @lru_cache(maxsize=32)

@@ -14,6 +14,7 @@ from fusee.model.workflow_run import WorkflowNode, WorkflowRun, WorkflowStatus
 from fusee.store.parts import StorePart
 from fusee.store.rows import decode
 from fusee.store.schema import runs
+from fusee.store.set_aside import reading
 from fusee.store.task_schema import workflow_nodes, workflow_runs, workflows
 from fusee.store.workflow_shape import Shape
 
@@ -68,18 +69,19 @@ class WorkflowLooks(StorePart):
         row = await self.database.read(lambda connection: connection.execute(query).one_or_none())
         if row is None:
             raise NotFound(f"no workflow run {workflow_run_id} in namespace {self.namespace!r}")
-        return _workflow_run(row)
+        return reading("workflow run", workflow_run_id, lambda: _workflow_run(row))
 
     async def workflow_runs(self, wanted: WorkflowRunFilter) -> list[WorkflowRun]:
-        query = self._workflow_runs().order_by(workflow_runs.c.id.desc()).limit(wanted.limit)
+        query = self._workflow_runs().order_by(workflow_runs.c.id.desc())
         if wanted.workflow is not None:
             query = query.where(workflow_runs.c.workflow_id == await self._workflow_id(wanted.workflow))
         if wanted.status:
             query = query.where(workflow_runs.c.status.in_(wanted.status))
         if wanted.before is not None:
             query = query.where(workflow_runs.c.id < wanted.before)
-        rows = await self.database.read(lambda connection: connection.execute(query).all())
-        return [_workflow_run(row) for row in rows]
+        return await self._page(
+            query, wanted.limit, lambda last: workflow_runs.c.id < last.id, "workflow run", _workflow_run
+        )
 
     async def workflow_step(self, run_id: int) -> WorkflowStep | None:
         """Which step of which workflow run this run is; None when that is deleted."""

@@ -46,7 +46,7 @@ class Options:
             return cls(plan.timeout, plan.policy)
         try:
             given: dict[str, Any] = msgspec.json.decode(text)
-            policy = RetryPolicy.from_dict(given["retry"]) if "retry" in given else plan.policy
+            policy = RetryPolicy.as_stored(given["retry"]) if "retry" in given else plan.policy
             return cls(
                 given.get("timeout", plan.timeout),
                 policy,
@@ -55,7 +55,7 @@ class Options:
                 given.get("shard_total", 1),
                 given.get("task"),
             )
-        except (ValueError, TypeError):  # a newer version wrote it: what we cannot read stays at the default
+        except (ValueError, TypeError, AttributeError):  # no object, or damaged: as if nothing was asked for
             return cls(plan.timeout, plan.policy)
 
 

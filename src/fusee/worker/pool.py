@@ -269,16 +269,11 @@ class Pool:
         self._slice_began = time.monotonic()
 
     async def _execute(self, slot: Slot, claimed: Claimed, plan: Plan, now: float) -> None:
-        options = Options.of(plan, claimed.options)
-        slot.deadline = inf if options.timeout is None else now + options.timeout
-        payload = _payload(claimed)
-        lane = plan.lane
-        job = Job(claimed.id, claimed.attempt, lane.handler, lane.queue, payload, options.timeout, self.grace)
-        job.start_by, job.confirm = claimed.start_by, slot.confirm
-        if options.fire_time is not None:
-            job.fire_time, job.task = iso(options.fire_time), options.task
-            job.shard_index, job.shard_total = options.shard_index, options.shard_total
-        job.kind = claimed.kind
+        try:
+            job = self._job(slot, claimed, plan, now)
+        except Exception as error:  # a row that no attempt can read: this one fails, the worker goes on
+            self._failed(slot, plan, claimed, error)
+            return
         slot.job = job
         assert plan.executor is not None
         try:
@@ -287,6 +282,18 @@ class Pool:
             self._failed(slot, plan, claimed, error)
         else:
             self._ended(slot, claimed, plan, ended)
+
+    def _job(self, slot: Slot, claimed: Claimed, plan: Plan, now: float) -> Job:
+        options = Options.of(plan, claimed.options)
+        slot.deadline = inf if options.timeout is None else now + options.timeout
+        lane, payload = plan.lane, _payload(claimed)
+        job = Job(claimed.id, claimed.attempt, lane.handler, lane.queue, payload, options.timeout, self.grace)
+        job.start_by, job.confirm = claimed.start_by, slot.confirm
+        if options.fire_time is not None:
+            job.fire_time, job.task = iso(options.fire_time), options.task
+            job.shard_index, job.shard_total = options.shard_index, options.shard_total
+        job.kind = claimed.kind
+        return job
 
     def _failed(self, slot: Slot, plan: Plan, claimed: Claimed, error: BaseException) -> None:
         """What a handler or executor raised, or what we made it raise."""
@@ -308,8 +315,7 @@ class Pool:
             raise error  # the loop is gone
         else:
             # Also SystemExit and its kin: let through, they would end the loop, or strand the run.
-            unfit = misfit(plan.handler, _payload(claimed), error) if plan.handler is not None else None
-            ended = unfit or ended_by_error(error)
+            ended = _unfit(plan, claimed, error) or ended_by_error(error)
         self._end(slot, claimed, plan, ended)
 
     def _ended(self, slot: Slot, claimed: Claimed, plan: Plan, ended: Ended) -> None:
@@ -376,7 +382,21 @@ def _hands_over(plan: Plan | None) -> bool:
 
 
 def _payload(claimed: Claimed) -> dict[str, Any]:
-    return {} if claimed.payload is None else _decode(claimed.payload)
+    payload = {} if claimed.payload is None else _decode(claimed.payload)
+    if not isinstance(payload, dict):
+        raise ValueError(f"the payload is no JSON object but {type(payload).__name__}")
+    return payload
+
+
+def _unfit(plan: Plan, claimed: Claimed, error: BaseException) -> Ended | None:
+    """What to say when the payload does not fit its handler; nothing when that was not the reason."""
+    if plan.handler is None:
+        return None
+    try:
+        payload = _payload(claimed)
+    except ValueError:
+        return None  # it cannot be read at all: the error says so
+    return misfit(plan.handler, payload, error)
 
 
 def _why(slot: Slot, claimed: Claimed) -> str:
