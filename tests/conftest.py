@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -19,9 +20,13 @@ ROOT = Path(__file__).resolve().parent.parent
 if str(ROOT) not in sys.path:  # for `tools` and `bench`, which are not installed
     sys.path.insert(0, str(ROOT))
 
+from fusee.config import LoggingConfig  # noqa: E402
 from tools import servers  # noqa: E402
 
 ENGINES = ("sqlite", "postgres", "mysql")
+
+# As users run it, with every line written: pytest's own level would hide a line that cannot be made.
+logging.getLogger("fusee").setLevel(LoggingConfig().level.upper())
 
 # The loop that `fusee` runs on. Tests with a database spent a fifth of their time in asyncio's own.
 if sys.version_info < (3, 14):  # later there are no policies

@@ -29,8 +29,9 @@ def as_it_was():
     handlers, level = root.handlers[:], root.level
     libraries = {
         name: logging.getLogger(name).level
-        for name in ("uvicorn", "asyncio", "alembic", "sqlalchemy", "aiohttp")
+        for name in ("uvicorn", "asyncio", "alembic", "sqlalchemy", "aiohttp", "fusee")
     }
+    logging.getLogger("fusee").setLevel(logging.NOTSET)  # these tests set the level of the whole process
     yield
     root.handlers[:] = handlers
     root.setLevel(level)

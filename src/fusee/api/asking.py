@@ -14,6 +14,7 @@ from pydantic import BaseModel, BeforeValidator
 from fusee.api.context import context_of
 from fusee.api.explain import did_you_mean
 from fusee.api.problems import Problem
+from fusee.facts import facts
 from fusee.model.names import check_key
 
 __all__ = [
@@ -81,13 +82,13 @@ async def known_parameters(request: Request) -> None:
             raise Problem(422, f"there is no parameter {name[:60]!r} here{hint}", field=name[:60])
 
 
-def audit(request: Request, what: str, **facts: Any) -> None:
+def audit(request: Request, what: str, /, **about_it: Any) -> None:
     """Who changed what, in the log."""
     context = context_of(request)
     caller = context.caller
     assert caller is not None
     about = {"caller": caller.name, "namespace": caller.namespace, "request_id": context.request_id}
-    log.info(what, extra={**about, **facts})
+    log.info(what, extra=facts(about, **about_it))
 
 
 def body_of(model: type[BaseModel], *, required: bool = True) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from fusee.api.context import Context
 from fusee.api.problems import Problem, problem_of
 from fusee.errors import StoreUnavailable
+from fusee.facts import facts
 
 __all__ = ["Edge"]
 
@@ -64,13 +65,13 @@ class Edge:
                 f"an unexpected error; it is in the server's log under request id {context.request_id}",
             )
         if isinstance(error, StoreUnavailable):
-            log.warning("store unavailable", extra=_about(scope, context, error=str(error)))
+            log.warning("store unavailable", extra=facts(_about(scope, context), error=str(error)))
         return problem
 
     @staticmethod
     def _tell(error: Exception, scope: Scope, context: Context) -> None:
-        log.error("request failed", exc_info=error, extra=_about(scope, context))
+        log.error("request failed", exc_info=error, extra=facts(_about(scope, context)))
 
 
-def _about(scope: Scope, context: Context, **more: str) -> dict[str, str]:
-    return {"request_id": context.request_id, "method": scope["method"], "path": scope["path"], **more}
+def _about(scope: Scope, context: Context) -> dict[str, str]:
+    return {"request_id": context.request_id, "method": scope["method"], "path": scope["path"]}

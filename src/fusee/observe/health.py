@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 
 from fusee.events import BrokerLink, Bus, LoopFailed, QueuesStalled
+from fusee.facts import facts
 
 __all__ = ["Health"]
 
@@ -102,7 +103,7 @@ class Health:
         except TimeoutError:
             return [f"the database did not answer within {PATIENCE:g} s"]
         except Exception as error:
-            log.warning("the database is not ready", extra={"error": f"{type(error).__name__}: {error}"})
+            log.warning("the database is not ready", extra=facts(error=f"{type(error).__name__}: {error}"))
             return ["the database did not answer"]
         if has is None:
             return ["the database has no schema yet: run `fusee db upgrade`"]

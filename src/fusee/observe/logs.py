@@ -1,6 +1,6 @@
 """Logs: one way they look, set once; and the subscriber that writes down what happens.
 
-Code logs with the standard library and `extra=`; structlog makes it a readable line or one of JSON.
+Code logs with the standard library and `extra=facts(…)`; structlog makes it a readable line or one of JSON.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ from fusee.events import (
     SessionStarted,
     TasksFired,
 )
+from fusee.facts import facts
 
 __all__ = ["log_events", "set_up_logging"]
 
@@ -138,8 +139,8 @@ class _EventLog:
         self._summed_at = now()
         self._linked: bool | None = None
 
-    def _say(self, level: int, what: str, **facts: Any) -> None:
-        self.log.log(level, what, extra=facts)
+    def _say(self, level: int, what: str, /, **about: Any) -> None:
+        self.log.log(level, what, extra=facts(about))
 
     def broker_link(self, event: BrokerLink) -> None:
         """Once for each change, not for each try."""

@@ -41,6 +41,7 @@ from fusee.events import (
     SessionLost,
     TasksFired,
 )
+from fusee.facts import facts
 from fusee.model import TERMINAL, QueueStats, Session, SessionState
 from fusee.model.bulk import BulkLoad
 from fusee.observe.bulk import BulkMetrics
@@ -208,7 +209,7 @@ class Metrics(Collector):
                 # Old depths would look like the truth: better none.
                 self._sampled = None
                 self.sample_failures.add(1)
-                log.warning("could not sample queues", extra={"error": f"{type(error).__name__}: {error}"})
+                log.warning("could not sample queues", extra=facts(error=f"{type(error).__name__}: {error}"))
             self._sampled_at = self.monotonic()
 
     def collect(self) -> Iterable[Metric]:

@@ -14,6 +14,7 @@ from fusee.api.incoming import CallbackIn
 from fusee.api.outgoing import CallbackOut
 from fusee.api.reading import read_json
 from fusee.errors import Denied
+from fusee.facts import facts
 from fusee.model import RunStatus
 
 __all__ = ["is_callback", "router"]
@@ -58,7 +59,7 @@ async def answer_call(
     answer = await callbacks.answer(known, said.ended())
     response.status_code = 202 if answer.status is RunStatus.RUNNING else 200
     about = {"run_id": run_id, "attempt": known.attempt, "request_id": context_of(request).request_id}
-    log.info("call answered", extra={**about, "end": said.status, "status": str(answer.status)})
+    log.info("call answered", extra=facts(about, end=said.status, status=str(answer.status)))
     return CallbackOut(id=run_id, status=answer.status)
 
 

@@ -138,7 +138,7 @@ async def start_workflow(
     )
     response.headers["Location"] = f"/api/v1/workflow-runs/{started.id}"
     response.status_code = 201 if started.created else 200
-    audit(request, "workflow started", workflow=name, workflow_run_id=started.id, created=started.created)
+    audit(request, "workflow started", workflow=name, workflow_run_id=started.id, new=started.created)
     return WorkflowStarted.of(started)
 
 

@@ -12,6 +12,7 @@ import click
 from fusee.cli.commands.workers import drain
 from fusee.cli.options import Command, Group, Shared, merged
 from fusee.cli.output import Out, clean
+from fusee.facts import facts
 
 if TYPE_CHECKING:
     from fusee.app import Fusee
@@ -219,7 +220,7 @@ def _announce(out: Out, started: Started, command: str) -> None:
     import logging
 
     app = started.app
-    facts = {
+    about = {
         "pid": os.getpid(),
         "parts": started.parts.names(),
         "address": started.address,
@@ -231,9 +232,9 @@ def _announce(out: Out, started: Started, command: str) -> None:
         "tasks": {change.name: change.action for change in started.tasks},
     }
     if out.json:
-        out.data({"event": "started", **facts}, line=True)
+        out.data({"event": "started", **about}, line=True)
     elif not sys.stderr.isatty():
-        logging.getLogger("fusee").info("started", extra={"command": command, **facts})
+        logging.getLogger("fusee").info("started", extra=facts(about, command=command))
     elif not out.shared.quiet:
         _banner(started)
 
