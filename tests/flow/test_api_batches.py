@@ -227,3 +227,20 @@ async def _worker_was_here() -> None:
     async with app:
         session = await app.store.open_session(app.worker().info, 30)
         await app.store.end_session(session)
+
+
+async def test_a_batch_that_does_not_want_to_wait_for_another_is_refused_and_leaves_nothing(
+    served: Any,
+) -> None:
+    register(served.app, Lamps())
+    first = await created(served, 3, apply=True)
+    body = {**HEADER, "targets": targets(2), "apply": True, "on_conflict": "refuse"}
+    status, told, _ = await served.ask("POST", BATCHES, json=body)
+    assert (status, f"batch {first['batch_id']} has target '0' too" in told["detail"]) == (409, True)
+    _, listed, _ = await served.ask("GET", BATCHES)
+    assert [one["batch_id"] for one in listed["items"]] == [first["batch_id"]], "nothing of it is left"
+    waits = await created(served, 2, apply=True, on_conflict="wait")
+    assert waits["waits_for"] == first["batch_id"]
+    assert (waits["on_conflict"], waits["counts"]["pending"]) == ("wait", 2)
+    status, told, _ = await served.ask("POST", BATCHES, json={**body, "on_conflict": "fight"})
+    assert (status, "wait, refuse" in told["detail"]) == (422, True)

@@ -23,6 +23,7 @@ __all__ = ["broken_batches"]
 ENDED_AS = {"succeeded": "success", "failed": "fail", "timed_out": "fail"}
 TO_DO = {"retry": "retry_pending", "undo": "rollback_pending", "left": "rollback_fail"}
 TOUCHED = ("applied", "unknown")
+UNDER_WAY = ("applying", "stopping", "rolling_back")
 
 
 _TARGETS = select(batch_tasks).order_by(batch_tasks.c.position)
@@ -36,16 +37,39 @@ def broken_batches(connection: Connection, rows: Mapping[int, Any]) -> list[str]
         targets.setdefault(target.batch_id, []).append(target)
     notices = connection.execute(every(ended)).all()
     uncounted = {notice.run_id for notice in notices if notice.kind == "batch_run"}
-    wrong: list[str] = []
-    for batch in connection.execute(_BATCHES):
+    everyone = connection.execute(_BATCHES).all()
+    under_way_now = {batch.id for batch in everyone if batch.phase in UNDER_WAY}
+    to_be_looked_at = {notice.run_id for notice in notices if notice.kind == "batch"}
+    wrong = _changed_twice(everyone, targets, rows)
+    for batch in everyone:
         successes = sum(n.many for n in notices if n.kind == "batch" and n.run_id == batch.id)
         told = successes or any(rows[i].owner_id == batch.id for i in uncounted if i in rows)
         mine = targets.get(batch.id, [])
         found = [*_counts(batch, mine, rows, uncounted, successes), *_targets(batch, mine, rows)]
-        if not told and batch.phase in ("applying", "stopping", "rolling_back"):
+        if not told and batch.phase in UNDER_WAY:
             under_way = batch.running + batch.rollback_running
-            found += [] if under_way else [f"is {batch.phase}, and nothing is under way"]
+            waits = batch.waits_for in under_way_now or batch.id in to_be_looked_at
+            found += [] if under_way or waits else [f"is {batch.phase}, and nothing is under way"]
+        if batch.parked != sum(target.todo == "parked" for target in mine):
+            found.append(f"has parked {batch.parked}")
         wrong += [f"batch {batch.id} {what}" for what in found]
+    return wrong
+
+
+def _changed_twice(
+    everyone: Sequence[Any], targets: Mapping[int, Sequence[Any]], rows: Mapping[int, Any]
+) -> list[str]:
+    """Targets that two batches change at the same moment."""
+    busy: dict[tuple[str, str, str], int] = {}
+    wrong = []
+    for batch in everyone:
+        for target in targets.get(batch.id, []):
+            its = [rows[i] for i in (target.run_id, target.rollback_run_id) if i in rows]
+            if any(run.finished_at is None for run in its):
+                key = (batch.namespace, batch.target_type, target.target_id)
+                if key in busy:
+                    wrong.append(f"target {key} is changed by batches {busy[key]} and {batch.id} at once")
+                busy[key] = batch.id
     return wrong
 
 
@@ -82,7 +106,7 @@ def _targets(batch: Any, mine: Sequence[Any], rows: Mapping[int, Any]) -> list[s
     known: set[int | None] = set()
     for target in mine:
         what = f"target {target.target_id}"
-        if (target.position < batch.reached) != (target.run_id is not None):
+        if (target.position < batch.reached) != (target.run_id is not None or target.todo == "parked"):
             wrong.append(f"reached {batch.reached}, and {what} has {target.run_id=}")
         run, undo = rows.get(target.run_id), rows.get(target.rollback_run_id)
         known |= {target.run_id, target.rollback_run_id}
@@ -92,7 +116,7 @@ def _targets(batch: Any, mine: Sequence[Any], rows: Mapping[int, Any]) -> list[s
             wrong.append(f"{what}: run {undo.id} undoes another one")
         if target.todo == "undo" and (run is None or run.finished_at is None):
             wrong.append(f"{what} is to be undone, and still runs")
-        if (target.todo in ("retry", "undo")) != (target.turn is not None):
+        if (target.todo in ("retry", "undo", "parked")) != (target.turn is not None):
             wrong.append(f"{what}: {target.todo=} {target.turn=}")
         while run is not None and run.origin_id is not None:  # earlier tries
             known.add(run.origin_id)
@@ -112,7 +136,7 @@ def _targets(batch: Any, mine: Sequence[Any], rows: Mapping[int, Any]) -> list[s
 
 
 def _stands(batch: Any, target: Any, rows: Mapping[int, Any], uncounted: set[int]) -> str:
-    if target.todo is not None:
+    if target.todo is not None and target.todo != "parked":
         return TO_DO[target.todo]
     for run_id, undoes in ((target.rollback_run_id, True), (target.run_id, False)):
         if run_id is None:

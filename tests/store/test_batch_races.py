@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
 
 from fusee.errors import Conflict
-from fusee.model import Effect, End, RetryPolicy
+from fusee.model import Claimed, Effect, End, RetryPolicy
 from fusee.model.batch import BatchPhase
 from fusee.store import Store
 from fusee.store.rows import decode
@@ -238,6 +238,80 @@ async def too_many_errors_against_cancel(world: World, other: Store, session: in
     assert await work.counts() == {"fail": 1, "success": 1, "cancel": 4}
 
 
+class Crowd:
+    """A worker of several batches over the same targets, which sees whether two change one at a time."""
+
+    def __init__(self, world: World, session: int, works: Sequence[Batchwork], other: Store) -> None:
+        self.world, self.session, self.works, self.other = world, session, works, other
+        self.held: dict[str, Claimed] = {}
+
+    async def claim(self) -> int:
+        claimed = await self.world.claim(self.session)
+        for run in claimed:
+            target = decode(run.payload)["target_id"]
+            assert target not in self.held, f"batches {run.owner_id} and {self.held[target].owner_id} at once"
+            self.held[target] = run
+        return len(claimed)
+
+    async def finish_some(self, store: Store) -> None:
+        names = random.sample(sorted(self.held), min(3, len(self.held)))
+        for name in names:
+            claimed = self.held[name]
+            if random.random() < 0.3:
+                await self.world.settle(self.session, claimed, end=End.FAILED, policy=ONCE, store=store)
+            else:
+                await self.world.finish(self.session, claimed, store=store)
+            self.held.pop(name, None)
+        await _react(store)
+
+    async def to_the_end(self) -> None:
+        """Both dispatchers and the worker at once, until nothing is left."""
+        idle = 0
+        while idle < 3:
+            before = await self.claim()
+            await asyncio.gather(_react(self.works[0].store), _react(self.other))
+            await self.finish_some(random.choice((self.works[0].store, self.other)))
+            idle = 0 if before or self.held else idle + 1
+        for work in self.works:
+            assert (await work.look()).phase is BatchPhase.DONE, "nobody waits for ever"
+            assert await work.recounted()
+
+
+async def batches_over_the_same_targets(world: World, other: Store, session: int) -> None:
+    works = [
+        await Batchwork.plan(world, count, session=session, concurrency=3, canary=canary)
+        for count, canary in ((6, 0), (8, 2), (5, 0))
+    ]
+    first, second, third = works
+    await _at_once(
+        lambda: first.store.apply_batch(first.id),
+        lambda: other.apply_batch(second.id),
+        lambda: first.store.apply_batch(third.id),
+    )
+    await Crowd(world, session, works, other).to_the_end()
+
+
+async def rollback_against_another_batch(world: World, other: Store, session: int) -> None:
+    first = await _begun(world, session, 4, applied=2)
+    await world.finish(session, *first.take(["t2", "t3"]))
+    await _react(first.store)
+    second = await Batchwork.plan(world, 4, session=session, concurrency=2)
+    answers = await _at_once(
+        lambda: first.store.roll_back_batch(first.id), lambda: other.apply_batch(second.id)
+    )
+    assert answers == ["done", "done"]
+    await Crowd(world, session, [first, second], other).to_the_end()
+
+
+async def two_that_do_not_want_to_wait(world: World, other: Store, session: int) -> None:
+    works = [await Batchwork.plan(world, 3, session=session, on_conflict="refuse") for _ in range(2)]
+    first, second = works
+    answers = await _at_once(lambda: first.store.apply_batch(first.id), lambda: other.apply_batch(second.id))
+    assert sorted(answer == "done" for answer in answers) == [False, True]
+    started = works[answers.index("done")]
+    await Crowd(world, session, [started], other).to_the_end()
+
+
 PAIRS = [
     cancel_against_finish,
     cancel_against_another_try,
@@ -251,6 +325,9 @@ PAIRS = [
     retry_against_the_next_failure,
     two_dispatchers,
     too_many_errors_against_cancel,
+    batches_over_the_same_targets,
+    rollback_against_another_batch,
+    two_that_do_not_want_to_wait,
 ]
 
 

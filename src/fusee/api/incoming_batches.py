@@ -49,6 +49,11 @@ class BatchIn(_In):
         default=None, description="A number, or a share such as 0.02 or 2%."
     )
     on_error: str = Field(default="stop", pattern="^(stop|rollback)$")
+    on_conflict: str = Field(
+        default="wait",
+        pattern="^(wait|refuse)$",
+        description="What to do about targets that another batch is changing, or has still to change.",
+    )
     queue: str = "default"
     priority: int = 0
     timeout: float | str | None = None

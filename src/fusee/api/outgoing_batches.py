@@ -33,6 +33,7 @@ class BatchOut(BaseModel):
     ramp: float
     max_errors: float | None
     on_error: str
+    on_conflict: str
     queue: str
     priority: int
     phase: BatchPhase
@@ -42,6 +43,7 @@ class BatchOut(BaseModel):
     total: int
     counts: dict[str, int]
     window: int = Field(description="Targets that may be under way at once, at this moment.")
+    waits_for: int | None = Field(description="Another batch that has a target which this one wants.")
     create_time: str
     update_time: str
     started_at: str | None
@@ -67,6 +69,7 @@ class BatchOut(BaseModel):
             ramp=spec.ramp,
             max_errors=spec.max_errors,
             on_error=str(spec.on_error),
+            on_conflict=str(spec.on_conflict),
             queue=spec.queue,
             priority=spec.priority,
             phase=batch.phase,
@@ -76,6 +79,7 @@ class BatchOut(BaseModel):
             total=batch.total,
             counts={str(status): count for status, count in batch.counts.items()},
             window=batch.window,
+            waits_for=batch.waits_for,
             create_time=show_time(batch.created_at) or "",
             update_time=show_time(batch.updated_at) or "",
             started_at=show_time(batch.started_at),

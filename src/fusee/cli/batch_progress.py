@@ -22,7 +22,8 @@ GOOD = ("success", "rollback_success")
 def summary(batch: Batch) -> str:
     counts = ", ".join(f"{count} {status}" for status, count in batch.counts.items() if count)
     reason = f"; {batch.reason}" if batch.reason else ""
-    return f"batch {batch.id} {batch.status}: {counts} of {batch.total}{reason}"
+    waits = f"; waits for targets that batch {batch.waits_for} has" if batch.waits_for else ""
+    return f"batch {batch.id} {batch.status}: {counts} of {batch.total}{reason}{waits}"
 
 
 async def follow(app: Fusee, out: Out, batch_id: int, timeout: float | None) -> None:
@@ -36,6 +37,7 @@ async def follow(app: Fusee, out: Out, batch_id: int, timeout: float | None) -> 
         while True:
             batch = await app.batches.get(batch_id)
             ended, total, words = _ended(batch)
+            words += f", waits for batch {batch.waits_for}" if batch.waits_for else ""
             bar.update(shown, completed=ended, total=total, description=words)
             if batch.phase == "done":
                 break

@@ -21,15 +21,16 @@ LOOK_AGAIN = 0.05
 class Aggregate(Service):
     """Woken by a hint at each end; the interval is the floor."""
 
-    def __init__(self, store: Store, bus: Bus, interval: float = 1.0) -> None:
+    def __init__(self, store: Store, bus: Bus, interval: float = 1.0, *, region: str = "") -> None:
         super().__init__("aggregate", interval, bus)
         self.store = store
+        self.region = region
         self._last = self._busy = 0.0
 
     async def run_once(self) -> Aggregated:
         await asyncio.sleep(max(0.0, self._last + GATHER - monotonic()))
         self._last = monotonic()
-        did = await self.store.aggregate()
+        did = await self.store.aggregate(region=self.region)
         for rest in did.rested:
             self.bus.emit(
                 BulkJobRested(

@@ -48,7 +48,7 @@ class Dispatcher:
         self.recover = Recover(store, bus, recover_interval)
         self.promote = Promote(store, bus, interval)
         self.scan = Scan(store, bus, interval, region=region)
-        self.aggregate = Aggregate(store, bus, interval)
+        self.aggregate = Aggregate(store, bus, interval, region=region)
         self.assign = Assign(store, bus, interval, region=region)
         loops: list[Service] = [
             self.recover,

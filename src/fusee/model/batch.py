@@ -24,6 +24,7 @@ __all__ = [
     "BatchSpec",
     "BatchStatus",
     "BatchTask",
+    "OnConflict",
     "OnError",
     "TargetSpec",
     "batch_status",
@@ -116,6 +117,15 @@ class OnError(Word):
     """And undo those that were applied, or may have been."""
 
 
+class OnConflict(Word):
+    """What a batch does about a target that another batch under way is changing, or has still to change."""
+
+    WAIT = "wait"
+    """It passes the target over, and comes back to it when the other batch is done with it."""
+    REFUSE = "refuse"
+    """It does not start."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchSpec:
     """What a caller asks for; checked when it is made."""
@@ -139,6 +149,7 @@ class BatchSpec:
     max_errors: float | None = None
     """More failures than this stop the batch: a number from 1 (or 0), or a share of the targets below 1."""
     on_error: OnError = OnError.STOP
+    on_conflict: OnConflict = OnConflict.WAIT
     queue: str = "default"
     priority: int = 0
     timeout: float | None = None
@@ -167,12 +178,12 @@ class BatchSpec:
             and (self.max_errors < 1 or self.max_errors == int(self.max_errors))
         ):
             raise ValueError("max_errors must be a whole number, or a share of the targets from 0 to below 1")
-        try:
-            object.__setattr__(self, "on_error", OnError(self.on_error))
-        except ValueError:
-            raise ValueError(
-                f"on_error must be one of {', '.join(OnError)}, not {self.on_error!r:.40}"
-            ) from None
+        for what, words in (("on_error", OnError), ("on_conflict", OnConflict)):
+            value = getattr(self, what)
+            try:
+                object.__setattr__(self, what, words(value))
+            except ValueError:
+                raise ValueError(f"{what} must be one of {', '.join(words)}, not {value!r:.40}") from None
         if self.timeout is not None and not (
             _is_number(self.timeout) and 0 < self.timeout <= LONGEST_TIMEOUT
         ):
@@ -236,6 +247,8 @@ class Batch:
     counts: Mapping[BatchStatus, int]
     window: int
     """Targets that may be under way at once, at this moment."""
+    waits_for: int | None
+    """Another batch that has a target which this one wants."""
     created_at: int
     updated_at: int
     started_at: int | None

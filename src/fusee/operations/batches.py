@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 from fusee.batch import Operations
-from fusee.errors import Invalid, StoreUnavailable
+from fusee.errors import Conflict, Invalid, StoreUnavailable
 from fusee.model import RetryPolicy
 from fusee.model.batch import Batch, BatchPhase, BatchSpec, BatchStatus, BatchTask, TargetSpec
 from fusee.model.durations import seconds_from
@@ -82,7 +82,12 @@ class BatchOperations:
                 raise
         batch = await self.store.batch(batch_id)
         if apply and batch.phase is BatchPhase.PLANNED:
-            batch = await self.store.apply_batch(batch_id, waiter=waiter)
+            try:
+                batch = await self.store.apply_batch(batch_id, waiter=waiter)
+            except Conflict:
+                if new:  # refused as a whole: the same request can be sent again later
+                    await self.store.discard_batch(batch_id, BatchPhase.PLANNED)
+                raise
         return batch, new
 
     async def _take_in(self, batch_id: int, targets: Targets, registered: Any, request: RequestDigest) -> int:

@@ -13,6 +13,7 @@ from typing import Any
 from sqlalchemy import Connection, Select, bindparam, delete, literal, select, union_all
 
 from fusee.model.bulk import BulkRest
+from fusee.store.batch_regions import not_of_others
 from fusee.store.batch_waiters import BatchWaiters
 from fusee.store.bulk_waiters import BulkWaiters
 from fusee.store.set_aside import is_about_a_row
@@ -39,52 +40,58 @@ class Aggregated:
 
 
 class Aggregate(Triggers, Workflows, BatchWaiters, BulkWaiters):
-    async def aggregate(self, limit: int = 500) -> Aggregated:
-        """Take up to `limit` notices of each kind and react."""
+    async def aggregate(self, limit: int = 500, region: str = "") -> Aggregated:
+        """Take up to `limit` notices of each kind and react; with a region, batches of others are left to
+        others."""
         counts: dict[str, int] = {}
         rested: list[BulkRest] = []
         for kind in await self.database.read(_kinds_waiting):
-            counts[kind], rest = await self._react_to(kind, limit)
+            counts[kind], rest = await self._react_to(kind, limit, region)
             rested += rest
         self._wake_all(any(counts.values()))
         return Aggregated(counts, rested)
 
-    async def _react_to(self, kind: str, limit: int) -> tuple[int, Sequence[BulkRest]]:
+    async def _react_to(self, kind: str, limit: int, region: str) -> tuple[int, Sequence[BulkRest]]:
         """(how many notices were taken, the bulk jobs that came to rest)."""
         place = f"ended {kind}"
         try:
-            taken, rested = await self.database.write(lambda connection: self._react(connection, kind, limit))
+            taken, rested = await self.database.write(
+                lambda connection: self._react(connection, kind, limit, region)
+            )
             again = self.set_aside.due(place)
         except Exception as error:
             if not is_about_a_row(error):
                 raise
             taken, rested = 0, ()
-            again = await self.database.read(lambda connection: self._notice_ids(connection, kind, limit))
+            again = await self.database.read(
+                lambda connection: self._notice_ids(connection, kind, limit, region)
+            )
         if again:
             done = await self.set_aside.one_by_one(
                 self.database,
                 place,
                 again,
                 "notice",
-                lambda connection, notice: self._react(connection, kind, 1, only=notice),
+                lambda connection, notice: self._react(connection, kind, 1, region, only=notice),
             )
             taken += sum(count for count, _ in done)
             rested = [*rested, *(rest for _, some in done for rest in some)]
         return taken, rested
 
-    def _notices(self, kind: str, limit: int, columns: Sequence[Any]) -> Select[Any]:
-        query = select(*columns).where(ended.c.kind == kind).order_by(ended.c.id).limit(limit)
+    def _notices(self, kind: str, limit: int, region: str, columns: Sequence[Any]) -> Select[Any]:
+        mine = (ended.c.kind == kind, *not_of_others(kind, region))
+        query = select(*columns).where(*mine).order_by(ended.c.id).limit(limit)
         aside = self.set_aside.keys(f"ended {kind}")
         return query.where(ended.c.id.not_in(aside)) if aside else query
 
-    def _notice_ids(self, connection: Connection, kind: str, limit: int) -> list[int]:
-        return list(connection.execute(self._notices(kind, limit, [ended.c.id])).scalars())
+    def _notice_ids(self, connection: Connection, kind: str, limit: int, region: str) -> list[int]:
+        return list(connection.execute(self._notices(kind, limit, region, [ended.c.id])).scalars())
 
     def _react(
-        self, connection: Connection, kind: str, limit: int, *, only: int | None = None
+        self, connection: Connection, kind: str, limit: int, region: str, *, only: int | None = None
     ) -> tuple[int, Sequence[BulkRest]]:
         """As `_react_to`, in one transaction."""
-        query = self._notices(kind, limit, [ended])
+        query = self._notices(kind, limit, region, [ended])
         if only is not None:
             query = select(ended).where(ended.c.id == only)
         skip_locked = self.database.capabilities.skip_locked

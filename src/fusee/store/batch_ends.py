@@ -31,7 +31,7 @@ class BatchEnds(BatchMoves):
                 batch.round_left -= count
             else:
                 batch.shift("rollback_running", "rollback_success", count)
-            self._move_on(connection, batch, now)
+            self._move_on(connection, batch, now, freed=count > 0)
 
     def _batch_runs_ended(self, connection: Connection, run_ids: Sequence[int], now: int) -> None:
         """Runs that ended in another way: each is looked at, and tells why on its target's row."""
@@ -56,8 +56,10 @@ class BatchEnds(BatchMoves):
             self._move_on(connection, batch, now)
 
     def _locked(self, connection: Connection, batch_ids: Sequence[int]) -> Sequence[Any]:
+        """By type of target: whoever moves several batches on takes turns in one order."""
         query = select(batches).where(batches.c.id.in_(batch_ids)).order_by(batches.c.id).with_for_update()
-        return connection.execute(query).all() if batch_ids else []
+        rows = connection.execute(query).all() if batch_ids else []
+        return sorted(rows, key=lambda row: (row.namespace, row.target_type, row.id))
 
     def _ends(self, connection: Connection, run_ids: Sequence[int]) -> list[_End]:
         found: list[_End] = []

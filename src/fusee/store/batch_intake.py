@@ -169,12 +169,14 @@ class BatchIntake(Told):
         stored = await self.database.read(lambda connection: connection.execute(query).scalar_one_or_none())
         check_same(key, stored, digest, f"batch {batch_id}")
 
-    async def discard_batch(self, batch_id: int) -> None:
-        """The upload failed: nothing of it stays."""
-        await self.database.write(lambda connection: self._discard(connection, batch_id))
+    async def discard_batch(self, batch_id: int, phase: BatchPhase = BatchPhase.UPLOADING) -> None:
+        """What was asked for was not carried out: nothing of the batch stays if it is still in this phase."""
+        await self.database.write(lambda connection: self._discard(connection, batch_id, phase))
 
-    def _discard(self, connection: Connection, batch_id: int) -> None:
-        mine = (batches.c.id == batch_id, batches.c.phase == BatchPhase.UPLOADING)
+    def _discard(
+        self, connection: Connection, batch_id: int, phase: BatchPhase = BatchPhase.UPLOADING
+    ) -> None:
+        mine = (batches.c.id == batch_id, batches.c.phase == phase)
         if connection.execute(update(batches).where(*mine).values(DISCARDED)).rowcount:
             self._delete_some(connection, batch_id)
 

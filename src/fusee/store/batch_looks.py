@@ -143,7 +143,7 @@ def _counted_as(
     todo: str | None, run: str | None, rollback: str | None, started: bool, stopped: bool
 ) -> BatchStatus:
     """A batch counts a target as running from when it has a run until that has ended."""
-    if todo is not None:
+    if todo is not None and todo != "parked":
         return _TO_DO[todo]
     status = target_status(
         RunStatus(run) if run else None,
@@ -182,6 +182,7 @@ def _batch(row: Any) -> Batch:
         total=row.total,
         counts=counts,
         window=row.window,
+        waits_for=row.waits_for,
         created_at=row.created_at,
         updated_at=row.updated_at,
         started_at=row.started_at,
@@ -191,7 +192,7 @@ def _batch(row: Any) -> Batch:
 
 def _task(row: Any, *, stopped: bool) -> BatchTask:
     payload = decode(row.payload)
-    if row.todo is not None:
+    if row.todo is not None and row.todo != "parked":  # which never had a run
         status = _TO_DO[row.todo]
     else:
         status = target_status(

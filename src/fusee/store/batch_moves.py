@@ -9,22 +9,28 @@ from collections.abc import Sequence
 from math import ceil
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, exists, func, or_, select, update
+from sqlalchemy import Connection, Update, bindparam, exists, func, or_, select, update
 
 from fusee.model import Lane, RunStatus
 from fusee.model.batch import BatchPhase, BatchSpec, BatchStatus, batch_status
 from fusee.store.batch_births import BatchBirths, Range
+from fusee.store.batch_exclusion import Rivals, take_target_turn
 from fusee.store.batch_intake import HIDDEN, spec_of_batch
 from fusee.store.batch_schema import COUNTED, batch_tasks, batches
 from fusee.store.births import Birth
 from fusee.store.cancels import Cancels
 from fusee.store.rows import decode, encode, encode_rows
 from fusee.store.schema import lanes, later, line, runs
+from fusee.store.wakes import ENDED
 
 __all__ = ["BatchMoves", "Moving", "handler_of"]
 
 PORTION = 5000
 """Targets that start in one transaction."""
+MOST_PARKED = 1000
+"""Targets that a batch passes over because another has them; then it waits for the first of them."""
+LOOK_AHEAD = 200
+"""Targets looked at together where another batch may have them."""
 WITHOUT_CAP = 4 * PORTION
 """Under way at once when no cap is set: enough to keep workers busy, few enough to stop."""
 TOUCHED = ("applied", "unknown")
@@ -44,21 +50,30 @@ class BatchMoves(Cancels, BatchBirths):
             query = query.where(batches.c.namespace == self.namespace)
         return connection.execute(query.with_for_update()).one_or_none()
 
-    def _move_on(self, connection: Connection, batch: Moving, now: int) -> None:
-        """Do what is to be done next, and write the batch's row."""
+    def _move_on(self, connection: Connection, batch: Moving, now: int, *, freed: bool = True) -> None:
+        """Do what is to be done next, and write the batch's row. `freed`: other batches may have waited for
+        what brought us here."""
+        rivals = self._rivals(connection, batch)
         if batch.phase == BatchPhase.APPLYING:
-            self._apply_more(connection, batch, now)
+            self._apply_more(connection, batch, rivals, now)
         if batch.phase == BatchPhase.STOPPING and batch.under_way == 0:
             batch.phase = BatchPhase.DONE
             if batch.undo_next:
                 self._begin_rollback(connection, batch, None)
         if batch.phase == BatchPhase.ROLLING_BACK:
-            self._undo_more(connection, batch, now)
+            self._undo_more(connection, batch, rivals, now)
         self._save_batch(connection, batch, now)
+        if freed and rivals.wake():
+            self._notify(connection, ENDED)
+
+    def _rivals(self, connection: Connection, batch: Moving) -> Rivals:
+        if self.database.capabilities.skip_locked:  # else there is one writer
+            take_target_turn(connection, batch.namespace, batch.spec.target_type)
+        return Rivals(connection, batch.row)
 
     # -- applying
 
-    def _apply_more(self, connection: Connection, batch: Moving, now: int) -> None:
+    def _apply_more(self, connection: Connection, batch: Moving, rivals: Rivals, now: int) -> None:
         allowed = batch.spec.errors_allowed(batch.total)
         if allowed is not None and batch.fail > allowed:
             reason = f"max_errors {batch.spec.max_errors:g}: {batch.fail} of {batch.total} failed"
@@ -68,9 +83,15 @@ class BatchMoves(Cancels, BatchBirths):
         batch.grow_window()
         room = min(batch.room(), PORTION)
         if room > 0:
-            room -= self._start_again(connection, batch, room, now)
-        if room > 0 and batch.pending > 0:
-            self._start_new(connection, batch, min(room, batch.pending), now)
+            batch.waits_for = None
+            room -= self._start_again(connection, batch, room, rivals, now)
+        if room > 0 and batch.parked > 0:
+            room -= self._start_parked(connection, batch, room, rivals, now)
+        if room > 0 and batch.reached < batch.total:
+            if rivals:
+                self._start_free(connection, batch, room, rivals, now)
+            else:
+                self._start_new(connection, batch, min(room, batch.total - batch.reached), now)
         if batch.pending + batch.retry_pending + batch.running == 0:
             batch.phase = BatchPhase.DONE
 
@@ -83,11 +104,55 @@ class BatchMoves(Cancels, BatchBirths):
         batch.reached = end
         batch.shift("pending", "running", count)
 
-    def _start_again(self, connection: Connection, batch: Moving, count: int, now: int) -> int:
+    def _start_free(self, connection: Connection, batch: Moving, room: int, rivals: Rivals, now: int) -> None:
+        """The next targets in their order; those that another batch has are parked, and passed over."""
+        while room > 0 and batch.reached < batch.total and batch.parked < MOST_PARKED:
+            end = min(batch.reached + max(room, LOOK_AHEAD), batch.total)
+            busy = rivals.busy_between(batch.reached, end, batch.entered_at or now)
+            if not busy:
+                self._start_new(connection, batch, min(room, end - batch.reached), now)
+                return
+            stretch_end = min(min(busy), batch.reached + room)
+            if stretch_end > batch.reached:  # those before the first that is busy
+                room -= stretch_end - batch.reached
+                self._start_new(connection, batch, stretch_end - batch.reached, now)
+            while room > 0 and batch.parked < MOST_PARKED and batch.reached in busy:
+                parked = {"todo": "parked", "turn": batch.reached, "info": _waits(busy[batch.reached])}
+                at = (batch_tasks.c.batch_id == batch.id, batch_tasks.c.position == batch.reached)
+                connection.execute(update(batch_tasks).where(*at).values(parked))
+                batch.waits_for = busy[batch.reached]
+                batch.reached += 1
+                batch.parked += 1
+
+    def _start_parked(
+        self, connection: Connection, batch: Moving, count: int, rivals: Rivals, now: int
+    ) -> int:
+        """Targets that were passed over, and that no other batch has any more."""
+        rows = self._next_turns(connection, batch, "parked", count, rivals, now)
+        ids = self._births_of(connection, batch, [row.payload for row in rows], now)
+        self._set_runs(connection, _HAS_RUN, batch, rows, ids)
+        batch.parked -= len(rows)
+        batch.shift("pending", "running", len(rows))
+        if batch.parked and len(rows) < count:
+            self._note_holder(connection, batch, "parked", rivals, now)
+        return len(rows)
+
+    def _note_holder(
+        self, connection: Connection, batch: Moving, todo: str, rivals: Rivals, now: int
+    ) -> None:
+        """Write down one batch that has a target which this one wants."""
+        conflict = rivals.first_conflict(batch.entered_at or now, batch_tasks.c.todo == todo)
+        batch.waits_for = batch.waits_for if conflict is None else conflict[1]
+
+    def _start_again(
+        self, connection: Connection, batch: Moving, count: int, rivals: Rivals, now: int
+    ) -> int:
         """Failed targets that someone wants tried again come before new ones."""
         if batch.retry_pending == 0:
             return 0
-        rows = self._next_turns(connection, batch, "retry", count)
+        rows = self._next_turns(connection, batch, "retry", count, rivals, now)
+        if len(rows) < min(count, batch.retry_pending):
+            self._note_holder(connection, batch, "retry", rivals, now)
         # What the earlier run did stays known: a retry that finds the target as wanted has not undone it.
         effects = self._effects_of(connection, [row.run_id for row in rows])
         ids = self._births_of(
@@ -98,21 +163,32 @@ class BatchMoves(Cancels, BatchBirths):
             [row.run_id for row in rows],
             [effects.get(row.run_id) for row in rows],
         )
-        connection.execute(
-            _HAS_RUN_AGAIN,
-            [{"b_batch": batch.id, "b_at": r.position, "b_run": i} for r, i in zip(rows, ids, strict=True)],
-        )
+        self._set_runs(connection, _HAS_RUN_AGAIN, batch, rows, ids)
         batch.shift("retry_pending", "running", len(rows))
         return len(rows)
 
-    def _next_turns(self, connection: Connection, batch: Moving, todo: str, count: int) -> Sequence[Any]:
+    def _next_turns(
+        self, connection: Connection, batch: Moving, todo: str, count: int, rivals: Rivals, now: int
+    ) -> Sequence[Any]:
         query = (
             select(batch_tasks)
             .where(batch_tasks.c.batch_id == batch.id, batch_tasks.c.todo == todo)
             .order_by(batch_tasks.c.turn, batch_tasks.c.position.desc())
             .limit(count)
         )
+        if rivals:
+            query = query.where(rivals.free(batch.entered_at or now))
         return connection.execute(query).all()
+
+    def _set_runs(
+        self, connection: Connection, change: Update, batch: Moving, rows: Sequence[Any], ids: Sequence[int]
+    ) -> None:
+        """Each of these targets knows its new run."""
+        if rows:
+            numbers = zip(rows, ids, strict=True)
+            connection.execute(
+                change, [{"b_batch": batch.id, "b_at": row.position, "b_run": run} for row, run in numbers]
+            )
 
     def _births_of(
         self,
@@ -156,6 +232,7 @@ class BatchMoves(Cancels, BatchBirths):
     def _stop(self, connection: Connection, batch: Moving, reason: str, now: int) -> None:
         """No further target starts; what has started goes on to the end of its attempt (`heed_stops`)."""
         batch.phase, batch.stopped, batch.reason = BatchPhase.STOPPING, True, reason[:500]
+        batch.waits_for = None
         batch.shift("pending", "cancel", batch.pending)
         mine = batch_tasks.c.batch_id == batch.id
         if batch.retry_pending:  # they are what they were
@@ -241,10 +318,13 @@ class BatchMoves(Cancels, BatchBirths):
         batch.phase = BatchPhase.ROLLING_BACK if lined_up else BatchPhase.DONE
         return lined_up
 
-    def _undo_more(self, connection: Connection, batch: Moving, now: int) -> None:
+    def _undo_more(self, connection: Connection, batch: Moving, rivals: Rivals, now: int) -> None:
         room = min(batch.cap - batch.rollback_running, PORTION)
         if room > 0 and batch.rollback_pending > 0:
-            rows = self._next_turns(connection, batch, "undo", room)
+            batch.waits_for = None
+            rows = self._next_turns(connection, batch, "undo", room, rivals, now)
+            if len(rows) < min(room, batch.rollback_pending):
+                self._note_holder(connection, batch, "undo", rivals, now)
             known = [run_id for row in rows for run_id in (row.run_id, row.rollback_run_id) if run_id]
             effects = self._effects_of(connection, known)
             payloads = []
@@ -262,13 +342,7 @@ class BatchMoves(Cancels, BatchBirths):
                 }
                 payloads.append(encode_rows(payload))
             ids = self._births_of(connection, batch, payloads, now, [row.run_id for row in rows])
-            connection.execute(
-                _HAS_UNDO,
-                [
-                    {"b_batch": batch.id, "b_at": r.position, "b_run": i}
-                    for r, i in zip(rows, ids, strict=True)
-                ],
-            )
+            self._set_runs(connection, _HAS_UNDO, batch, rows, ids)
             batch.shift("rollback_pending", "rollback_running", len(rows))
         if batch.rollback_pending + batch.rollback_running == 0:
             batch.phase = BatchPhase.DONE
@@ -287,6 +361,7 @@ class BatchMoves(Cancels, BatchBirths):
         values["status"] = batch_status(batch.counts())
         values["updated_at"] = now
         if batch.phase == BatchPhase.DONE:
+            values["waits_for"] = None
             values["finished_at"] = now if batch.row.phase != BatchPhase.DONE else batch.row.finished_at
             if batch.waiter is not None and batch.row.phase != BatchPhase.DONE:
                 self._tell(connection, [("waiter", batch.waiter)])
@@ -308,6 +383,9 @@ class Moving:
         "window",
         "round_left",
         "started_at",
+        "parked",
+        "waits_for",
+        "entered_at",
     )
 
     def __init__(self, row: Any) -> None:
@@ -326,6 +404,9 @@ class Moving:
         self.window: int = row.window
         self.round_left: int = row.round_left
         self.started_at: int | None = row.started_at
+        self.parked: int = row.parked
+        self.waits_for: int | None = row.waits_for
+        self.entered_at: int | None = row.entered_at
         self.version_step = 0
         self._counts: dict[str, int] = {name: getattr(row, name) for name in COUNTED}
 
@@ -349,6 +430,11 @@ class Moving:
         return self.running + self.rollback_running
 
     @property
+    def begun(self) -> int:
+        """Targets that had a run."""
+        return self.reached - self.parked
+
+    @property
     def cap(self) -> int:
         return self.spec.concurrency or WITHOUT_CAP
 
@@ -356,7 +442,7 @@ class Moving:
         """The canary passed: begin the ramp. A round of the ramp ended: widen it."""
         canary = min(self.spec.canary, self.total)
         if self.window == 0:
-            if canary and self.reached >= canary and self.running == 0:
+            if canary and self.begun >= canary and self.running == 0:
                 self.window = min(self.cap, max(1, ceil(canary * self.spec.ramp)))
                 self.window = self.cap if self.spec.ramp == 1 else self.window
                 self.round_left = self.window
@@ -369,7 +455,7 @@ class Moving:
     def room(self) -> int:
         """How many more may start now."""
         if self.window == 0:  # the canary
-            return min(min(self.spec.canary, self.total) - self.reached, self.cap - self.running)
+            return min(min(self.spec.canary, self.total) - self.begun, self.cap - self.running)
         room = self.window - self.running
         # Without a cap: in large portions, so that a few ends do not cost a transaction.
         left = self.pending + self.retry_pending
@@ -389,6 +475,10 @@ def _with_image(row: Any) -> str:
     return encode_rows(decode(row.payload) | {"image": decode(row.image)})
 
 
+def _waits(batch_id: int) -> str:
+    return f"waits: batch {batch_id} has this target"
+
+
 _STANDS = {
     RunStatus.SUCCEEDED: "success",
     RunStatus.FAILED: "fail",
@@ -399,17 +489,8 @@ _STANDS = {
 """Where a target stands whose run ended like this."""
 
 _AT = (batch_tasks.c.batch_id == bindparam("b_batch"), batch_tasks.c.position == bindparam("b_at"))
-_HAS_RUN_AGAIN = (
-    update(batch_tasks)
-    .where(*_AT)
-    .values(
-        run_id=bindparam("b_run"),
-        todo=None,
-        turn=None,
-        info=None,
-        retry_time=batch_tasks.c.retry_time + 1,
-    )
-)
+_HAS_RUN = update(batch_tasks).where(*_AT).values(run_id=bindparam("b_run"), todo=None, turn=None, info=None)
+_HAS_RUN_AGAIN = _HAS_RUN.values(retry_time=batch_tasks.c.retry_time + 1)
 _HAS_UNDO = (
     update(batch_tasks)
     .where(*_AT)

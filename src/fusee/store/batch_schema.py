@@ -83,6 +83,9 @@ batches = Table(
     Column("started_at", BigInteger),
     Column("finished_at", BigInteger),
     Column("request_digest", String(100)),  # what the idempotency key is bound to
+    Column("parked", BigInteger, nullable=False, server_default=text("0")),  # passed over: a rival has them
+    Column("waits_for", BigInteger),  # a batch that has a target which this one wants
+    Column("entered_at", BigInteger),  # since when it is under way: who began earlier has the target first
     CheckConstraint(
         "phase IN ('uploading', 'planned', 'applying', 'stopping', 'rolling_back', 'done', 'discarded')",
         name="fusee_batches_phase",
@@ -118,7 +121,7 @@ batch_tasks = Table(
     Column("run_id", BigInteger),
     Column("rollback_run_id", BigInteger),
     Column("retry_time", Integer, nullable=False, server_default=text("0")),
-    Column("todo", String(8)),  # retry or undo, waiting for its turn; left: its rollback was canceled
+    Column("todo", String(8)),  # retry, undo or parked, waiting for its turn; left: its rollback was canceled
     Column("turn", BigInteger),
     Column("info", Text),
     UniqueConstraint("batch_id", "target_id", name="fusee_batch_tasks_target"),

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, exists, insert, select, update
+from sqlalchemy import Connection, exists, insert, or_, select, update
 
 from fusee.errors import Conflict, NotFound
-from fusee.model.batch import Batch, BatchPhase
+from fusee.model.batch import Batch, BatchPhase, OnConflict
 from fusee.store.batch_ends import BatchEnds
+from fusee.store.batch_exclusion import UNDER_WAY
 from fusee.store.batch_images import BatchImages
 from fusee.store.batch_intake import BatchIntake
 from fusee.store.batch_looks import BatchLooks, batch_from
@@ -132,6 +133,9 @@ class Batches(BatchIntake, BatchEnds, BatchImages, BatchLooks):
             batch = Moving(row)
             batch.version_step = 1
             change(connection, batch, now)
+            if batch.phase in UNDER_WAY and row.phase not in UNDER_WAY:
+                batch.entered_at = now
+                self._refuse_conflict(connection, batch, now)
             self._move_on(connection, batch, now)
             return batch_from(connection.execute(select(batches).where(batches.c.id == batch_id)).one())
 
@@ -139,6 +143,23 @@ class Batches(BatchIntake, BatchEnds, BatchImages, BatchLooks):
         for kind in ("pending", "ended", "cancel"):
             self.wakes.fire(kind)
         return batch
+
+    def _refuse_conflict(self, connection: Connection, batch: Moving, now: int) -> None:
+        """Where the batch does not want to wait for targets that another one has."""
+        if batch.spec.on_conflict is not OnConflict.REFUSE:
+            return
+        undoes = batch.phase == BatchPhase.ROLLING_BACK
+        wanted = (
+            batch_tasks.c.todo == "undo"
+            if undoes
+            else or_(batch_tasks.c.todo.in_(("retry", "parked")), batch_tasks.c.run_id.is_(None))
+        )
+        conflict = self._rivals(connection, batch).first_conflict(now, wanted)
+        if conflict is not None:
+            raise Conflict(
+                f"batch {conflict[1]} has target {conflict[0]!r} too, and is not done with it: wait for that"
+                f' batch, or let this one wait for its targets with on_conflict = "wait"'
+            )
 
     def _line_up_retries(self, connection: Connection, batch: Moving, canceled: bool) -> int:
         statuses = ["failed", "timed_out", *(["canceled", "skipped"] if canceled else [])]
@@ -162,7 +183,7 @@ class Batches(BatchIntake, BatchEnds, BatchImages, BatchLooks):
         change = update(batch_tasks).where(*conditions)
         connection.execute(change.values(todo="retry", turn=batch_tasks.c.position))
         if canceled and batch.stopped:  # those that never started
-            never = batch.total - batch.reached
+            never = batch.total - batch.begun
             batch.shift("cancel", "pending", never)
             count += never
         return count

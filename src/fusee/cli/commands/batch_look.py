@@ -92,7 +92,7 @@ async def _show(shared: Shared, out: Out, batch_id: int) -> None:
     out.show(summary(found))
     drawn = table("field", "value")
     for field in ("batch_name", "batch_type", "target_type", "creator", "env", "region", "az", "concurrency",
-                  "canary", "ramp", "max_errors", "on_error"):  # fmt: skip
+                  "canary", "ramp", "max_errors", "on_error", "on_conflict"):  # fmt: skip
         if (value := getattr(spec, field)) not in ("", None):
             drawn.add_row(field, clean(str(value)))
     drawn.add_row("phase", str(found.phase))

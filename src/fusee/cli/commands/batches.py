@@ -48,6 +48,11 @@ def batch() -> None:
     type=click.Choice(["stop", "rollback"], case_sensitive=False),
     help="What else happens then.",
 )
+@click.option(
+    "--on-conflict",
+    type=click.Choice(["wait", "refuse"], case_sensitive=False),
+    help="Wait for targets that another batch is changing (the default), or do not start.",
+)
 @click.option("--creator", metavar="NAME", help="Who asked for it.")
 @click.option("--env", metavar="NAME")
 @click.option("--region", metavar="NAME")

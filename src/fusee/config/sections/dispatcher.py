@@ -46,6 +46,6 @@ class DispatcherConfig(Section):
     region: str = Field(
         default="",
         max_length=64,
-        description="The region this dispatcher serves: it fires and places work of this region and of none. "
-        "Empty serves all.",
+        description="The region this dispatcher serves: it fires, moves on and places work of this region "
+        "and of none. Empty serves all.",
     )

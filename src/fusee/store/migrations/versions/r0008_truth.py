@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from alembic import op
-from sqlalchemy import Column, String
+from sqlalchemy import BigInteger, Column, String, text
 
 revision = "0008"
 down_revision = "0007"
@@ -13,3 +13,7 @@ def upgrade() -> None:
     # What an idempotency key is bound to.
     for table in ("runs", "batches", "bulk_jobs", "workflow_runs", "backfills"):
         op.add_column(f"fusee_{table}", Column("request_digest", String(100)))
+    # Batches that wait for each other.
+    op.add_column("fusee_batches", Column("parked", BigInteger, nullable=False, server_default=text("0")))
+    op.add_column("fusee_batches", Column("waits_for", BigInteger))
+    op.add_column("fusee_batches", Column("entered_at", BigInteger))
