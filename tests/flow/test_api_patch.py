@@ -70,6 +70,7 @@ CHANGES: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = (
     ({"body_template": "again"}, {"payload.body": "again"}),
     ({"body_template": None}, {"payload.body": None}),
     ({"callback_timeout_sec": 90}, {"payload.callback_timeout": 90}),
+    ({"callback_method": "PATCH"}, {"payload.callback_method": "PATCH"}),
     ({"exec_type": "ASYNC"}, {}),
     (
         {"exec_type": "SYNC"},

@@ -24,6 +24,7 @@ from fusee.testing import TestKit
 from tests.flow.conftest import Served, serve
 
 TOKEN, URL = "X-Fusee-Callback-Token", "X-Fusee-Callback-Url"
+METHOD = "X-Fusee-Callback-Method"
 TWICE = RetryPolicy(max_attempts=2, base=0)
 LOCAL = {"http": {"allow_private": ["127.0.0.0/8"]}}
 
@@ -46,9 +47,12 @@ class Service:
     calls: asyncio.Queue[Call] = field(default_factory=asyncio.Queue)
     before_answering: Callable[[Call], Any] | None = None
     status: int = 202
+    told: dict[str, str] = field(default_factory=dict)
+    """The headers of the last call."""
 
     async def handle(self, request: web.Request) -> web.Response:
         body = await request.read()
+        self.told = dict(request.headers)
         attempt = int(request.headers["X-Fusee-Attempt"])
         call = Call(request.headers[URL], request.headers[TOKEN], attempt, json.loads(body or b"null"))
         if self.before_answering is not None:
@@ -158,6 +162,20 @@ async def test_no_body_is_success_and_the_token_may_come_as_a_bearer(up: Served,
     assert (run.status, run.result) == ("succeeded", None)
 
 
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH"])
+async def test_a_service_is_told_with_which_method_to_call_back(
+    up: Served, service: Service, method: str
+) -> None:
+    run_id = await enqueue(up, service, callback_method=method, body={"with": "{{callback_method}}"})
+    call = await service.calls.get()
+    assert (call.body, service.told[METHOD]) == ({"with": method}, method)
+    await until(up, run_id, "waiting")
+    path = f"/api/v1/callbacks/{run_id}"
+    assert (await up.ask("GET", path, headers={TOKEN: call.token}))[0] == 405
+    status, said, _ = await up.ask(method, path, headers={TOKEN: call.token}, json={"result": 1})
+    assert (status, said["status"]) == (200, "succeeded")
+
+
 async def test_a_service_may_be_faster_than_its_own_answer(up: Served, service: Service) -> None:
     said: list[tuple[int, Any]] = []
 
@@ -229,7 +247,7 @@ async def test_the_token_is_all_that_an_answer_needs(service: Service) -> None:
         path = f"/api/v1/callbacks/{run_id}"
         for method, other in (
             ("GET", path),
-            ("PUT", path),
+            ("DELETE", path),
             ("POST", f"{path}/"),
             ("POST", f"{path}/x"),
             ("POST", "/api/v1/callbacks/"),

@@ -119,6 +119,7 @@ CALL: Mapping[str, dict[str, Any]] = {
     "headers_json": _object("With `target_url`"),
     "body_template": _text("With `target_url`; `{{run_id}}` and its like are filled in."),
     "exec_type": _text("With `target_url`: SYNC, or ASYNC, which waits for a callback."),
+    "callback_method": _text("With ASYNC: POST, PUT or PATCH, for the callback.", examples=["POST"]),
     "callback_timeout_sec": _seconds("With ASYNC: how long the callback may take."),
 }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from fusee.errors import Invalid
@@ -19,6 +19,7 @@ MEMBERS: Mapping[str, str] = {
     "body_template": "body",
     "exec_type": "mode",
     "callback_timeout_sec": "callback_timeout",
+    "callback_method": "callback_method",
 }
 """The flat field, and the member of the payload that it stands for."""
 HTTP = tuple(MEMBERS)
@@ -30,20 +31,20 @@ def call_over(payload: Mapping[str, Any], call: Mapping[str, Any]) -> dict[str, 
     after = dict(payload)
     if "exec_type" in call:
         _set_mode(after, call["exec_type"])
-    for field in ("target_url", "http_method", "headers_json", "body_template", "callback_timeout_sec"):
-        if field not in call:
+    for field in MEMBERS:
+        if field not in call or field == "exec_type":
             continue
         member, value = MEMBERS[field], call[field]
         if field == "headers_json" and isinstance(value, str):
             value = object_from(value, field)  # the text of an object replaces all of them
         elif field == "headers_json" and value is not None:
             value = merged(after.get(member), object_from(value, field))
-        if field == "callback_timeout_sec" and value is not None:
+        if field in OF_CALLBACKS and value is not None:
             if after.get("mode") != "async" and "exec_type" in call:
                 continue  # older requests send it with SYNC too, where nothing waits for a callback
             if after.get("mode") != "async":
                 raise Invalid(f"{field} goes with exec_type ASYNC: a SYNC call has no callback", field=field)
-            value = _seconds(value, field)
+            value = OF_CALLBACKS[field](value, field)
         if value is None or (field == "headers_json" and not value):
             after.pop(member, None)
         else:
@@ -75,12 +76,23 @@ def _seconds(value: Any, field: str) -> float:
         raise Invalid(str(error), field=field) from None
 
 
+def _upper(value: Any, _field: str) -> Any:
+    return value.upper() if isinstance(value, str) else value
+
+
+OF_CALLBACKS: Mapping[str, Callable[[Any, str], Any]] = {
+    "callback_timeout_sec": _seconds,
+    "callback_method": _upper,
+}
+"""What belongs to a callback, and how it is read."""
+
+
 def _set_mode(payload: dict[str, Any], kind: Any) -> None:
     wanted = kind.upper() if isinstance(kind, str) else kind
     if wanted == "ASYNC":
         payload["mode"] = "async"
     elif wanted in (None, "SYNC"):
-        for member in ("mode", "callback_timeout", "callback_hmac"):  # these go with async alone
+        for member in ("mode", "callback_timeout", "callback_method", "callback_hmac"):  # with async alone
             payload.pop(member, None)
     else:
         raise Invalid(f"exec_type must be SYNC or ASYNC, not {kind!r:.60}", field="exec_type")

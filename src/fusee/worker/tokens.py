@@ -41,4 +41,4 @@ class Tokens:
             timeout=terms.timeout,
             signed=terms.signed,
         )
-        return Callback(f"{self.base_url}/api/v1/callbacks/{job.run_id}", token)
+        return Callback(f"{self.base_url}/api/v1/callbacks/{job.run_id}", token, terms.method)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Request, Response
 
@@ -24,22 +24,28 @@ log = logging.getLogger("fusee.api")
 router = APIRouter(prefix="/api/v1/callbacks", tags=["callbacks"])
 
 LONGEST_TOKEN = 200
+METHODS = ("POST", "PUT", "PATCH")
+"""All mean the same: a service calls back with the one it can."""
 _PATH = re.compile(r"/api/v1/callbacks/[0-9]{1,19}")
 
 
 def is_callback(method: str, path: str) -> bool:
     """Whether that request is let in without a key: this route and no other."""
-    return method == "POST" and _PATH.fullmatch(path) is not None
+    return method in METHODS and _PATH.fullmatch(path) is not None
 
 
-@router.post(
-    "/{run_id}",
-    openapi_extra={**body_of(CallbackIn, required=False), "security": [{"callback": []}, {"bearer": []}]},
-    responses={
+_ROUTE: dict[str, Any] = {
+    "openapi_extra": {**body_of(CallbackIn, required=False), "security": [{"callback": []}, {"bearer": []}]},
+    "responses": {
         202: {"model": CallbackOut, "description": "Kept until the call itself has ended."},
         409: {"description": "It was answered before, or is over without that."},
     },
-)
+}
+
+
+@router.post("/{run_id}", **_ROUTE)
+@router.put("/{run_id}", **_ROUTE)
+@router.patch("/{run_id}", **_ROUTE)
 async def answer_call(
     request: Request,
     response: Response,

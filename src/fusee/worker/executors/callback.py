@@ -10,7 +10,9 @@ from fusee.worker.executors.base import Job
 
 __all__ = ["FIELDS", "SAMPLE", "Callback", "OpenCallback", "Terms", "terms_of"]
 
-FIELDS = ("callback_hmac", "callback_timeout", "mode")
+FIELDS = ("callback_hmac", "callback_method", "callback_timeout", "mode")
+METHODS = ("POST", "PUT", "PATCH")
+"""With which a service may call back: a callback carries a body."""
 MODES = ("sync", "async")
 DEFAULT_TIMEOUT = 3600.0
 LONGEST_TIMEOUT = 30 * 86400.0
@@ -23,6 +25,7 @@ class Terms:
     timeout: float = DEFAULT_TIMEOUT
     """Seconds from the moment that its call was accepted."""
     signed: bool = False
+    method: str = "POST"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +34,8 @@ class Callback:
 
     url: str
     token: str = field(repr=False)
+    method: str = "POST"
+    """What the service is told to call with; the address takes each of `METHODS`."""
 
 
 SAMPLE = Callback("https://fusee.example/api/v1/callbacks/1", "a-token")
@@ -45,7 +50,7 @@ def terms_of(payload: Mapping[str, Any]) -> Terms | None:
     if mode not in MODES:
         raise ValueError(f'mode must be "sync" or "async", not {mode!r:.100}')
     if mode == "sync":
-        for name in ("callback_hmac", "callback_timeout"):
+        for name in ("callback_hmac", "callback_method", "callback_timeout"):
             if name in payload:
                 raise ValueError(
                     f'{name} goes with "mode": "async"; a sync call has ended when it is answered'
@@ -63,4 +68,7 @@ def terms_of(payload: Mapping[str, Any]) -> Terms | None:
         )
     if not isinstance(signed, bool):
         raise ValueError(f"callback_hmac must be true or false, not {signed!r:.100}")
-    return Terms(float(timeout), signed)
+    method = payload.get("callback_method", "POST")
+    if not isinstance(method, str) or method.upper() not in METHODS:
+        raise ValueError(f"callback_method must be POST, PUT or PATCH, not {method!r:.100}")
+    return Terms(float(timeout), signed, method.upper())

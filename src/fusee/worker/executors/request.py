@@ -69,6 +69,7 @@ def prepare(payload: Mapping[str, Any], job: Job | None, callback: Callback | No
         if callback is not None:
             headers["X-Fusee-Callback-Url"] = callback.url
             headers["X-Fusee-Callback-Token"] = callback.token
+            headers["X-Fusee-Callback-Method"] = callback.method
         # An answer cannot unpack to a thousand times its size when it is not packed.
         headers.setdefault("Accept-Encoding", "identity")
     return Request(

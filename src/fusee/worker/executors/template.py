@@ -15,7 +15,7 @@ __all__ = ["CALLBACK_NAMES", "NAMES", "in_json", "in_url", "names_for", "plain",
 
 NAMES = ("run_id", "attempt", "idempotency_key", "fire_time", "shard_index", "shard_total")
 """Beside these there is `param.x` for every x of the payload's `params`."""
-CALLBACK_NAMES = ("callback_url", "callback_token")
+CALLBACK_NAMES = ("callback_url", "callback_token", "callback_method")
 """Only in an asynchronous call."""
 
 _PLACE = re.compile(r"\{\{\s*([^{}]*?)\s*\}\}")
@@ -32,7 +32,7 @@ def names_for(job: Job | None, params: Mapping[str, Any], callback: Callback | N
         "shard_total": job.shard_total if job else 1,
     }
     if callback is not None:
-        names |= dict(zip(CALLBACK_NAMES, (callback.url, callback.token), strict=True))
+        names |= dict(zip(CALLBACK_NAMES, (callback.url, callback.token, callback.method), strict=True))
     return names | {f"param.{name}": value for name, value in params.items()}
 
 
