@@ -6,6 +6,10 @@ from typing import Any
 
 import pytest
 
+from fusee.errors import Invalid
+from fusee.worker.executors.guard import Guard
+from fusee.worker.executors.reach import Reach
+
 TASKS = "/api/v1/tasks"
 CALL = {"name": "sync", "target_url": "https://svc.example/", "exec_type": "ASYNC"}
 
@@ -69,3 +73,95 @@ async def test_a_status_to_look_for_is_read_in_any_case(served):
     assert (status, body["items"]) == (200, []), body
     status, body = await ask(served, "GET", f"{TASKS}?status=OFF")
     assert status == 422
+
+
+# -- the method of a callback
+
+
+async def test_the_method_of_a_callback_is_kept_and_changed_alone(served):
+    status, body = await ask(served, "POST", TASKS, {**CALL, "callback_method": "put"})
+    assert (status, body["payload"].get("callback_method")) == (201, "PUT"), body
+    _, body = await ask(served, "PATCH", f"{TASKS}/sync", {"callback_timeout_sec": "2m"})
+    assert (body["payload"]["callback_method"], body["payload"]["callback_timeout"]) == ("PUT", 120)
+    _, body = await ask(served, "PATCH", f"{TASKS}/sync", {"callback_method": None})
+    assert body["payload"] == {"url": "https://svc.example/", "mode": "async", "callback_timeout": 120}
+
+
+async def test_a_sync_call_of_old_may_carry_the_fields_of_a_callback(served):
+    old = {**CALL, "exec_type": "SYNC", "callback_method": "POST", "callback_timeout_sec": 60}
+    status, body = await ask(served, "POST", TASKS, old)
+    assert (status, body["payload"]) == (201, {"url": "https://svc.example/"}), body
+
+
+@pytest.mark.parametrize("method", ["GET", "DELETE", 7])
+async def test_a_callback_carries_a_body(served, method):
+    status, body = await ask(served, "POST", TASKS, {**CALL, "callback_method": method})
+    assert status == 422 and "POST, PUT or PATCH" in body["detail"], body
+
+
+# -- addresses that the guard refuses
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["http://127.0.0.1:9000/", "http://localhost/hook", "http://api.localhost/", "http://[::1]/",
+     "http://169.254.169.254/latest", "http://10.0.0.8/{{run_id}}"],
+)  # fmt: skip
+async def test_a_task_that_the_guard_would_refuse_is_refused_when_it_is_made_or_changed(served, url):
+    says = "executors.http.allow_private"
+    status, body = await ask(served, "POST", TASKS, {"name": "a", "target_url": url})
+    assert (status, body["field"]) == (422, "payload") and says in body["detail"], body
+    status, body = await ask(served, "POST", f"{TASKS}/preview", {"name": "a", "target_url": url})
+    assert (status, body["field"]) == (422, "payload")
+    await ask(served, "POST", TASKS, CALL)
+    status, body = await ask(served, "PATCH", f"{TASKS}/sync", {"target_url": url})
+    assert (status, body["field"]) == (422, "payload") and says in body["detail"], body
+    status, body = await ask(served, "POST", "/api/v1/runs", {"executor": "http", "payload": {"url": url}})
+    assert (status, body["field"]) == (422, "payload") and says in body["detail"], body
+    alerts = {"name": "b", "handler": "greet", "alerts": url}
+    status, body = await ask(served, "POST", TASKS, alerts)
+    assert (status, body["field"]) == (422, "alerts") and says in body["detail"], body
+    assert (await ask(served, "GET", TASKS))[1]["items"][0]["version"] == 1
+
+
+async def test_a_name_that_leads_to_a_private_address_is_refused_when_it_is_known(served):
+    class Resolver:
+        async def resolve(self, host: str, *_: Any) -> list[Any]:
+            if host != "inside.example":
+                raise OSError("unknown")
+            return [{"host": "10.1.2.3"}]
+
+    served.app.reach.resolver = Resolver()
+    operations = served.app.tasks
+    for fields in (
+        {"name": "a", "target_url": "https://inside.example/"},
+        {"name": "a", "handler": "greet", "alerts": "https://inside.example/"},
+    ):
+        with pytest.raises(Invalid, match=r"inside\.example"):
+            await operations.create(fields)
+    # A name that is not known here may be known where the run executes.
+    task = await operations.create({"name": "a", "target_url": "https://elsewhere.example/"})
+    with pytest.raises(Invalid, match=r"inside\.example"):
+        await operations.change("a", {"target_url": "https://inside.example/"})
+    assert (await operations.get("a")).version == task.version
+
+
+async def test_who_only_looks_makes_the_server_resolve_nothing(served, monkeypatch):
+    async def resolve(self: Any, host: str, port: Any, **_: Any) -> list[Any]:
+        raise AssertionError(f"{host} was resolved for a preview")
+
+    monkeypatch.setattr(Reach, "check_name", resolve)
+    fields = {"name": "a", "target_url": "https://svc.example/"}
+    assert (await ask(served, "POST", f"{TASKS}/preview", fields))[0] == 200
+
+
+async def test_an_allowed_address_is_taken_and_an_old_task_stays_editable(serving):
+    async with serving(executors={"http": {"allow_private": ["127.0.0.0/8", "localhost"]}}) as served:
+        for name, url in (("a", "http://127.0.0.1:1/"), ("b", "http://localhost:1/")):
+            status, body = await ask(served, "POST", TASKS, {"name": name, "target_url": url})
+            assert status == 201, body
+        served.app.reach.guard = Guard(())
+        status, body = await ask(served, "PATCH", f"{TASKS}/a", {"description": "as it was"})
+        assert status == 200, body
+        status, body = await ask(served, "PATCH", f"{TASKS}/a", {"http_method": "POST"})
+        assert (status, body["field"]) == (422, "payload")

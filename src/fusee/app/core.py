@@ -16,6 +16,7 @@ from fusee.clock import Clock, SystemClock
 from fusee.config import Config, load
 from fusee.events import Bus, RowReadable, RowSetAside
 from fusee.store import Store, UnreadableRow, open_store
+from fusee.worker.executors.reach import Reach
 from fusee.worker.handlers import Handlers
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ class Core:
             lambda: self._backing, allow_private=self.config.executors.http.allow_private
         )
         http = self.config.executors.http
+        self.reach = Reach(http.allow_private)
         posts = Posts(allow_private=http.allow_private, max_response=http.max_response)
         self.on_close(posts.close)
         self.http_businesses = HttpBusinesses(posts, self.config.api.base_url)

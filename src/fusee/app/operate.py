@@ -25,7 +25,6 @@ from fusee.operations import (
     WorkflowOperations,
 )
 from fusee.store import Store
-from fusee.worker.executors.http import check_http
 from fusee.worker.executors.shell import check_shell
 
 __all__ = ["Operates"]
@@ -49,7 +48,7 @@ class Operates(Core):
         return self._tasks(self.store, self.runs)
 
     def _tasks(self, store: Store, runs: RunOperations) -> TaskOperations:
-        return TaskOperations(store, runs.check, now_us=self.clock.now_us)
+        return TaskOperations(store, runs.check, self.reach, now_us=self.clock.now_us)
 
     @property
     def batches(self) -> BatchOperations:
@@ -122,7 +121,7 @@ class Operates(Core):
             case "http":
                 if not self.config.executors.http.enabled:
                     raise ValueError("the http executor is off: set executors.http.enabled = true")
-                check_http(spec.payload or {})
+                self.reach.check(spec.payload or {})
             # Which worker can do these is the worker's own configuration: only the payload is looked at.
             case "kubernetes":
                 from fusee.worker.executors.kubernetes.payload import check_kubernetes

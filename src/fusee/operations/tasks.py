@@ -18,6 +18,7 @@ from fusee.operations.explain import Explanation, explain
 from fusee.operations.simulation import Simulation, simulation
 from fusee.operations.task_fields import task_from
 from fusee.store import Backfilled, FireFilter, Store, TaskFilter, Triggered
+from fusee.worker.executors.reach import Reach
 
 __all__ = ["TaskOperations"]
 
@@ -31,11 +32,17 @@ class TaskOperations:
     """Make, change, steer, fire, explain."""
 
     def __init__(
-        self, store: Store, check: Callable[[RunSpec], Awaitable[None]], *, now_us: Callable[[], int]
+        self,
+        store: Store,
+        check: Callable[[RunSpec], Awaitable[None]],
+        reach: Reach,
+        *,
+        now_us: Callable[[], int],
     ) -> None:
         self.store = store
         self.check = check
-        """Refuses a spec that could never run (unknown handler, bad payload)."""
+        """Refuses a spec that could never run (unknown handler, bad payload, an address that is refused)."""
+        self.reach = reach
         self.now_us = now_us
 
     # -- definitions
@@ -48,10 +55,13 @@ class TaskOperations:
             spec, status=TaskStatus.ENABLED if enabled else TaskStatus.DISABLED
         )
 
-    async def checked(self, fields: Mapping[str, Any] | TaskSpec, *, allow_unknown: bool = False) -> TaskSpec:
-        """Refuses what `create` would refuse; whether the name is free is seen when it is made."""
+    async def checked(
+        self, fields: Mapping[str, Any] | TaskSpec, *, allow_unknown: bool = False, resolve: bool = True
+    ) -> TaskSpec:
+        """Refuses what `create` would refuse; whether the name is free is seen when it is made. Without
+        `resolve`, no name of a host is looked up."""
         spec = fields if isinstance(fields, TaskSpec) else task_from(fields)
-        await self.check_runnable(spec, allow_unknown)
+        await self.check_runnable(spec, allow_unknown, resolve=resolve)
         if spec.at is not None and spec.at <= self.now_us():
             raise Invalid("at has passed already: give a time to come", field="at")
         return spec
@@ -87,8 +97,9 @@ class TaskOperations:
         """Change the fields that are given; null takes one back to its default."""
         task = await self.store.task(ref)
         spec = task_from(fields, task.spec)
-        known = (spec.executor, spec.handler) == (task.spec.executor, task.spec.handler)
-        await self.check_runnable(spec, allow_unknown or known)
+        if _action(spec) != _action(task.spec):
+            known = (spec.executor, spec.handler) == (task.spec.executor, task.spec.handler)
+            await self.check_runnable(spec, allow_unknown or known)
         # Without a version of the caller's: that which the change was worked out on.
         return await self.store.update_task(ref, spec, version if version is not None else task.version)
 
@@ -104,10 +115,21 @@ class TaskOperations:
         """Soft: its runs and fires are kept, its name is free again."""
         return await self.store.steer_task(ref, "delete", None, version)
 
-    async def check_runnable(self, spec: TaskSpec, allow_unknown: bool) -> None:
-        """Refuses a task whose runs could never run."""
+    async def check_runnable(self, spec: TaskSpec, allow_unknown: bool, *, resolve: bool = True) -> None:
+        """Refuses a task whose runs could never run, or whose calls could never go out."""
         if spec.workflow is None and spec.batch is None and not (allow_unknown and spec.executor == "python"):
             await self.check(spec.run_spec())
+        try:
+            field = "payload"
+            if resolve and spec.executor == "http":
+                await self.reach.check_payload_name(spec.payload)
+            field = "alerts"
+            if spec.alerts is not None:
+                self.reach.check_address(spec.alerts.webhook)
+                if resolve:
+                    await self.reach.check_name(spec.alerts.webhook)
+        except ValueError as error:
+            raise Invalid(str(error), field=field) from None
 
     # -- firing
 
@@ -213,6 +235,11 @@ class TaskOperations:
             return simulation(task, times, past, policy or {}, duration)
 
         return await asyncio.to_thread(work)  # seconds of computing, should the stretch be centuries
+
+
+def _action(spec: TaskSpec) -> tuple[Any, ...]:
+    """What of a task is looked at by `check_runnable`: a change of anything else needs no second look."""
+    return spec.executor, spec.handler, spec.payload, spec.workflow, spec.batch, spec.alerts
 
 
 def _check_key(key: str | None) -> None:

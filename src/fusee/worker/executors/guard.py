@@ -19,6 +19,7 @@ __all__ = ["Guard", "GuardedResolver", "Refused", "literal", "public"]
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 
+_LOOPBACK: tuple[Address, ...] = (IPv4Address("127.0.0.1"), IPv6Address("::1"))
 _SIX_TO_FOUR = IPv6Network("2002::/16")
 _NAT64 = IPv6Network("64:ff9b::/96")
 
@@ -63,10 +64,15 @@ class Guard:
                 self._hosts.add(_name(entry))
 
     def check_host(self, host: str) -> None:
-        """Refuse a host that is itself an address, and not one we may reach."""
+        """Refuse a host that is itself an address, or a name of this machine, and not one we may reach."""
         address = literal(host)
         if address is not None:
             self._check(address, host)
+        elif _is_localhost(host) and not self._allows_loopback(host):
+            self._check(_LOOPBACK[0], host)
+
+    def _allows_loopback(self, host: str) -> bool:
+        return _name(host) in self._hosts or any(own in net for own in _LOOPBACK for net in self._networks)
 
     def check_resolved(self, host: str, addresses: Iterable[str]) -> None:
         """Refuse a name if any of its addresses is refused: a mixed answer is an attack or a mistake."""
@@ -167,6 +173,11 @@ def _parse(text: str) -> Address:
         return ip_address(text.partition("%")[0])
     except ValueError:
         raise Refused(f"{text!r} is not an address") from None
+
+
+def _is_localhost(host: str) -> bool:
+    """RFC 6761: these names are the machine itself, whatever a resolver says."""
+    return _name(host) == "localhost" or _name(host).endswith(".localhost")
 
 
 def _name(host: str) -> str:
