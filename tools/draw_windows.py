@@ -1,11 +1,11 @@
-"""Draw docs/pictures/bulk from the real window and slots of a rate: `python -m tools.draw_windows`."""
+"""Draw docs/pictures/bulk from the real window and paces of a rate: `python -m tools.draw_windows`."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from tools.windows.scenes import SCENES, SLOTS
-from tools.windows.svg import draw, draw_slots
+from tools.windows.scenes import PACES, SCENES
+from tools.windows.svg import draw, draw_paces
 
 PICTURES = Path(__file__).parents[1] / "docs" / "pictures" / "bulk"
 
@@ -13,7 +13,7 @@ PICTURES = Path(__file__).parents[1] / "docs" / "pictures" / "bulk"
 def pictures() -> dict[str, str]:
     """File name → SVG."""
     drawn = {f"{scene.name}.svg": draw(scene) for scene in SCENES}
-    return drawn | {f"{slots.name}.svg": draw_slots(slots) for slots in SLOTS}
+    return drawn | {f"{paces.name}.svg": draw_paces(paces) for paces in PACES}
 
 
 def main() -> None:

@@ -110,9 +110,9 @@ async def test_stopped_adjusted_and_resumed(office: tuple[Any, World], halt: str
     assert stopped["reason"] == "lunch"
     status, changed, _ = await served.ask("PUT", f"{path}/data", json={"data": {"n": 1}})
     assert (status, changed["data"]) == (200, {"n": 1})
-    body = {"rate": 0, "concurrency": 4}
+    body = {"rate": "unlimited", "concurrency": 4, "window": 500}
     status, changed, _ = await served.ask("POST", f"{path}/rate", json=body)
-    assert (status, changed["rate"], changed["concurrency"]) == (200, 0, 4)
+    assert (status, changed["rate"], changed["concurrency"], changed["window"]) == (200, "unlimited", 4, 500)
     status, problem, _ = await served.ask("POST", f"{path}/rate", json={"rate": 1, "version": 1})
     assert status == 409 and "version" in problem["detail"]
     status, _, _ = await served.ask("POST", f"{path}/{go_on}", json={})
@@ -122,7 +122,7 @@ async def test_stopped_adjusted_and_resumed(office: tuple[Any, World], halt: str
     after = await become(served, job["id"], "stopped")
     assert len(world.done) == after["ended"], "an item was done twice, or is not on record"
     _, undo, _ = await served.ask("POST", f"{path}/undo")
-    assert (undo["rate"], undo["concurrency"], undo["total"]) == (0, 4, None), "as they were changed"
+    assert (undo["rate"], undo["concurrency"], undo["window"]) == ("unlimited", 4, 500), "as changed"
 
 
 async def _ended(served: Any, path: str, more_than: int = 0) -> bool:
@@ -250,6 +250,7 @@ async def test_a_repeated_key_answers_the_same_job(office: tuple[Any, World]) ->
         ({"source": {"kind": "url", "url": "http://127.0.0.1/x"}}, "not a public address"),
         ({"concurrency": 0}, "concurrency"),
         ({"rate": 0.0001}, "rate must be"),
+        ({"rate": 0}, "say unlimited for no cap, or hold to start nothing for now"),
         ({"error_budget": "lots"}, "error_budget"),
         ({"spede": 1}, "spede"),
     ],

@@ -380,7 +380,7 @@ async def test_the_callbacks_of_a_business_are_called_in_turn(tmp_path: Path) ->
         await asyncio.wait_for(finished.wait(), 10)
         assert [what for what in told if what != "item"] == ["create None", "create t1", "before", "stop"]
         finished.clear()
-        await app.bulk_jobs.adjust(job.id, rate=0)
+        await app.bulk_jobs.adjust(job.id, rate="unlimited")
         await app.bulk_jobs.resume(job.id)
         await asyncio.wait_for(finished.wait(), 10)
         assert [what for what in told if what != "item"][4:] == ["before", "finish"]
@@ -495,7 +495,7 @@ async def test_what_makes_no_sense_is_refused_with_what_to_do(tmp_path: Path) ->
             await create({"name": "m", "business": "mail"})
         with pytest.raises(Invalid, match="a bulk job has no 'speed'"):
             await create({"name": "m", "business": "mail", "source": 5, "speed": 1})
-        with pytest.raises(Invalid, match="give a rate or a concurrency"):
+        with pytest.raises(Invalid, match="give a rate, a concurrency or a window"):
             await app.bulk_jobs.adjust(1)
         with pytest.raises(FuseeError, match="with parentheses"):
             app.bulk(mail)  # type: ignore[arg-type]

@@ -12,8 +12,9 @@ import pytest
 
 from fusee.bulk import BulkContext
 from fusee.bulk.pacer import NodeCap
-from fusee.errors import Conflict
-from fusee.model.bulk import BulkStatus
+from fusee.errors import Conflict, Invalid
+from fusee.model import RunStatus
+from fusee.model.bulk import BulkStatus, HeldBy
 from tests.flow.bulk import at_rest, bulk_app, seen_in, working
 
 
@@ -53,9 +54,84 @@ async def test_a_rate_is_changed_live(tmp_path: Path) -> None:
         assert len(starts) < 5
         await app.bulk_jobs.adjust(job.id, rate=1000)
         await seen_in(app, job, lambda _: len(starts) >= 500)
-        await app.bulk_jobs.adjust(job.id, rate=0)
+        await app.bulk_jobs.adjust(job.id, rate="unlimited")
         job = await at_rest(app, job, 60)
     assert job.ended == 10**6
+
+
+async def test_a_job_on_hold_starts_nothing_and_goes_on_at_once(tmp_path: Path) -> None:
+    app, starts = bulk_app(tmp_path), list[float]()
+
+    @app.bulk("paced", concurrency=4)
+    async def paced(item: int) -> None:
+        starts.append(time.monotonic())
+        await asyncio.sleep(0.001)
+
+    async with working(app):
+        job, _ = await app.bulk_jobs.create(
+            {"name": "p", "business": "paced", "source": 3000, "rate": "hold"}, start=True
+        )
+        job = await seen_in(app, job, lambda j: j.held_by is HeldBy.RATE)
+        assert not starts
+        with pytest.raises(Invalid, match="unlimited for no cap, or hold"):
+            await app.bulk_jobs.adjust(job.id, rate=0)
+        await app.bulk_jobs.adjust(job.id, rate="unlimited")
+        job = await at_rest(app, job, 60)
+    assert (job.status, job.ended, len(starts)) == (BulkStatus.FINISHED, 3000, 3000)
+
+
+async def test_a_job_says_why_it_is_below_its_rate(tmp_path: Path) -> None:
+    app, go = bulk_app(tmp_path), asyncio.Event()
+
+    @app.bulk("slow", concurrency=2, rate=1000)
+    async def slow(item: int) -> None:
+        await go.wait()
+
+    @app.bulk("stuck", concurrency=16, window=4, rate=1000)
+    async def stuck(item: int) -> None:
+        if item == 0:
+            await go.wait()
+
+    async with working(app):
+        jobs = {}
+        for business in ("slow", "stuck"):
+            job, _ = await app.bulk_jobs.create({"name": "j", "business": business, "source": 50}, start=True)
+            jobs[business] = job
+        await seen_in(app, jobs["slow"], lambda j: j.held_by is HeldBy.HANDLER)
+        await seen_in(app, jobs["stuck"], lambda j: j.held_by is HeldBy.WINDOW)
+        await app.bulk_jobs.adjust(jobs["stuck"].id, window=100)
+        seen = await seen_in(app, jobs["stuck"], lambda j: j.ended == 49)
+        assert seen.window == 100, "the others got past it"
+        go.set()
+        for job in jobs.values():
+            assert (await at_rest(app, job)).held_by is None
+
+
+async def test_a_job_that_does_not_fit_on_a_node_waits_as_long_as_it_takes(tmp_path: Path) -> None:
+    app = bulk_app(tmp_path, worker={"bulk_rate_cap": 100.0})
+
+    @app.bulk("one", segments=1)
+    async def one(item: int) -> None: ...
+
+    async with working(app):
+        fields = {"business": "one", "source": 10**6, "rate": 80}
+        big, _ = await app.bulk_jobs.create({"name": "big", **fields}, start=True)
+        await seen_in(app, big, lambda j: j.ended > 0)
+        other, _ = await app.bulk_jobs.create({"name": "other", **fields}, start=True)
+        await seen_in(app, other, lambda j: j.held_by is HeldBy.NODE_CAP)
+        (segment,) = await app.bulk_jobs.segments(other.id)
+        assert segment.run_id is not None and segment.share == 0
+        async with asyncio.timeout(20):
+            while True:
+                run = (await app.runs.get(segment.run_id)).run
+                if run.status is RunStatus.DELAYED:
+                    break
+                await asyncio.sleep(0.005)
+        assert run.spent == 0, "waiting costs no attempt"
+        assert run.reason is not None and "bulk_rate_cap" in run.reason
+        for job in (big, other):
+            await app.bulk_jobs.stop(job.id)
+            assert (await at_rest(app, job)).status is BulkStatus.STOPPED
 
 
 async def test_chunks_keep_the_rate_in_items(tmp_path: Path) -> None:
@@ -119,9 +195,11 @@ def test_what_fits_on_a_node() -> None:
     assert node.admit("a", 80.0)
     assert not node.admit("b", 30.0)
     assert node.admit("c", 20.0)
-    assert node.admit("d", 0.0), "a job without a rate takes what is left"
+    assert not node.admit("d", 0.0), "a job without a rate takes what is left, and nothing is"
     node.leave("a")
     assert node.admit("b", 30.0)
+    assert node.admit("d", 0.0)
+    assert node.rest == 50.0
     assert NodeCap(10.0).admit("alone", 50.0), "larger than the cap, alone it runs at the cap"
 
 

@@ -136,8 +136,13 @@ def test_stop_adjust_resume_and_the_exit_codes(cli: Any) -> None:
         waited = cli("--json", "bulk", "wait", number, "--timeout", "500ms")
         assert waited.exit_code == Exit.TIMED_OUT
         assert "stop it before you change its data" in cli.refused("bulk", "data", number, "1")
-        assert cli.json("bulk", "rate", number, "--rate", "0", "--concurrency", "4")["concurrency"] == 4
-        assert "give a rate or a concurrency" in cli.refused("bulk", "rate", number)
+        assert "unlimited for no cap" in cli.refused("bulk", "rate", number, "--rate", "0", code=Exit.USAGE)
+        held = cli.json("bulk", "rate", number, "--rate", "hold", "--window", "500")
+        assert (held["rate"], held["window"]) == ("hold", 500)
+        assert "on hold" in cli.text("bulk", "show", number)
+        freed = cli.json("bulk", "rate", number, "--rate", "unlimited", "--concurrency", "4")
+        assert (freed["rate"], freed["concurrency"]) == ("unlimited", 4)
+        assert "give a rate, a concurrency or a window" in cli.refused("bulk", "rate", number)
         assert "version" in cli.refused("bulk", "stop", number, "--version", "1")
         assert "stopping" in cli.text("bulk", "pause", number, "--reason", "lunch")
         seen = [json.loads(line) for line in cli.text("--json", "bulk", "watch", number).splitlines()]

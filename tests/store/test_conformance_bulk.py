@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from collections.abc import Iterable
 
 import pytest
 import pytest_asyncio
 
 from fusee.errors import Conflict, LeaseLost, NotFound
-from fusee.model import End
-from fusee.model.bulk import BulkSpec, BulkStatus, SegmentState
-from fusee.model.pacing import MICROSECONDS
+from fusee.model import Effect, End, Ended, RetryPolicy, RunStatus, decide
+from fusee.model.bulk import BulkSpec, BulkStatus, HeldBy, SegmentState
+from fusee.model.pacing import HOLD, UNLIMITED
+from fusee.store import BulkAnswer, Settlement
 from tests.store.bulks import HANDLER, Bulks, bad
 from tests.store.harness import World
 
@@ -362,44 +364,96 @@ async def test_data_logs_and_operator_history_are_kept_apart_and_in_order(bulks:
 # --- rate and concurrency ---------------------------------------------------------------------------
 
 
-async def test_slots_of_all_segments_follow_each_other_without_gap_or_overlap(bulks: Bulks) -> None:
+def _paces(answers: Iterable[BulkAnswer]) -> list[float]:
+    return [round(answer.grant.pace, 6) for answer in answers if answer.grant is not None]
+
+
+async def test_segments_have_even_parts_of_the_rate_and_begin_one_after_the_other(bulks: Bulks) -> None:
     await bulks.launched(100_000, segments=3, rate=300.0)
     segments = await bulks.take(want=3)
-    slots = []
-    for _ in range(2):
-        for held in segments:
-            slot = (await held.write(held.taken.segment.first, want=1)).slot
-            assert slot is not None and slot.count >= 99
-            slots.append(slot)
-    for earlier, later in itertools.pairwise(slots):
-        assert later.begin == earlier.end
-    refused = await segments[0].write(0, want=1)
-    assert refused.slot is None, "two seconds are given out"
+    assert [held.taken.part for held in segments] == [100.0, 100.0, 100.0]
+    answers = [await held.write(held.taken.segment.first, begin=1) for held in segments]
+    assert _paces(answers) == [100.0, 100.0, 100.0]
+    begins = [answer.grant.first_at for answer in answers if answer.grant is not None]
+    assert [later - earlier for earlier, later in itertools.pairwise(begins)] == [3334, 3334]
 
 
-async def test_slots_are_exact_when_all_ask_at_once(bulks: Bulks) -> None:
+async def test_parts_are_even_when_all_ask_at_once(bulks: Bulks) -> None:
     await bulks.launched(100_000, segments=4, rate=400.0)
     segments = await bulks.take(want=4)
-    answers = await asyncio.gather(*(held.write(held.taken.segment.first, want=1) for held in segments))
-    slots = sorted((a.slot.begin, a.slot.end) for a in answers if a.slot is not None)
-    assert len(slots) == 4
-    for (_, end), (begin, _) in itertools.pairwise(slots):
-        assert begin >= end
-    assert slots[-1][1] - slots[0][0] == MICROSECONDS
+    answers = await asyncio.gather(*(held.write(held.taken.segment.first, begin=1) for held in segments))
+    assert _paces(answers) == [100.0] * 4
+    begins = {answer.grant.first_at for answer in answers if answer.grant is not None}
+    assert len(begins) == 4, "no two begin at the same moment"
+
+
+async def test_a_part_that_was_not_asked_for_again_goes_to_the_others(bulks: Bulks, world: World) -> None:
+    await bulks.launched(100_000, segments=2, rate=100.0)
+    one, two = await bulks.take(want=2)
+    answers = [await held.write(held.taken.segment.first, begin=1) for held in (one, two)]
+    assert _paces(answers) == [50.0, 50.0]
+    await world.clock.tick(1)
+    assert _paces([await one.write(1)]) == [50.0], "the other may still start items"
+    await world.clock.tick(1.5)
+    assert _paces([await one.write(2)]) == [100.0]
+    assert _paces([await two.write(50_000)]) == [0.0], "it was taken for lost: the first has to make room"
+    assert _paces([await one.write(2), await two.write(50_000)]) == [50.0, 50.0]
+
+
+async def test_a_segment_that_is_handed_back_holds_neither_rate_nor_concurrency(
+    bulks: Bulks, world: World
+) -> None:
+    job = await bulks.launched(100_000, segments=2, rate=100.0, concurrency=8)
+    one, two = await bulks.take(want=2)
+    await two.write(50_000, begin=1)
+    run_id, attempt = one.claimed.id, one.claimed.attempt
+    await bulks.store.hand_back_segment(run_id, attempt, job.id, 0, HeldBy.NODE_CAP)
+    seen = {segment.number: segment for segment in await bulks.store.bulk_segments(job.id)}
+    assert (seen[0].share, seen[0].pace, seen[0].held_by) == (0, 0.0, HeldBy.NODE_CAP)
+    assert (await bulks.store.bulk_job(job.id)).held_by is HeldBy.NODE_CAP
+    with pytest.raises(LeaseLost):
+        await bulks.store.hand_back_segment(run_id, attempt + 1, job.id, 0, HeldBy.NODE_CAP)
+    held = one.claimed
+    ended = Ended(End.RETURNED, error="handed back: no room", after=5.0, effect=Effect.NONE)
+    for _ in range(3):  # however often it comes to that, no attempt is spent
+        verdict = decide(ended, RetryPolicy(max_attempts=1), spent=held.spent)
+        settled = Settlement(held.id, held.attempt, ended, verdict, held.receipt, held.ticket)
+        assert await world.store.settle(bulks.session, [settled]) == []
+        run = await world.store.run(run_id)
+        assert (run.status, run.reason) == (RunStatus.DELAYED, "handed back: no room")
+        assert (await two.write(50_000)).share == 8, "nothing is kept for it"
+        await world.clock.tick(6)
+        await world.store.promote()
+        (held,) = await world.claim(bulks.session, 1)
+        assert (held.id, held.spent) == (run_id, 0)
 
 
 async def test_a_new_rate_holds_from_the_next_checkpoint_on(bulks: Bulks, world: World) -> None:
     job = await bulks.launched(100_000, rate=0.01)
     (held,) = await bulks.take()
-    assert (await held.write(0, want=1)).slot is not None
-    assert (await held.write(0, want=1)).slot is None, "the next start is 100 s away"
-    changed = await bulks.store.adjust_bulk_job(job.id, rate=50.0, concurrency=4)
-    assert (changed.rate, changed.concurrency) == (50.0, 4)
-    answer = await held.write(0, want=1)
-    assert (answer.rate, answer.share) == (50.0, 4)
-    assert answer.slot is not None and answer.slot.begin == await world.clock.now()
-    await bulks.store.adjust_bulk_job(job.id, rate=0)
-    assert (await held.write(0, want=1)).rate == 0
+    assert _paces([await held.write(0, begin=1)]) == [0.01]
+    changes = {"rate": 50.0, "concurrency": 4, "window": 500}
+    changed = await bulks.store.adjust_bulk_job(job.id, changes)
+    assert (changed.rate, changed.concurrency, changed.window) == (50.0, 4, 500)
+    answer = await held.write(0)
+    assert (answer.rate, answer.share, answer.window) == (50.0, 4, 500)
+    assert _paces([answer]) == [50.0]
+    await bulks.store.adjust_bulk_job(job.id, {"rate": HOLD})
+    answer = await held.write(0)
+    assert (answer.rate, answer.grant) == (HOLD, None)
+    await bulks.store.adjust_bulk_job(job.id, {"rate": UNLIMITED})
+    assert (await held.write(0)).rate == UNLIMITED
+
+
+async def test_a_job_says_what_most_of_its_segments_are_held_by(bulks: Bulks) -> None:
+    job = await bulks.launched(90_000, segments=3)
+    assert job.held_by is HeldBy.WORKER
+    one, two, three = await bulks.take(want=3)
+    for held, by in ((one, HeldBy.HANDLER), (two, HeldBy.WINDOW), (three, HeldBy.WINDOW)):
+        await held.write(held.taken.segment.first, held_by=by)
+    assert (await bulks.store.bulk_job(job.id)).held_by is HeldBy.WINDOW
+    await bulks.store.stop_bulk_job(job.id)
+    assert (await bulks.store.bulk_job(job.id)).held_by is None, "it does not run"
 
 
 async def test_shares_never_add_up_to_more_than_the_concurrency(bulks: Bulks) -> None:
@@ -409,9 +463,9 @@ async def test_shares_never_add_up_to_more_than_the_concurrency(bulks: Bulks) ->
     await one.write(30_000)
     await bulks.end(one)
     assert [(await held.write(held.taken.segment.first)).share for held in (two, three)] == [4, 4]
-    await bulks.store.adjust_bulk_job(job.id, concurrency=1)
+    await bulks.store.adjust_bulk_job(job.id, {"concurrency": 1})
     assert [(await held.write(held.taken.segment.first)).share for held in (three, two, three)] == [0, 1, 0]
-    await bulks.store.adjust_bulk_job(job.id, concurrency=5)
+    await bulks.store.adjust_bulk_job(job.id, {"concurrency": 5})
     assert [(await held.write(held.taken.segment.first)).share for held in (two, three)] == [3, 2]
 
 

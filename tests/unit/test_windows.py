@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import pytest
 
 from tools import draw_windows
-from tools.windows.scenes import SCENES, SLOTS, Scene
+from tools.windows.scenes import PACES, SCENES, Scene
 
 STALE = "run python -m tools.draw_windows"
 
@@ -48,7 +48,10 @@ def test_what_the_pictures_show() -> None:
     assert full.cells.count("u") == 1 and full.limit - full.watermark == 12
 
 
-def test_slots_follow_each_other_whoever_takes_them() -> None:
-    (slots,) = SLOTS
-    times = sorted(slot.time_of(n) for _, slot in slots.taken for n in range(slot.count))
-    assert {b - a for a, b in pairwise(times)} == {100_000}
+def test_paces_are_the_rate_together_and_again_when_one_is_lost() -> None:
+    (paces,) = PACES
+    times = sorted(at for one in paces.stretches for at in one.starts)
+    gaps = [later - earlier for earlier, later in pairwise(times)]
+    assert set(gaps[:18]) == {100_000}, "two halves of the rate"
+    assert set(gaps[-20:]) == {100_000}, "all of it"
+    assert 200_000 in gaps, "for a while, only half of it is used"

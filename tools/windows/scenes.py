@@ -1,14 +1,14 @@
-"""The scenes of docs/bulk.md, played on the real window and the real slots of a rate."""
+"""The scenes of docs/bulk.md, played on the real window and the real shares of a rate."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from fusee.model.pacing import MICROSECONDS, Slot, even_share, reserve
+from fusee.model.pacing import MICROSECONDS, Part, even_share, grant
 from fusee.model.window import Checkpoint, Window
 
-__all__ = ["SCENES", "SLOTS", "Moment", "Scene", "Slots"]
+__all__ = ["PACES", "SCENES", "Moment", "Paces", "Scene"]
 
 
 @dataclass(frozen=True)
@@ -200,32 +200,51 @@ def _split() -> Scene:
 
 
 @dataclass(frozen=True)
-class Slots:
-    """Slots of one rate, in the order in which two segments asked for them."""
+class Stretch:
+    """A worker starts items evenly, at one pace."""
+
+    worker: str
+    begin: int
+    end: int
+    starts: Sequence[int]
+
+
+@dataclass(frozen=True)
+class Paces:
+    """One rate over several workers: which part of it each has, and when it starts items."""
 
     name: str
     title: str
     story: str
-    taken: Sequence[tuple[str, Slot]]
+    stretches: Sequence[Stretch]
     until: int
 
 
-def _slots() -> Slots:
-    rate, at, taken = 10.0, 0, []
-    for second in range(3):
-        for worker in ("worker 1", "worker 2"):
-            now = second * MICROSECONDS
-            slot, at = reserve(rate, at, now, 5, now + 2 * MICROSECONDS)
-            assert slot is not None
-            taken.append((worker, slot))
-    return Slots(
-        "rate-slots",
-        "10 items a second over two workers",
-        "Each takes a slot of starts behind the last one that was given out; together they are the rate.",
-        taken,
-        3 * MICROSECONDS,
+def _paces() -> Paces:
+    """Two workers ask once a second; the second one is lost with what it was given."""
+    rate, until, lost_at = 10.0, 6 * MICROSECONDS, 2 * MICROSECONDS
+    workers = ("worker 1", "worker 2")
+    parts = {worker: Part(pace=0.0, until=0, wants=None) for worker in range(len(workers))}
+    next_at = [round(worker * MICROSECONDS / rate) for worker in range(len(workers))]
+    stretches = []
+    for now in range(0, until, MICROSECONDS):
+        for worker, name in enumerate(workers if now < lost_at else workers[:1]):
+            others = {other: part for other, part in parts.items() if other != worker}
+            made = grant(rate, others, worker, None, now, first_at=next_at[worker])
+            parts[worker] = Part(pace=made.pace, until=made.until, wants=None)
+            begin, end, starts = max(now, next_at[worker] if now == 0 else now), now + MICROSECONDS, []
+            while next_at[worker] < end:
+                starts.append(next_at[worker])
+                next_at[worker] += round(MICROSECONDS / made.pace)
+            stretches.append(Stretch(name, begin, end, starts))
+    return Paces(
+        "rate-paces",
+        "10 items a second over two workers, of which one is lost",
+        "Each has half of the rate. What the lost one held goes to the other when its grant has run out.",
+        stretches,
+        until,
     )
 
 
 SCENES: tuple[Scene, ...] = (_slides(), _stuck(), _crash(), _split())
-SLOTS: tuple[Slots, ...] = (_slots(),)
+PACES: tuple[Paces, ...] = (_paces(),)

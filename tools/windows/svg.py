@@ -1,4 +1,4 @@
-"""Draws windows: a row for each moment, a cell for each item; and slots: a mark for each start.
+"""Draws windows: a row for each moment, a cell for each item; and paces: a mark for each start.
 
 A panel with its own background, so that it reads on a light page and on a dark one; states differ by shape
 and by word, not by colour alone.
@@ -9,9 +9,9 @@ from __future__ import annotations
 from xml.sax.saxutils import escape
 
 from fusee.model.pacing import MICROSECONDS
-from tools.windows.scenes import Moment, Scene, Slots
+from tools.windows.scenes import Moment, Paces, Scene
 
-__all__ = ["draw", "draw_slots"]
+__all__ = ["draw", "draw_paces"]
 
 WIDTH = 760
 PAD = 14
@@ -86,31 +86,29 @@ def _legend(used: set[str], y: float) -> list[str]:
     return parts
 
 
-def draw_slots(slots: Slots) -> str:
+def draw_paces(paces: Paces) -> str:
     left, right = PAD + 70.0, WIDTH - PAD
-    scale = (right - left) / slots.until
-    workers = list(dict.fromkeys(worker for worker, _ in slots.taken))
+    scale = (right - left) / paces.until
+    workers = list(dict.fromkeys(one.worker for one in paces.stretches))
     top, parts = PAD + 56.0, []
     bottom = top + 34 * len(workers)
-    for second in range(slots.until // MICROSECONDS + 1):
+    for second in range(paces.until // MICROSECONDS + 1):
         x = left + second * MICROSECONDS * scale
         parts.append(f'<path class="g" d="M{_n(x)} {_n(top - 12)}V{_n(bottom)}"/>')
         anchor = min(x, right - 18)
         parts.append(f'<text class="q" x="{_n(anchor + 2)}" y="{_n(top - 14)}">{second} s</text>')
     for row, worker in enumerate(workers):
         y = top + row * 34
+        shape = "m" if row == 0 else "s2"
         parts.append(f'<text class="q" x="{PAD}" y="{_n(y + 14)}">{worker}</text>')
-        for owner, slot in slots.taken:
-            if owner != worker:
+        for one in paces.stretches:
+            if one.worker != worker:
                 continue
-            begin = left + slot.begin * scale
-            width = (slot.end - slot.begin) * scale
-            parts.append(_box(begin, y, width))
-            for number in range(slot.count):
-                x = left + slot.time_of(number) * scale
-                shape = "m" if row == 0 else "s2"
+            parts.append(_box(left + one.begin * scale, y, (one.end - one.begin) * scale))
+            for at in one.starts:
+                x = left + at * scale
                 parts.append(f'<circle class="{shape}" cx="{_n(x + 5)}" cy="{_n(y + 10)}" r="3"/>')
-    return _whole(slots.title, slots.story, bottom + 14, parts)
+    return _whole(paces.title, paces.story, bottom + 14, parts)
 
 
 def _box(x: float, y: float, width: float) -> str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 
 from fusee.api.incoming import Incoming, Reason
 from fusee.api.times import Seconds
+from fusee.model.window import LARGEST_WINDOW
 
 __all__ = [
     "BULK_SCHEMAS",
@@ -26,7 +27,23 @@ Version = Annotated[
     int | None, Field(default=None, ge=1, description="Refused with 409 when it is at another version.")
 ]
 Concurrency = Annotated[int, Field(ge=1, le=100_000)]
-Rate = Annotated[float, Field(ge=0, le=10**9, description="Items started a second; 0 is no cap.")]
+Rate = Annotated[
+    float | Literal["unlimited", "hold"],
+    Field(
+        description="Items started a second, over all workers; `unlimited` for no cap, `hold` to start"
+        " nothing for the time being.",
+        examples=[500],
+    ),
+]
+Window = Annotated[
+    int,
+    Field(
+        ge=0,
+        le=LARGEST_WINDOW,
+        description="Items between the lowest one not done and the highest one started, in each segment;"
+        " 0: chosen by itself.",
+    ),
+]
 Address = Annotated[str, Field(max_length=2000, examples=["https://crm.example/mail"])]
 
 
@@ -42,8 +59,8 @@ class BulkIn(Incoming):
     data: Any = Field(default=None, description="The business's own data.")
     start: bool = Field(default=False, description="Start it at once.")
     concurrency: Concurrency = Field(default=32, description="Items or chunks at once, over all workers.")
-    rate: Rate = 0
-    window: int = Field(default=0, ge=0, description="0: twice the concurrency.")
+    rate: Rate = "unlimited"
+    window: Window = 0
     segments: int = Field(default=0, ge=0, le=10_000, description="0: as many as workers serve it.")
     item_attempts: int = Field(default=3, ge=1, le=1000)
     item_backoff: Seconds = 0.5
@@ -72,10 +89,11 @@ class BulkStopIn(Incoming):
 
 
 class BulkRateIn(Incoming):
-    """At least one of the two."""
+    """At least one of the three."""
 
     rate: Rate | None = None
     concurrency: Concurrency | None = None
+    window: Window | None = None
     version: Version = None
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from pydantic import BaseModel, Field
 
 from fusee.api.times import show_time
-from fusee.model.bulk import BulkJob, BulkLog, BulkStatus, Quarantined, Segment, SegmentState
+from fusee.model.bulk import BulkJob, BulkLog, BulkStatus, HeldBy, Quarantined, Segment, SegmentState
 from fusee.model.business import KnownBusiness
+from fusee.model.pacing import rate_shown
 from fusee.operations import HIDDEN, source_brief
 
 __all__ = [
@@ -52,9 +53,12 @@ class BulkBrief(BaseModel):
     progress: float | None = Field(description="From 0 to 1.")
     speed: float = Field(description="Items a second, over about the last five seconds.")
     eta_seconds: float | None
-    rate: float
+    rate: float | Literal["unlimited", "hold"] = Field(description="Items started a second.")
     concurrency: int
-    window: int
+    window: int = Field(description="Places of each segment's window; 0: chosen by itself.")
+    held_by: HeldBy | None = Field(
+        description="What keeps a running job from starting more items; `rate`: it runs at its rate."
+    )
     item_attempts: int
     item_backoff: float
     error_budget: float | None
@@ -93,9 +97,10 @@ class BulkBrief(BaseModel):
             progress=job.progress,
             speed=job.speed,
             eta_seconds=job.eta,
-            rate=job.rate,
+            rate=rate_shown(job.rate),
             concurrency=job.concurrency,
-            window=spec.window,
+            window=job.window,
+            held_by=job.held_by,
             item_attempts=spec.item_attempts,
             item_backoff=spec.item_backoff,
             error_budget=spec.error_budget,
@@ -144,6 +149,8 @@ class SegmentOut(BaseModel):
     share: int = Field(description="Items or chunks that it may have under way at once.")
     state: SegmentState
     run_id: int | None
+    pace: float = Field(description="Its part of the job's rate, in items a second.")
+    held_by: HeldBy | None = Field(description="What keeps it from starting more items.")
 
     @classmethod
     def of(cls, segment: Segment) -> Self:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from fusee.model import Lane, WorkerInfo
-from fusee.model.bulk import BulkJob, Quarantined
+from fusee.model.bulk import BulkJob, HeldBy, Quarantined
 from fusee.model.business import RegisteredBusiness
 from fusee.store import BulkAnswer, Finished, Order, Progress, Settlement, Store, Taken, Waiter
 
@@ -153,6 +153,11 @@ class Desk:
 
     async def business(self, name: str) -> RegisteredBusiness | None:
         return await self.store.business(name)
+
+    async def hand_back_segment(
+        self, run_id: int, attempt: int, job_id: int, number: int, held_by: HeldBy
+    ) -> None:
+        await self.store.hand_back_segment(run_id, attempt, job_id, number, held_by)
 
     async def checkpoint(
         self, run_id: int, attempt: int, job_id: int, number: int, progress: Progress

@@ -107,21 +107,13 @@ class Calls:
 
     # -- one item
 
-    async def again(self, item: Any, index: int, error: Exception, counts: Counts) -> Failure | None:
-        """It failed: try it again as often as it may be; a failure when that did not help."""
-        attempt = 1
-        while not isinstance(error, Skip):
-            if attempt >= self.attempts or isinstance(error, Abandon):
-                return Failure(index, item[1] if self.indexed else item, error, attempt)
-            await self._pause(attempt, error)
-            counts.retried += 1
-            attempt += 1
-            try:
-                await self.call(item)
-                return None
-            except Exception as later:
-                error = later
-        return None
+    def pause_after(self, attempt: int, error: BaseException | str) -> float | None:
+        """Seconds until the next try, after so many that failed; None when there is none."""
+        if attempt >= self.attempts or isinstance(error, Abandon):
+            return None
+        if isinstance(error, Retry) and error.after is not None:
+            return error.after
+        return min(LONGEST_PAUSE, self.backoff * 2.0 ** min(attempt - 1, 20))
 
     # -- a chunk
 
@@ -155,9 +147,7 @@ class Calls:
         given_up: list[Failure] = []
         attempt = 1
         while failed:
-            for position in [
-                p for p, e in failed.items() if attempt >= self.attempts or isinstance(e, Abandon)
-            ]:
+            for position in [p for p, e in failed.items() if self.pause_after(attempt, e) is None]:
                 error = failed.pop(position)
                 given_up.append(Failure(at + position, part[position], error, attempt))
             if not failed:
@@ -183,11 +173,8 @@ class Calls:
         return given_up
 
     async def _pause(self, attempt: int, error: BaseException | str) -> None:
-        seconds = min(LONGEST_PAUSE, self.backoff * 2.0 ** min(attempt - 1, 20))
-        if isinstance(error, Retry) and error.after is not None:
-            seconds = error.after
         try:
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(self.pause_after(attempt, error)):
                 await self._stopped.wait()
         except TimeoutError:
             return

@@ -13,8 +13,9 @@ from fusee.bulk.runner import BEAT, DRAIN, Runner
 from fusee.bulk.sources import Source, SourceKinds
 from fusee.errors import Conflict, FuseeError, Invalid, LeaseLost, NotFound, StoreUnavailable
 from fusee.events import BulkProgressed, BulkSegmentEnded, Bus
-from fusee.model import Abandon, Effect, Retry
-from fusee.model.bulk import BulkJob, Segment
+from fusee.model import Abandon
+from fusee.model.bulk import BulkJob, HeldBy, Segment
+from fusee.model.outcome import HandBack
 from fusee.store import BulkAnswer, Progress, Store
 from fusee.worker.context import RunContext
 
@@ -134,16 +135,15 @@ class BulkServer:
         taken = await store.take_segment(
             run.run_id, run.attempt, job_id, number, resume_within=self.resume_within
         )
-        job = taken.job
         if taken.answer.stop:
             return None
-        part = job.rate * taken.answer.share / job.concurrency
-        if not self.node.admit((job_id, number), part):
-            raise Retry(
-                f"handed back: {part:g} items a second do not fit beside the others on this node"
+        if not self.node.admit((job_id, number), taken.part):
+            await store.hand_back_segment(run.run_id, run.attempt, job_id, number, HeldBy.NODE_CAP)
+            what = f"{taken.part:g} items a second" if taken.part else "a job without a rate"
+            raise HandBack(
+                f"handed back: no room for {what} beside the other jobs of this node"
                 f" (worker.bulk_rate_cap {self.node.rate:g})",
                 after=HAND_BACK,
-                effect=Effect.NONE,
             )
         try:
             return await self._run(run, business, taken, store)
@@ -177,7 +177,9 @@ class BulkServer:
             return answer
 
         reader = source.reader()
-        runner = Runner(taken, calls, reader, write, Pacer(self.node), beat=self.beat, drain=self.drain)
+        runner = Runner(
+            taken, calls, reader, write, Pacer(self.node, calls.chunk), beat=self.beat, drain=self.drain
+        )
         try:
             finished = await runner.run()
         except (LeaseLost, StoreUnavailable):

@@ -1,15 +1,18 @@
 """The lanes of a segment: each takes a stretch of items out of the window and handles one after the other.
 
 An item that does not suspend costs an `await` and nothing else: a lane counts nothing meanwhile. Where it
-stands is read from its iterator, once a second.
+stands is read from its iterator, once a second. An item that failed and is tried again later steps aside:
+its lane goes on with others.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
 from itertools import chain
 from operator import length_hint
 from typing import Any
@@ -17,7 +20,8 @@ from typing import Any
 from fusee.bulk.calls import Calls, Failure, Unfinished
 from fusee.bulk.pacer import Pacer
 from fusee.bulk.sources import Reader
-from fusee.model.bulk import Quarantined
+from fusee.model import Skip
+from fusee.model.bulk import HeldBy, Quarantined
 from fusee.model.pacing import Aimd
 from fusee.model.window import Window
 
@@ -30,6 +34,17 @@ STUCK = 0.05
 LONGEST_STRETCH = 4096
 MOST_NEW = 1000
 """Quarantined items that wait for a checkpoint; with more, nothing is started until it is written."""
+
+
+@dataclass(order=True, slots=True)
+class Later:
+    """An item that failed and is tried again when its time has come."""
+
+    due: float
+    index: int
+    item: Any = field(compare=False)
+    attempt: int = field(compare=False)
+    """How often it was tried."""
 
 
 class Lane:
@@ -75,12 +90,20 @@ class Lanes:
         self.lanes: set[Lane] = set()
         self.left: deque[range] = deque()
         """Stretches that were issued and not begun."""
+        self.later: list[Later] = []
+        """A heap of items that wait to be tried again; they hold their place in the window, and no lane."""
         self.parked: deque[asyncio.Future[None]] = deque()
+        self.reading = 0
+        """Lanes that wait for the source."""
+        self.held: Counter[HeldBy] = Counter()
+        """What kept it from starting more, as seen every `STUCK` seconds since the last checkpoint."""
         self.closing = False
         self.error: BaseException | None = None
         self._urgent = asyncio.Event()
         self._slice_began = 0.0
         self._pausing = False
+        self._pacing = False
+        """One lane at a time waits for the rate; the others are parked."""
         self._current: Lane | None = None
         self._busy = 0.0
 
@@ -107,6 +130,7 @@ class Lanes:
                 self._mark_so_far(lane)
                 lane.it = None
             self.lanes.discard(lane)
+            self._wake()  # it may have been the one that the parked ones relied on
 
     async def _work(self, lane: Lane) -> None:
         window, monotonic, chunk = self.window, time.monotonic, self.chunk
@@ -124,10 +148,19 @@ class Lanes:
                 self._urgent.set()
                 await self._park(lane)
                 continue
+            if self.later and self.later[0].due <= now:
+                await self._again(lane, heappop(self.later))
+                continue
             if self.left:
                 stretch = self._from_left(lane.stretch * chunk)
             elif self.pacer.limited:
+                if self._pacing or window.full:
+                    await self._park(lane)
+                    continue
                 stretch = await self._paced(lane)
+                if not stretch:
+                    continue  # interrupted for an item whose time has come, or the window is full
+                now = monotonic()
             else:
                 stretch = window.issue(lane.stretch * chunk)
             if not stretch:
@@ -142,7 +175,11 @@ class Lanes:
             items = at_hand(first, end)
             if items is None:
                 lane.it = iter(stretch if not self.calls.chunked else range(first, end, chunk))
-                items = await self.reader.read(first, end)
+                self.reading += 1
+                try:
+                    items = await self.reader.read(first, end)
+                finally:
+                    self.reading -= 1
                 items = items[: lane.end - first]  # the rest may have gone to others meanwhile
             await work(lane, items)
             # Before anything else: an item that ended and is not marked would be done again after a crash.
@@ -173,9 +210,9 @@ class Lanes:
                 return
             except Exception as error:
                 index = lane.end - 1 - length_hint(it)
-                failure = await self.calls.again(item, index, error, self)
-                if failure is not None:
-                    self._quarantine(failure)
+                self._mark_so_far(lane)
+                lane.marked = index + 1  # from here on it is not the lane's
+                self._failed(item, index, error, 1)
 
     async def _chunks(self, lane: Lane, items: Sequence[Any]) -> None:
         call, chunk, indexed = self.calls.call, self.chunk, self.calls.indexed
@@ -193,12 +230,54 @@ class Lanes:
                 for failure in await self.calls.chunk_again(part, at, error, self):
                     self._quarantine(failure)
 
+    def _failed(self, item: Any, index: int, error: Exception, attempt: int) -> None:
+        """An item's try failed: it waits for the next one, or is given up."""
+        if isinstance(error, Skip):
+            self.window.mark(index)
+            return
+        seconds = self.calls.pause_after(attempt, error)
+        if seconds is None:
+            self._quarantine(Failure(index, item[1] if self.calls.indexed else item, error, attempt))
+            self.window.mark(index)
+            return
+        loop = asyncio.get_running_loop()
+        heappush(self.later, Later(time.monotonic() + seconds, index, item, attempt))
+        # A millisecond more: a timer may be early by the clock's resolution.
+        loop.call_later(seconds + 0.001, self._call_for_again)
+
+    def _call_for_again(self) -> None:
+        """Someone shall look for items whose time has come: a lane that has nothing to do, or the one that
+        waits for the rate. When all are busy, the first that is done finds them."""
+        if self.parked:
+            self._wake()
+        else:
+            self.pacer.interrupt()
+
+    async def _again(self, lane: Lane, one: Later) -> None:
+        """Try one item again."""
+        self.retried += 1
+        began = lane.began = time.monotonic()
+        try:
+            await self.calls.call(one.item)
+        except Exception as error:
+            self._failed(one.item, one.index, error, one.attempt + 1)
+        else:
+            self.window.mark(one.index)
+        self._busy += time.monotonic() - began
+        if self.window.watermark >= self.end:
+            self._urgent.set()
+        if self.parked:
+            self._wake()
+
     async def _paced(self, lane: Lane) -> range:
-        lane.parked = True
-        count = await self.pacer.take(lane.stretch * self.chunk, self.chunk)
-        lane.parked = False
+        lane.parked = self._pacing = True
+        try:
+            count = await self.pacer.take(lane.stretch * self.chunk)
+        finally:
+            lane.parked = self._pacing = False
         stretch = self.window.issue(count)
-        self.pacer.spare += count - len(stretch) if self.pacer.rate else 0
+        if len(stretch) < count:
+            self.pacer.give_back(count - len(stretch))
         return stretch
 
     def _from_left(self, most: int) -> range:
@@ -247,8 +326,25 @@ class Lanes:
             for lane in self.lanes:
                 if lane.it is not None and now - lane.began > STUCK:
                     self._take_rest(lane, keep=True)
-            if self.left:
+            if self.parked and (self.left or (not self._pacing and not self.window.full)):
                 self._wake()
+            if (held := self._held_by()) is not None:
+                self.held[held] += 1
+
+    def _held_by(self) -> HeldBy | None:
+        """What keeps the segment from starting more items right now."""
+        if self.pacer.waiting_for_node:
+            return HeldBy.NODE_CAP
+        if self.pacer.starving:
+            return HeldBy.RATE
+        if self.limit <= 0:
+            return HeldBy.CONCURRENCY
+        busy = sum(not lane.parked for lane in self.lanes)
+        if self.reading and self.reading >= busy:
+            return HeldBy.SOURCE
+        if self.window.full:
+            return HeldBy.WINDOW if busy < self.limit else HeldBy.HANDLER
+        return HeldBy.HANDLER if busy >= self.limit else None
 
     def _take_rest(self, lane: Lane, *, keep: bool) -> None:
         """End a lane's stretch behind the unit that it works on."""

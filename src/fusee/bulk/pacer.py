@@ -1,17 +1,24 @@
-"""Keeping a rate: items start when their time in a slot has come, and within what this node may do at all."""
+"""Keeping a rate: items start evenly at the segment's part of it, and within what this node may do at all."""
 
 from __future__ import annotations
 
 import asyncio
 import time
+from math import floor
 
-from fusee.model.pacing import MICROSECONDS, Slot
+from fusee.model.pacing import MICROSECONDS, UNLIMITED, Grant, decayed
 
 __all__ = ["NodeCap", "Pacer"]
 
-LATE = 0.2
-"""Seconds after which a start that nobody used is lost: a burst of them would break the rate."""
+LATE = 0.1
+"""Seconds by which starts may be late and still be made up for: a larger burst would break the rate."""
 LEAST_PAUSE = 0.001
+STARVED = 0.5
+"""A segment in which items waited for the rate for this share of the time uses all of its part."""
+ASK_AGAIN = 0.25
+"""Seconds after which a segment that got less than its fair part asks again."""
+MEMORY = 3.0
+"""Seconds over which the use of a part is measured."""
 
 
 class NodeCap:
@@ -20,14 +27,20 @@ class NodeCap:
     def __init__(self, rate: float = 0.0) -> None:
         self.rate = rate
         self.taken: dict[object, float] = {}
-        """Segment → the part of its job's rate that it runs at here."""
-        self._at = 0.0
+        """Segment → its part of its job's rate; 0 for a job without a rate."""
+        self._all_at = 0.0
+        self._rest_at = 0.0
+
+    @property
+    def rest(self) -> float:
+        """What is left for jobs without a rate: they never slow down those that were promised theirs."""
+        return max(0.0, self.rate - sum(self.taken.values()))
 
     def admit(self, key: object, rate: float) -> bool:
         """Whether a segment of this rate fits beside the others; a job without a rate takes what is left."""
-        if self.rate and rate and sum(self.taken.values()) + rate > self.rate and self.taken:
+        if self.rate and self.taken and (self.rest < rate or self.rest <= 0):
             return False
-        self.taken[key] = rate
+        self.taken[key] = min(rate, self.rate) if self.rate else rate
         return True
 
     def leave(self, key: object) -> None:
@@ -38,100 +51,173 @@ class NodeCap:
         """Items to take at once: a twentieth of a second's worth."""
         return max(1, int(self.rate / 20))
 
-    async def take(self, count: int) -> None:
-        """Return when so many items may start."""
+    async def take(self, count: int, *, promised: bool) -> None:
+        """Return when so many items may start; `promised`: they belong to a job with a rate of its own."""
         if not self.rate:
             return
         now = time.monotonic()
-        begin = max(self._at, now - LATE)
-        self._at = begin + count / self.rate
+        begin = max(self._all_at, now - LATE)
+        if not promised:
+            rest = max(self.rest, self.rate / 1000)
+            begin = max(begin, self._rest_at)
+            self._rest_at = max(self._rest_at, now - LATE) + count / rest
+        self._all_at = max(self._all_at, now - LATE) + count / self.rate
         if begin > now:
             await asyncio.sleep(begin - now)
 
 
 class Pacer:
-    """The slots of one segment: the one in use and the one after it."""
+    """One segment's part of its job's rate: how many items it may start by now."""
 
-    def __init__(self, node: NodeCap) -> None:
+    def __init__(self, node: NodeCap, unit: int = 1) -> None:
         self.node = node
-        self.rate = 0.0
-        self._slots: list[Slot] = []
-        self._used = 0
-        self._offset = 0.0
-        self._turn = asyncio.Lock()
+        self.unit = unit
+        """Items that start together: the size of a chunk."""
+        self.rate = UNLIMITED
+        self.begun = False
+        """Whether it ever had a part of a rate."""
+        self.waiting_for_node = False
+        self._grant: Grant | None = None
+        self._until = 0.0
+        self._credit = 0.0
+        """Starts that are due and not made yet."""
+        self._at = 0.0
+        self._asked_at = 0.0
+        self._started = 0
+        self._speed = self._seen = 0.0
+        self._sated = False
+        self._measured_at = 0.0
+        self._starved = 0.0
+        self._starving_since: float | None = None
         self._changed = asyncio.Event()
-        self.spare = 0
-        """Starts that were taken and not used."""
+        self._interrupted = False
 
     @property
     def limited(self) -> bool:
-        return self.rate > 0 or self.node.rate > 0
+        return self.rate != UNLIMITED or self.node.rate > 0
 
-    def _now(self) -> float:
-        """The database's clock, as far as is known."""
-        return time.monotonic() * MICROSECONDS + self._offset
+    @property
+    def starving(self) -> bool:
+        """Whether an item waits for the rate right now."""
+        return self._starving_since is not None
 
-    def hear(self, rate: float, slot: Slot | None, now: int, asked_at: float, answered_at: float) -> None:
-        """What a checkpoint answered; its clock was read between these two moments."""
-        self._offset = now - (asked_at + answered_at) / 2 * MICROSECONDS
+    # -- what the store says
+
+    def hear(self, rate: float, grant: Grant | None, now: int, asked_at: float, heard_at: float) -> None:
+        """What a checkpoint returned; its clock was read between these two moments."""
+        local = time.monotonic()
+        offset = (asked_at + heard_at) / 2 - now / MICROSECONDS
+        self._accrue(local)
         if rate != self.rate:
             self.rate = rate
-            self._slots, self._used, self.spare = [], 0, 0
-        if slot is not None:
-            self._slots.append(slot)
+            self._grant = None
+        if grant is not None and rate > 0:
+            if not self.begun and grant.pace > 0:
+                self.begun, self._measured_at = True, local
+                wait = max(0.0, grant.first_at / MICROSECONDS + offset - local)
+                self._credit = self.unit - wait * grant.pace
+            self._grant = grant
+            self._until = grant.until / MICROSECONDS + offset
+            self._asked_at = local
         self._changed.set()
 
     def wants_in(self) -> float | None:
-        """Seconds until a further slot should be asked for; None when there is no need to."""
-        if not self.rate or len(self._slots) > 1:
+        """Seconds until a grant should be asked for; None when the next checkpoint is early enough."""
+        if self.rate <= 0:
             return None
-        if not self._slots:
+        if self._grant is None:
             return 0.0
-        return max(0.0, (self._slots[0].begin - self._now()) / MICROSECONDS)
+        if self.starving and self._grant.pace < 0.95 * self._grant.fair:
+            return max(0.0, self._asked_at + ASK_AGAIN - time.monotonic())
+        return None
 
-    async def take(self, most: int, unit: int) -> int:
-        """How many items may start now, up to `most`; waits for `unit` of them, or the rest of a slot."""
+    def wants(self) -> float | None:
+        """Items a second that the segment can start: what it does start, or, while items wait for the rate,
+        twice that; None as long as they always did."""
+        now = time.monotonic()
+        if self._starving_since is not None:
+            self._starved += now - self._starving_since
+            self._starving_since = now
+        passed = now - self._measured_at
+        if not self.begun or passed <= 0:
+            return None
+        self._speed = decayed(self._speed, passed, self._started, MEMORY)
+        # The same filter over a steady one a second: what has been seen so far counts in full.
+        self._seen = decayed(self._seen, passed, passed, MEMORY)
+        speed, hungry = self._speed / self._seen, self._starved >= STARVED * passed
+        self._started, self._starved, self._measured_at = 0, 0.0, now
+        if not hungry:
+            self._sated = True
+            return speed
+        pace = self._grant.pace if self._grant is not None else 0.0
+        return 2 * max(speed, pace) if self._sated else None
+
+    # -- what lanes take
+
+    async def take(self, most: int) -> int:
+        """How many items may start now, up to `most`; waits for a unit of them. 0 when it was interrupted."""
         if self.node.rate:
-            most = min(most, max(unit, self.node.portion))
-        async with self._turn:
-            count = await self._take(most, unit) if self.rate else most
-        await self.node.take(count)
+            most = min(most, max(self.unit, self.node.portion))
+        promised = self.rate != UNLIMITED
+        count = await self._take(most) if promised else most
+        if count and self.node.rate:
+            self.waiting_for_node = True
+            try:
+                await self.node.take(count, promised=promised)
+            finally:
+                self.waiting_for_node = False
         return count
 
-    async def _take(self, most: int, unit: int) -> int:
-        if self.spare:
-            count = min(most, self.spare)
-            self.spare -= count
-            return count
-        while self.rate:
-            now = self._now()
-            slot = self._current(now, unit)
-            if slot is None:
-                self._changed.clear()
-                await self._changed.wait()
-                continue
-            need = min(unit, slot.count - self._used)
-            due = slot.due(int(now)) - self._used
-            if due >= need:
-                count = min(most, due)
-                self._used += count
-                return count
-            wait = (slot.time_of(self._used + need - 1) - now) / MICROSECONDS
-            self._changed.clear()
-            try:
-                await asyncio.wait_for(self._changed.wait(), max(LEAST_PAUSE, wait))
-            except TimeoutError:
-                pass
+    def give_back(self, count: int) -> None:
+        """Starts that were taken and not used."""
+        if self.rate > 0:
+            self._credit += count
+            self._started -= count
+
+    def interrupt(self) -> None:
+        """Let the one that waits in `take` look for something else to do."""
+        self._interrupted = True
+        self._changed.set()
+
+    async def _take(self, most: int) -> int:
+        try:
+            while self.rate != UNLIMITED:
+                now = time.monotonic()
+                self._accrue(now)
+                if self._interrupted:
+                    self._interrupted = False
+                    return 0
+                if self._credit >= self.unit - 1e-9:
+                    count = min(most, floor(self._credit + 1e-9))
+                    self._credit -= count
+                    self._started += count
+                    return count
+                if self._starving_since is None:
+                    self._starving_since = now
+                await self._until_due(now)
+        finally:
+            if self._starving_since is not None:
+                self._starved += time.monotonic() - self._starving_since
+                self._starving_since = None
         return most
 
-    def _current(self, now: float, unit: int) -> Slot | None:
-        while self._slots:
-            slot = self._slots[0]
-            # What is long past is lost; what is a little late, or waits to fill a unit, is made up for.
-            passed = int((now - slot.begin) * slot.rate / MICROSECONDS) + 1
-            self._used = max(self._used, passed - unit - int(slot.rate * LATE))
-            if self._used < slot.count:
-                return slot
-            self._slots.pop(0)
-            self._used = 0
-        return None
+    async def _until_due(self, now: float) -> None:
+        """Wait until a unit is due, or something changed: without a grant, only that helps."""
+        pace = 0.0 if self._grant is None or self.rate <= 0 else self._grant.pace
+        seconds = max(LEAST_PAUSE, (self.unit - self._credit) / pace) if pace > 0 else None
+        if seconds is not None and now + seconds > self._until:
+            seconds = None
+        self._changed.clear()
+        try:
+            async with asyncio.timeout(seconds):
+                await self._changed.wait()
+        except TimeoutError:
+            pass
+
+    def _accrue(self, now: float) -> None:
+        """Starts become due with time; those that are long due and not made are lost, never made up for."""
+        if self._grant is not None and self.rate > 0:
+            pace = self._grant.pace
+            passed = max(0.0, min(now, self._until) - self._at)
+            self._credit = min(self._credit + pace * passed, self.unit + pace * LATE)
+        self._at = now

@@ -11,8 +11,9 @@ from fusee.bulk.lanes import Lanes
 from fusee.bulk.pacer import Pacer
 from fusee.bulk.sources import Reader
 from fusee.errors import LeaseLost, StoreUnavailable
-from fusee.model.pacing import Aimd
-from fusee.model.window import LARGEST_WINDOW, Window
+from fusee.model.bulk import HeldBy
+from fusee.model.pacing import Aimd, decayed
+from fusee.model.window import Window, window_for
 from fusee.store import BulkAnswer, Progress, Taken
 
 __all__ = ["Runner"]
@@ -44,7 +45,7 @@ class Runner(Lanes):
     ) -> None:
         job, segment = taken.job, taken.segment
         self.spec = job.spec
-        size = self.spec.window_of(taken.answer.share, calls.chunk)
+        size = self._window_size(taken.answer, calls.chunk, 0.0)
         window = Window.restore(segment.first, segment.stop, size, taken.checkpoint)
         aimd = Aimd(self.spec.concurrency) if self.spec.adaptive else None
         super().__init__(window, segment.stop, calls, reader, pacer, aimd)
@@ -59,7 +60,8 @@ class Runner(Lanes):
         self.replayed = segment.replayed + segment.reached - segment.first - segment.ended
         self._last_ended = window.done
         self._last_failed = self.retried + self.quarantined
-        now = time.monotonic()
+        now = self._observed_at = time.monotonic()
+        self._speed = 0.0
         self._follow(taken.answer, now, now)
 
     # -- the segment's life
@@ -140,7 +142,9 @@ class Runner(Lanes):
             retried=self.retried,
             replayed=self.replayed,
             new=new,
-            want=self.chunk if again and self.pacer.wants_in() == 0.0 else 0,
+            begin=0 if self.pacer.begun or not again else self.chunk,
+            wants=self.pacer.wants(),
+            held_by=self._most_held_by(),
             give_from=give_from,
         )
         if give_from is not None:
@@ -156,7 +160,8 @@ class Runner(Lanes):
         """Where the second half of the rest begins, when it is worth another worker's while."""
         window, rate = self.window, ended - self._last_ended
         rest = self.end - window.next
-        if window.stop != self.end or rest < max(2 * self.chunk, 2 * window.size, 4 * rate):
+        at_once = 2 * max(1, self.share) * self.chunk
+        if window.stop != self.end or rest < max(2 * self.chunk, 2 * at_once, 4 * rate):
             return None
         return window.next + (rest + 1) // 2
 
@@ -165,17 +170,34 @@ class Runner(Lanes):
         self.end = answer.end
         window.stop = answer.end
         self.errors_left, self.failed_now = answer.errors_left, 0
-        self.pacer.hear(answer.rate, answer.slot, answer.now, asked_at, answered_at)
-        if answer.share != self.share:
-            self.share = answer.share
-            size = self.spec.window_of(self.share, self.chunk)
-            if size != window.size:
-                window.resize(min(size, LARGEST_WINDOW))
+        self.pacer.hear(answer.rate, answer.grant, answer.now, asked_at, answered_at)
+        self.share = answer.share
+        size = self._window_size(answer, self.chunk, self._speed)
+        # Steps of a quarter: a window that follows every change of the speed would be copied all the time.
+        if not 0.75 <= size / window.size <= 1.0:
+            window.resize(size)
         if window.watermark >= self.end:
             self._urgent.set()
         self._wake()
 
+    def _window_size(self, answer: BulkAnswer, chunk: int, speed: float) -> int:
+        """As the job says, or so that items that wait to be tried again have room."""
+        fixed = self.spec.window if answer.window is None else answer.window
+        if fixed:
+            return fixed
+        pace = answer.grant.pace if answer.grant is not None else 0.0
+        return window_for(max(1, answer.share) * chunk, max(pace, speed), self.spec.retry_span)
+
+    def _most_held_by(self) -> HeldBy | None:
+        """What kept it from starting more, most of the time since the last checkpoint."""
+        found = self.held.most_common(1)
+        self.held.clear()
+        return found[0][0] if found else None
+
     def _observe(self, ended: int) -> None:
+        now = time.monotonic()
+        self._speed = decayed(self._speed, now - self._observed_at, ended - self._last_ended, memory=2.0)
+        self._observed_at = now
         if self.aimd is not None:
             many, failed = ended - self._last_ended, self.retried + self.quarantined - self._last_failed
             if many > 0:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from fusee.app import Fusee
     from fusee.model.bulk import BulkJob
 
-__all__ = ["follow", "summary"]
+__all__ = ["follow", "held_words", "summary"]
 
 OVER = ("finished", "failed", "stopped")
 LOOK_EVERY = 0.25
@@ -32,7 +32,28 @@ def summary(job: BulkJob) -> str:
         parts.append(f"{job.speed:,.1f}/s")
     if job.eta is not None:
         parts.append(f"{human(job.eta)} left")
+    if (held := held_words(job)) is not None:
+        parts.append(held)
     return ", ".join(parts) + (f"; {job.reason}" if job.reason else "")
+
+
+HELD_BY = {
+    "handler": "held by its handler (all of its concurrency is busy)",
+    "window": "held by its window (items that wait or take long; a larger --window helps)",
+    "source": "held by its source (items are read slowly)",
+    "node_cap": "held by worker.bulk_rate_cap",
+    "concurrency": "held by its concurrency (other segments have all of it)",
+    "worker": "waits for a worker",
+}
+
+
+def held_words(job: BulkJob) -> str | None:
+    """Why a job starts fewer items than its rate says; None when it does not."""
+    from fusee.model.pacing import HOLD
+
+    if job.rate == HOLD and str(job.status) == "running":
+        return "on hold"
+    return None if job.held_by is None else HELD_BY.get(job.held_by)
 
 
 async def follow(
@@ -88,4 +109,6 @@ def _words(job: BulkJob) -> str:
     for count, name in ((job.quarantined, "failed"), (job.retried, "retries"), (job.replayed, "replayed")):
         if count:
             words += f", {count:,} {name}"
+    if (held := held_words(job)) is not None:
+        words += f", {held.partition(' (')[0]}"
     return words

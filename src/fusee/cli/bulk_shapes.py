@@ -14,11 +14,12 @@ if TYPE_CHECKING:
 __all__ = ["bulk_object", "business_object", "log_object", "quarantined_object", "segment_object"]
 
 SPEC = ("name", "business")
-SETTINGS = ("window", "item_attempts", "item_backoff", "error_budget", "adaptive", "queue", "region",
+SETTINGS = ("item_attempts", "item_backoff", "error_budget", "adaptive", "queue", "region",
             "priority", "creator", "env")  # fmt: skip
 
 
 def bulk_object(job: BulkJob, segments: Sequence[Segment] | None = None) -> dict[str, Any]:
+    from fusee.model.pacing import rate_shown
     from fusee.operations import source_brief
 
     spec = job.spec
@@ -41,8 +42,10 @@ def bulk_object(job: BulkJob, segments: Sequence[Segment] | None = None) -> dict
         "progress": job.progress,
         "speed": job.speed,
         "eta_seconds": job.eta,
-        "rate": job.rate,
+        "rate": rate_shown(job.rate),
         "concurrency": job.concurrency,
+        "window": job.window,
+        "held_by": job.held_by,
         **{field: getattr(spec, field) for field in SETTINGS},
         "labels": dict(spec.labels),
         "created_at": time_text(job.created_at),
@@ -69,6 +72,8 @@ def segment_object(segment: Segment) -> dict[str, Any]:
         "retried": segment.retried,
         "replayed": segment.replayed,
         "share": segment.share,
+        "pace": segment.pace,
+        "held_by": segment.held_by,
         "state": str(segment.state),
         "run_id": segment.run_id,
     }

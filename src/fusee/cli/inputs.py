@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-__all__ = ["json_or_text", "member_from", "payload_from", "request_from", "text_of"]
+__all__ = ["json_or_text", "member_from", "payload_from", "rate_of", "request_from", "text_of"]
 
 
 def payload_from(text: str | None, members: Sequence[str]) -> dict[str, Any] | None:
@@ -50,6 +50,16 @@ def member_from(text: str, option: str) -> tuple[str, str]:
     if not equals or not name:
         raise click.BadParameter(f"write KEY=VALUE, not {text!r}", param_hint=option)
     return name, value
+
+
+def rate_of(text: str) -> float | str:
+    """The rate of a bulk job: items a second, `unlimited` or `hold`."""
+    from fusee.model.pacing import rate_from, rate_shown
+
+    try:
+        return rate_shown(rate_from(json_or_text(text)))
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
 
 
 def json_or_text(value: str) -> Any:

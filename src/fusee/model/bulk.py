@@ -9,8 +9,9 @@ from math import floor
 from typing import Any
 
 from fusee.model.names import check_name
+from fusee.model.pacing import HOLD, UNLIMITED, rate_from
 from fusee.model.states import IllegalTransition
-from fusee.model.window import LARGEST_WINDOW, window_for
+from fusee.model.window import LARGEST_WINDOW
 from fusee.model.words import Word
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "BulkRest",
     "BulkSpec",
     "BulkStatus",
+    "HeldBy",
     "Quarantined",
     "Segment",
     "SegmentState",
@@ -32,6 +34,8 @@ __all__ = [
 HTTP_HANDLER = "fusee.bulk_http"
 """The built-in handler that serves every business that is reached over HTTP."""
 MOST_ITEMS = 2**62
+LONGEST_SPAN = 60.0
+"""Seconds of waiting for which a window of automatic size makes room."""
 LARGEST_CHUNK = 100_000
 
 
@@ -77,6 +81,25 @@ def next_bulk_status(status: BulkStatus, verb: str) -> BulkStatus:
         raise IllegalTransition(f"a bulk job that is {status} cannot {verb}") from None
 
 
+class HeldBy(StrEnum):
+    """What keeps a running job, or a segment of it, from starting more items."""
+
+    RATE = "rate"
+    """Nothing else: it runs at its rate."""
+    HANDLER = "handler"
+    """All of its concurrency is busy: items take too long for the rate, or the concurrency is too low."""
+    WINDOW = "window"
+    """Items that take very long, or wait to be tried again, hold the window: make it larger."""
+    SOURCE = "source"
+    """It waits for items to be read."""
+    NODE_CAP = "node_cap"
+    """The worker may not start more (`worker.bulk_rate_cap`)."""
+    CONCURRENCY = "concurrency"
+    """The other segments of the job hold all of its concurrency."""
+    WORKER = "worker"
+    """Its segments wait for a worker: none serves it, none is free, or its queue is at its limit."""
+
+
 class SegmentState(StrEnum):
     IDLE = "idle"
     """Items are left, and nobody works on it."""
@@ -100,11 +123,10 @@ class BulkSpec:
     """Where the items come from: `{"kind": "range", "stop": 1000}`; see `docs/bulk.md`."""
     concurrency: int = 32
     """Items (or chunks) under way at once, over all workers."""
-    rate: float = 0
-    """Items started a second, over all workers; 0 is no cap."""
+    rate: float = UNLIMITED
+    """Items started a second, over all workers; `UNLIMITED` or `HOLD` (see `fusee.model.pacing`)."""
     window: int = 0
-    """Items between the lowest one not done and the highest one started, in a segment; 0: twice its share of
-    the concurrency."""
+    """Items between the lowest one not done and the highest one started, in a segment; 0: chosen for you."""
     segments: int = 0
     """In how many parts it starts; 0: as many as workers serve it. Idle workers split them further."""
     item_attempts: int = 3
@@ -141,7 +163,8 @@ class BulkSpec:
         _whole("segments", self.segments, 0, 10_000)
         _whole("item_attempts", self.item_attempts, 1, 1000)
         _whole("priority", self.priority, -1000, 1000)
-        check_rate(self.rate)
+        if self.rate not in (UNLIMITED, HOLD):
+            rate_from(self.rate)
         if not (_is_number(self.item_backoff) and 0 <= self.item_backoff <= 3600):
             raise ValueError("item_backoff must be seconds from 0 to 3600")
         budget = self.error_budget
@@ -164,16 +187,11 @@ class BulkSpec:
             return floor(self.error_budget * total + 1e-6)
         return int(self.error_budget)
 
-    def window_of(self, share: int, chunk: int) -> int:
-        """Places of a segment that may have `share` units under way."""
-        if self.window:
-            return max(self.window, 1)
-        return min(LARGEST_WINDOW, window_for(max(1, share)) * chunk)
-
-
-def check_rate(rate: object) -> None:
-    if not _is_number(rate) or not 0 <= rate <= 10**9 or (0 < rate < 0.001):  # type: ignore[operator]
-        raise ValueError(f"rate must be items a second from 0.001 to 1000000000, or 0, not {rate!r:.40}")
+    @property
+    def retry_span(self) -> float:
+        """Seconds that an item spends waiting when each of its tries but the last fails."""
+        doublings = min(self.item_attempts - 1, 20)
+        return min(self.item_backoff * (2.0**doublings - 1), LONGEST_SPAN)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,6 +214,10 @@ class Segment:
     """Units that it may have under way at once."""
     state: SegmentState
     run_id: int | None
+    pace: float = 0.0
+    """Its part of the job's rate, in items a second."""
+    held_by: HeldBy | None = None
+    """What keeps it from starting more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -259,6 +281,10 @@ class BulkJob:
     updated_at: int
     started_at: int | None
     finished_at: int | None
+    window: int = 0
+    """Places of each segment's window; 0: chosen by itself."""
+    held_by: HeldBy | None = None
+    """What keeps it from starting more items; None when it does not run, or nothing does."""
 
     @property
     def done(self) -> int:
@@ -290,6 +316,8 @@ class BulkLoad:
     """Items that have not ended, of those that run."""
     speed: float
     """Items a second, of those that run."""
+    held_by: HeldBy | None = None
+    """What keeps them from starting more, of those that run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

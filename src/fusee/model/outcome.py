@@ -9,7 +9,19 @@ from typing import Any
 from fusee.model.retry import RetryPolicy
 from fusee.model.states import RunStatus, next_status
 
-__all__ = ["Abandon", "Done", "Effect", "End", "Ended", "Retry", "Skip", "Verdict", "Wait", "decide"]
+__all__ = [
+    "Abandon",
+    "Done",
+    "Effect",
+    "End",
+    "Ended",
+    "HandBack",
+    "Retry",
+    "Skip",
+    "Verdict",
+    "Wait",
+    "decide",
+]
 
 
 class Effect(StrEnum):
@@ -54,6 +66,15 @@ class Done:
 @dataclass(frozen=True, slots=True)
 class Wait:
     """Returned by built-in handlers: the run goes on elsewhere, and is ended from there."""
+
+
+class HandBack(Exception):
+    """Raised by built-in handlers that did nothing: not here, or not now. It costs no attempt."""
+
+    def __init__(self, reason: str, *, after: float) -> None:
+        super().__init__(reason)
+        self.after = after
+        """Seconds before it is offered again."""
 
 
 class Retry(Exception):
@@ -129,6 +150,8 @@ def decide(ended: Ended, policy: RetryPolicy, spent: int, chance: float = 0.5) -
         case End.RETURNED:
             if ended.effect is not Effect.NONE and policy.max_attempts == 1:
                 return _verdict("fail", "stopped because its worker went away; its policy allows one attempt")
+            if ended.after is not None:
+                return _verdict("retry", ended.error or "handed back", ended.after, counted=False)
             return _verdict("release", "handed back by its worker", counted=False)
         case End.ACCEPTED:
             return _verdict("wait", "waits for the service that it called", counted=False)

@@ -1,57 +1,129 @@
-"""How fast a bulk job goes: slots of an exact rate, a speed that forgets, a concurrency that finds its level.
+"""How fast a bulk job goes: a rate shared between segments, a speed that forgets, a concurrency that adapts.
 
-A rate is kept by giving out *slots*: so many starts in a row, each `1/rate` after the one before. The next
-slot begins where the last one ended, whoever asks; nothing is counted and nothing has to be given back.
+A rate is shared, not time: each segment has a part of it (its *pace*) and starts its items evenly at that
+pace. The parts never add up to more than the rate. A segment that cannot use its part keeps what it uses and
+a little more, and the others share the rest.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from math import ceil, exp, floor
+from math import exp, floor, inf
+from typing import Literal
 
-__all__ = ["MICROSECONDS", "Aimd", "Slot", "decayed", "even_share", "reserve"]
+__all__ = [
+    "HOLD",
+    "MICROSECONDS",
+    "UNLIMITED",
+    "Aimd",
+    "Grant",
+    "Part",
+    "decayed",
+    "even_share",
+    "fair_parts",
+    "grant",
+    "rate_from",
+    "rate_shown",
+]
 
 MICROSECONDS = 1_000_000
+UNLIMITED = 0.0
+"""The rate of a job that has no cap; written `unlimited`."""
+HOLD = -1.0
+"""The rate of a job that runs and starts nothing for the time being; written `hold`."""
+SLOWEST, FASTEST = 0.001, 10.0**9
+WORDS = {"unlimited": UNLIMITED, "hold": HOLD}
+
+GRANT_LASTS = 2 * MICROSECONDS
+"""A part is given for this long. A lost worker takes its part with it until then."""
+HEADROOM = 1.05
+"""A segment that uses less than its part keeps this much of what it uses: noise must not throttle it."""
+LEAST_PART = 0.01
+"""Share of an even part that an idle segment keeps, so that it can begin at once."""
 
 
-@dataclass(frozen=True, slots=True)
-class Slot:
-    """`count` starts: the first at `begin` (microseconds), each next one `1/rate` seconds later."""
-
-    begin: int
-    count: int
-    rate: float
-
-    @property
-    def end(self) -> int:
-        """When the slot after this one begins."""
-        return self.begin + ceil(self.count * MICROSECONDS / self.rate)
-
-    def due(self, now: int) -> int:
-        """How many of them may have started by now."""
-        if now < self.begin:
-            return 0
-        return min(self.count, floor((now - self.begin) * self.rate / MICROSECONDS) + 1)
-
-    def time_of(self, number: int) -> int:
-        """When start `number` (from 0) is due."""
-        return self.begin + ceil(number * MICROSECONDS / self.rate)
+def rate_from(given: object) -> float:
+    """A rate as callers write it: items a second, or `unlimited`, or `hold`."""
+    if isinstance(given, str) and given.strip().lower() in WORDS:
+        return WORDS[given.strip().lower()]
+    if isinstance(given, bool) or not isinstance(given, int | float) or not given == given:
+        raise ValueError(f"rate must be items a second, or unlimited, or hold, not {given!r:.40}")
+    if given == 0:
+        raise ValueError("rate must not be 0: say unlimited for no cap, or hold to start nothing for now")
+    if not SLOWEST <= given <= FASTEST:
+        raise ValueError(
+            f"rate must be from {SLOWEST:g} to {FASTEST:.0f} items a second, or unlimited, or hold,"
+            f" not {given!r:.40}"
+        )
+    return float(given)
 
 
-def reserve(rate: float, at: int, now: int, count: int, horizon: int) -> tuple[Slot | None, int]:
-    """Up to `count` starts from `at`, where the last slot ended; (the slot, where it ends).
+def rate_shown(rate: float) -> float | Literal["unlimited", "hold"]:
+    """A rate as people read and write it."""
+    if rate == UNLIMITED:
+        return "unlimited"
+    return "hold" if rate == HOLD else rate
 
-    None when all that fits before `horizon` is given out: ask again later. What nobody asked for in time is
-    lost, never made up for: a job that was slow for an hour does not run at double speed in the next one.
-    """
-    begin = max(at, now)
-    fits = floor((horizon - begin) * rate / MICROSECONDS)
-    # One start always fits when nothing is ahead of it, however slow the rate.
-    count = min(count, max(fits, 1 if begin <= now else 0))
-    if count <= 0:
-        return None, at
-    slot = Slot(begin, count, rate)
-    return slot, slot.end
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grant:
+    """A segment's part of its job's rate."""
+
+    pace: float
+    """Items a second."""
+    until: int
+    """By the database's clock (microseconds); after it nothing starts without another grant."""
+    first_at: int
+    """When the segment's very first items may start: the segments of a job begin one after the other."""
+    fair: float
+    """What the segment would have if the others already had no more than their own parts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """What another segment of the job holds of the rate."""
+
+    pace: float
+    until: int
+    """0: it has not asked yet."""
+    wants: float | None
+    """Items a second that it could start; None when nobody knows a limit."""
+
+
+def fair_parts(rate: float, wants: Mapping[int, float | None]) -> dict[int, float]:
+    """Max-min fair parts: who wants less than an even part gets that; the others share the rest evenly."""
+    parts: dict[int, float] = {}
+    rest, left = rate, len(wants)
+    for key, most in sorted(wants.items(), key=lambda pair: inf if pair[1] is None else pair[1]):
+        even = rest / left
+        parts[key] = even if most is None else min(even, most)
+        rest -= parts[key]
+        left -= 1
+    return parts
+
+
+def grant(
+    rate: float, others: Mapping[int, Part], me: int, wants: float | None, now: int, *, first_at: int
+) -> Grant:
+    """This segment's part, beside those that the others still hold."""
+    alive = {key: part for key, part in others.items() if part.until > now or part.until == 0}
+    parts = fair_parts(rate, {me: wants} | {key: part.wants for key, part in alive.items()})
+    fair = parts[me]
+    if wants is not None and fair >= wants:
+        even = rate / len(parts)
+        contended = sum(parts.values()) >= rate * 0.999
+        fair = max(wants * HEADROOM, LEAST_PART * even if contended else even)
+    held = sum(_counted(part) for part in alive.values() if part.until > now)
+    pace = max(0.0, min(fair, rate - held))
+    return Grant(pace=pace, until=now + GRANT_LASTS, first_at=first_at, fair=min(fair, rate))
+
+
+def _counted(part: Part) -> float:
+    """What a part takes away from the others; its headroom is not counted, so that it costs them nothing."""
+    if part.wants is None or part.wants >= part.pace:
+        return part.pace
+    return max(part.wants, part.pace / HEADROOM)
 
 
 def even_share(total: int, among: int, rank: int) -> int:
@@ -59,7 +131,7 @@ def even_share(total: int, among: int, rank: int) -> int:
     return total // among + (1 if rank < total % among else 0)
 
 
-def decayed(speed: float, seconds: float, many: int, memory: float = 5.0) -> float:
+def decayed(speed: float, seconds: float, many: float, memory: float = 5.0) -> float:
     """Items a second over about the last `memory` seconds, when `many` more were done `seconds` later."""
     passed = max(0.0, seconds) / memory
     fades = exp(-min(passed, 700.0))

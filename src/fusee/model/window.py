@@ -8,6 +8,7 @@ kept with every checkpoint, so that a crash does not do it again.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import ceil
 
 from fusee.model.done_map import decode_done, encode_done
 
@@ -15,6 +16,10 @@ __all__ = ["LARGEST_WINDOW", "Checkpoint", "Window", "window_for"]
 
 LARGEST_WINDOW = 2**18
 """Places: a checkpoint of the worst shape is then 32 KiB."""
+LARGEST_CHOSEN = 2**16
+"""Places that a window gets on account of items that wait: 8 KiB at the worst."""
+SLACK = 1.0
+"""Seconds that an item's tries may take beside the waiting between them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +30,11 @@ class Checkpoint:
     done: bytes = b""
 
 
-def window_for(concurrency: int) -> int:
-    """Twice what runs at once: a slow item does not make the others wait."""
-    return min(LARGEST_WINDOW, max(2, 2 * concurrency))
+def window_for(concurrency: int, speed: float = 0.0, span: float = 0.0) -> int:
+    """Twice what runs at once, so that a slow item does not make the others wait; and as many items as start
+    within `span` seconds, so that one that waits to be tried again does not either."""
+    waiting = min(LARGEST_CHOSEN, ceil(speed * (span + SLACK))) if span else 0
+    return min(LARGEST_WINDOW, max(2, 2 * concurrency, waiting))
 
 
 class Window:
@@ -76,6 +83,11 @@ class Window:
     @property
     def finished(self) -> bool:
         return self.watermark >= self.stop
+
+    @property
+    def full(self) -> bool:
+        """Whether nothing can be issued before the watermark moves, or at all."""
+        return self.next >= min(self.stop, self.watermark + self.size)
 
     @property
     def done(self) -> int:

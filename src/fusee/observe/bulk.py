@@ -67,17 +67,28 @@ class BulkMetrics:
             "Items a second of running jobs.",
             labels=["business"],
         )
+        held = GaugeMetricFamily(
+            "fusee_bulk_jobs_held",
+            "Running bulk jobs, by what keeps them from starting more items.",
+            labels=["business", "by"],
+        )
+        by_held: dict[tuple[str, str], int] = {}
         by_status: dict[tuple[str, str], int] = {}
         sums: dict[str, tuple[int, float]] = {}
         for load in loads:
             business = self._business(load.business)
             key = (business, str(load.status))
             by_status[key] = by_status.get(key, 0) + load.jobs
+            if load.held_by is not None:
+                by = (business, str(load.held_by))
+                by_held[by] = by_held.get(by, 0) + load.jobs
             rest, fast = sums.get(business, (0, 0.0))
             sums[business] = (rest + load.left, fast + load.speed)
         for key, many in by_status.items():
             jobs.add_metric(key, many)
+        for key, many in by_held.items():
+            held.add_metric(key, many)
         for business, (rest, fast) in sums.items():
             left.add_metric([business], rest)
             speed.add_metric([business], fast)
-        return (jobs, left, speed)
+        return (jobs, left, speed, held)

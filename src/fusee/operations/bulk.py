@@ -18,17 +18,19 @@ from fusee.model.bulk import (
     BulkStatus,
     Quarantined,
     Segment,
-    check_rate,
     handler_of_business,
 )
 from fusee.model.business import HttpBusiness
 from fusee.model.durations import seconds_from
 from fusee.model.names import check_key, check_name
+from fusee.model.pacing import rate_from, rate_shown
+from fusee.model.window import LARGEST_WINDOW
 from fusee.store import BulkFilter, Store, asked, digest_of
 
 __all__ = ["FIELDS", "BulkOperations", "bulk_from_fields", "source_brief"]
 
 LONGEST_LIST = 1000
+MOST_CONCURRENCY = 100_000
 FIELDS = tuple(BulkSpec.__slots__)
 ALIASES = {"items": "source", "environment": "env", "handler": "business"}
 AT_REST = (BulkStatus.CREATED, BulkStatus.STOPPED, BulkStatus.FINISHED, BulkStatus.FAILED)
@@ -172,24 +174,31 @@ class BulkOperations:
         self,
         job_id: int,
         *,
-        rate: float | None = None,
+        rate: float | str | None = None,
         concurrency: int | None = None,
+        window: int | None = None,
         who: str = "",
         version: int | None = None,
     ) -> BulkJob:
-        """Another rate (0: no cap) or concurrency, also while it runs."""
-        try:
-            if rate is not None:
-                check_rate(rate)
-            if concurrency is not None and (type(concurrency) is not int or not 1 <= concurrency <= 100_000):
-                raise ValueError("concurrency must be a whole number from 1 to 100000")
-        except ValueError as error:
-            raise Invalid(str(error), field=str(error).split(" ", 1)[0]) from None
-        if rate is None and concurrency is None:
-            raise Invalid("give a rate or a concurrency", field="rate")
-        return await self.store.adjust_bulk_job(
-            job_id, rate=rate, concurrency=concurrency, who=who, version=version
-        )
+        """Another rate (items a second, `unlimited` or `hold`), concurrency or window, also while it runs."""
+        changes: dict[str, Any] = {}
+        if rate is not None:
+            try:
+                changes["rate"] = rate_from(rate)
+            except ValueError as error:
+                raise Invalid(str(error), field="rate") from None
+        for name, value, least, most in (
+            ("concurrency", concurrency, 1, MOST_CONCURRENCY),
+            ("window", window, 0, LARGEST_WINDOW),
+        ):
+            if value is None:
+                continue
+            if type(value) is not int or not least <= value <= most:
+                raise Invalid(f"{name} must be a whole number from {least} to {most}", field=name)
+            changes[name] = value
+        if not changes:
+            raise Invalid("give a rate, a concurrency or a window", field="rate")
+        return await self.store.adjust_bulk_job(job_id, changes, who=who, version=version)
 
     async def set_data(self, job_id: int, data: Any, *, who: str = "", version: int | None = None) -> BulkJob:
         """The business's own data; refused while the job runs."""
@@ -311,7 +320,8 @@ class BulkOperations:
         undo_of: int | None = None,
     ) -> BulkJob:
         kept = {field: getattr(job.spec, field) for field in FIELDS if field != "segments"}
-        kept |= {"rate": job.rate, "concurrency": job.concurrency}  # as they were changed meanwhile
+        # As they were changed meanwhile.
+        kept |= {"rate": rate_shown(job.rate), "concurrency": job.concurrency, "window": job.window}
         spec = bulk_from_fields({**kept, **changes, "name": name[:200], "source": source})
         await self._find(spec.business)
         made, _ = await self.store.create_bulk_job(
@@ -346,6 +356,10 @@ def bulk_from_fields(given: Mapping[str, Any], *, defaults: Mapping[str, Any] | 
         if value is not None:
             fields[name] = value
     try:
+        if "rate" in given:
+            fields["rate"] = rate_from(fields.get("rate", "unlimited"))
+        elif isinstance(fields.get("rate"), str):  # of its business's defaults
+            fields["rate"] = rate_from(fields["rate"])
         if isinstance(fields.get("error_budget"), str):
             fields["error_budget"] = _share(fields["error_budget"])
         if "item_backoff" in fields:

@@ -6,19 +6,21 @@ segment, so writing the same checkpoint again changes nothing.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import ceil
 from typing import Any
 
 from sqlalchemy import Connection, delete, insert, select, update
 
 from fusee.errors import Conflict, LeaseLost
 from fusee.model import End, RunStatus
-from fusee.model.bulk import BulkJob, BulkStatus, Quarantined, Segment, SegmentState
+from fusee.model.bulk import BulkJob, BulkStatus, HeldBy, Quarantined, Segment, SegmentState
 from fusee.model.durations import duration_text
-from fusee.model.pacing import MICROSECONDS, Slot, decayed, even_share, reserve
+from fusee.model.pacing import MICROSECONDS, Grant, Part, decayed, even_share, grant
 from fusee.model.window import Checkpoint
-from fusee.store.bulk_moves import BulkMoves, _segment
+from fusee.store.bulk_moves import NOTHING_HELD, BulkMoves, _segment
 from fusee.store.bulk_rows import checkpoint_of, done_text, job_from, segment_from
 from fusee.store.bulk_schema import bulk_jobs, bulk_quarantine, bulk_segments
 from fusee.store.schema import attempts, runs
@@ -26,8 +28,6 @@ from fusee.store.wakes import ENDED, PENDING
 
 __all__ = ["BulkAnswer", "BulkCheckpoints", "Progress", "Taken"]
 
-AHEAD = 2 * MICROSECONDS
-"""How far ahead starts are given out: a new rate holds after this, and a lost worker takes this with it."""
 LONGEST_ERROR = 2000
 LONGEST_ITEM = 2000
 
@@ -35,6 +35,11 @@ _JOB = [
     column for column in bulk_jobs.c if column.name not in ("definition", "source", "data", "idempotency_key")
 ]
 """What a checkpoint needs of the job: not what may be long."""
+_HELD = [
+    bulk_segments.c[name]
+    for name in ("number", "stop", "reached", "share", "pace", "pace_until", "wants", "held_by")
+]
+"""What a checkpoint needs of the other segments."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,8 +54,12 @@ class Progress:
     replayed: int = 0
     new: Sequence[Quarantined] = ()
     """Quarantined since the last checkpoint that was written."""
-    want: int = 0
-    """Starts to reserve at the least, when the job has a rate; 0 when there are enough left."""
+    begin: int = 0
+    """Items that start together at first, of a segment that had no part of the rate yet; else 0."""
+    wants: float | None = None
+    """Items a second that it could start, of a job with a rate; None when it knows no limit."""
+    held_by: HeldBy | None = None
+    """What kept it from starting more."""
     give_from: int | None = None
     """From here on nothing was started, and half of the rest begins here: it may be given away."""
 
@@ -64,12 +73,15 @@ class BulkAnswer:
     share: int
     """Units under way at once."""
     rate: float
-    slot: Slot | None
+    grant: Grant | None
+    """Its part of the rate, when the job has one."""
     now: int
-    """The database's clock, by which the slot's times are meant."""
+    """The database's clock, by which the grant's times are meant."""
     end: int
     """Where the segment ends: lower than before when its rest was given away."""
     errors_left: int | None
+    window: int | None = None
+    """Places of its window, when someone changed it; 0: chosen by the segment itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +92,8 @@ class Taken:
     segment: Segment
     checkpoint: Checkpoint
     answer: BulkAnswer
+    part: float = 0.0
+    """Items a second that it is going to start at, by its job's rate; 0 when the job has none."""
 
 
 class BulkCheckpoints(BulkMoves):
@@ -96,10 +110,15 @@ class BulkCheckpoints(BulkMoves):
             now = self._now(connection)
             if resume_within and now - job.created_at > resume_within * MICROSECONDS:
                 job = self._leave_alone(connection, job, run_id, attempt, resume_within, now)
-            share = self._share(connection, job, segment)
-            connection.execute(_at(job_id, number).values(share=share))
+            others = self._others(connection, job, segment)
+            share = _share(job, segment, others)
+            connection.execute(_at(job_id, number).values(share=share, held_by=None))
             answer = _answer(job, segment.stop, share, None, now)
+            part = 0.0
+            if job.rate > 0:
+                part = grant(job.rate, _parts(others), number, None, now, first_at=now).fair
             return Taken(
+                part=part,
                 job=job_from(job),
                 segment=segment_from(segment),
                 checkpoint=checkpoint_of(segment),
@@ -137,6 +156,19 @@ class BulkCheckpoints(BulkMoves):
         self._bulk_note(connection, job.id, "operator", "", reason, now)
         return self._bulk_row(connection, job.id, any_namespace=True)
 
+    async def hand_back_segment(
+        self, run_id: int, attempt: int, job_id: int, number: int, held_by: HeldBy
+    ) -> None:
+        """The worker cannot work on it: nothing is kept for it meanwhile, and the job says why it waits."""
+
+        def work(connection: Connection) -> None:
+            self._bulk_row(connection, job_id, any_namespace=True)
+            self._fenced(connection, run_id, attempt, job_id, number)
+            connection.execute(_at(job_id, number).values(**NOTHING_HELD, held_by=held_by))
+            self._set_bulk(connection, job_id, self._now(connection), held_by=held_by)
+
+        await self.database.write(work)
+
     async def checkpoint(
         self, run_id: int, attempt: int, job_id: int, number: int, progress: Progress
     ) -> BulkAnswer:
@@ -150,12 +182,16 @@ class BulkCheckpoints(BulkMoves):
             segment = self._fenced(connection, run_id, attempt, job_id, number)
             now = self._now(connection)
             mark = progress.checkpoint.watermark
-            share = self._share(connection, job, segment)
+            others = self._others(connection, job, segment)
+            share = _share(job, segment, others)
             stop = segment.stop
-            if progress.give_from is not None and self._may_split(connection, job, segment, progress, share):
+            if progress.give_from is not None and self._may_split(
+                connection, job, segment, progress, share, others
+            ):
                 stop = progress.give_from
                 self._split(connection, job_id, job.made, segment, stop, now)
                 woken.append(PENDING)
+            given, rate_at = _grant(job, segment, others, progress, now)
             change = (
                 _at(job_id, number)
                 # The watermark never moves back, whatever a worker says.
@@ -170,6 +206,10 @@ class BulkCheckpoints(BulkMoves):
                     replayed=progress.replayed,
                     share=share,
                     stop=stop,
+                    pace=0.0 if given is None else given.pace,
+                    pace_until=0 if given is None else given.until,
+                    wants=progress.wants,
+                    held_by=progress.held_by,
                     state=SegmentState.DONE if mark >= stop else SegmentState.OPEN,
                 )
             )
@@ -179,7 +219,6 @@ class BulkCheckpoints(BulkMoves):
                     " moves back"
                 )
             self._quarantine(connection, job_id, progress.new, now)
-            slot, rate_at = self._reserve(connection, job, progress.want, now)
             added = progress.ended - segment.ended
             quarantined = job.quarantined + progress.quarantined - segment.quarantined
             self._set_bulk(
@@ -193,6 +232,7 @@ class BulkCheckpoints(BulkMoves):
                 speed=decayed(job.speed, (now - job.speed_at) / MICROSECONDS, added),
                 speed_at=now,
                 rate_at=rate_at,
+                held_by=_held_by(progress, others),
                 made=job.made + (stop != segment.stop),
             )
             if job.status == BulkStatus.RUNNING and job.allowed is not None and quarantined > job.allowed:
@@ -200,7 +240,7 @@ class BulkCheckpoints(BulkMoves):
                 self._doom(connection, job, "fail", reason, now)
                 woken.append(ENDED)
                 job = connection.execute(query).one()
-            return _answer(job, stop, share, slot, now, quarantined=quarantined)
+            return _answer(job, stop, share, given, now, quarantined=quarantined)
 
         answer = await self.database.write(work)
         for hint in woken:
@@ -223,19 +263,27 @@ class BulkCheckpoints(BulkMoves):
             raise LeaseLost(f"attempt {attempt} of run {run_id} is over: segment {number} is not its own")
         return segment
 
-    def _share(self, connection: Connection, job: Any, segment: Any) -> int:
-        """Its part of the concurrency; never more than what the other segments leave."""
-        query = select(bulk_segments.c.number, bulk_segments.c.share).where(
-            bulk_segments.c.job_id == job.id, bulk_segments.c.state == SegmentState.OPEN
+    def _others(self, connection: Connection, job: Any, segment: Any) -> list[Any]:
+        """The other open segments of the job, with what each holds and the status of its run."""
+        query = (
+            select(*_HELD, runs.c.status)
+            .join(runs, runs.c.id == bulk_segments.c.run_id)
+            .where(
+                bulk_segments.c.job_id == job.id,
+                bulk_segments.c.state == SegmentState.OPEN,
+                bulk_segments.c.number != segment.number,
+            )
         )
-        shares = {row.number: row.share for row in connection.execute(query)}
-        rank = sum(number < segment.number for number in shares)
-        fair = even_share(job.concurrency, max(1, len(shares)), rank)
-        others: int = sum(share for number, share in shares.items() if number != segment.number)
-        return max(0, min(fair, int(job.concurrency) - others))
+        return list(connection.execute(query))
 
     def _may_split(
-        self, connection: Connection, job: Any, segment: Any, progress: Progress, share: int
+        self,
+        connection: Connection,
+        job: Any,
+        segment: Any,
+        progress: Progress,
+        share: int,
+        others: Sequence[Any],
     ) -> bool:
         """Whether a worker has nothing to do, and this segment has the largest rest of all."""
         give_from = progress.give_from
@@ -243,12 +291,6 @@ class BulkCheckpoints(BulkMoves):
             return False
         if not progress.reached <= give_from < segment.stop:
             return False
-        query = (
-            select(bulk_segments.c.number, bulk_segments.c.stop, bulk_segments.c.reached, runs.c.status)
-            .join(runs, runs.c.id == bulk_segments.c.run_id)
-            .where(bulk_segments.c.job_id == job.id, bulk_segments.c.state == SegmentState.OPEN)
-        )
-        others = [row for row in connection.execute(query) if row.number != segment.number]
         rest = segment.stop - progress.reached
         if any(row.status != RunStatus.RUNNING or row.stop - row.reached > rest for row in others):
             return False  # something waits for a worker already, or another has more to give
@@ -283,16 +325,43 @@ class BulkCheckpoints(BulkMoves):
                 ],
             )
 
-    def _reserve(self, connection: Connection, job: Any, want: int, now: int) -> tuple[Slot | None, int]:
-        if not want or job.rate <= 0 or job.status != BulkStatus.RUNNING:
-            return None, job.rate_at
-        query = select(bulk_segments.c.number).where(
-            bulk_segments.c.job_id == job.id, bulk_segments.c.state == SegmentState.OPEN
-        )
-        among = max(1, len(connection.execute(query).all()))
-        # A second's worth, shared: whoever asks again when its part begins is served without a gap.
-        count = max(want, round(job.rate / among), 1)
-        return reserve(job.rate, job.rate_at, now, count, now + AHEAD)
+
+def _running(others: Sequence[Any]) -> list[Any]:
+    return [row for row in others if row.status == RunStatus.RUNNING]
+
+
+def _share(job: Any, segment: Any, others: Sequence[Any]) -> int:
+    """Its part of the concurrency; never more than what the other segments that run leave."""
+    shares = {row.number: int(row.share) for row in _running(others)}
+    rank = sum(number < segment.number for number in shares)
+    fair = even_share(job.concurrency, len(shares) + 1, rank)
+    return max(0, min(fair, int(job.concurrency) - sum(shares.values())))
+
+
+def _parts(others: Sequence[Any]) -> dict[int, Part]:
+    return {
+        row.number: Part(pace=row.pace, until=row.pace_until, wants=row.wants) for row in _running(others)
+    }
+
+
+def _grant(
+    job: Any, segment: Any, others: Sequence[Any], progress: Progress, now: int
+) -> tuple[Grant | None, int]:
+    """(its part of the rate, when the next segment may begin)."""
+    if job.rate <= 0 or job.status != BulkStatus.RUNNING:
+        return None, job.rate_at
+    first_at = max(now, job.rate_at)
+    given = grant(job.rate, _parts(others), segment.number, progress.wants, now, first_at=first_at)
+    if not progress.begin or not given.pace:
+        return given, job.rate_at
+    return given, first_at + ceil(progress.begin * MICROSECONDS / job.rate)
+
+
+def _held_by(progress: Progress, others: Sequence[Any]) -> str | None:
+    """What keeps most of the job's segments from starting more."""
+    seen: Counter[str | None] = Counter(row.held_by for row in others)
+    seen[progress.held_by] += 1
+    return max(seen, key=lambda held: (seen[held], held or ""))
 
 
 def _at(job_id: int, number: int) -> Any:
@@ -300,15 +369,16 @@ def _at(job_id: int, number: int) -> Any:
 
 
 def _answer(
-    job: Any, end: int, share: int, slot: Slot | None, now: int, *, quarantined: int | None = None
+    job: Any, end: int, share: int, given: Grant | None, now: int, *, quarantined: int | None = None
 ) -> BulkAnswer:
     bad = job.quarantined if quarantined is None else quarantined
     return BulkAnswer(
         stop=job.status != BulkStatus.RUNNING,
         share=share,
         rate=job.rate,
-        slot=slot,
+        grant=given,
         now=now,
         end=end,
         errors_left=None if job.allowed is None else max(0, job.allowed - bad),
+        window=job.window,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, insert, select
@@ -18,6 +18,7 @@ from fusee.model.bulk import (
     SegmentState,
     next_bulk_status,
 )
+from fusee.model.pacing import rate_shown
 from fusee.store.bulk_businesses import BulkBusinesses
 from fusee.store.bulk_checkpoints import BulkCheckpoints
 from fusee.store.bulk_looks import BulkLooks
@@ -89,6 +90,7 @@ class BulkJobs(BulkLooks, BulkCheckpoints, BulkBusinesses):
                     allowed=None if bounds is None else spec.errors_allowed(bounds[1] - bounds[0]),
                     concurrency=spec.concurrency,
                     rate=float(spec.rate),
+                    window=spec.window,
                     waiter=waiter,
                     idempotency_key=idempotency_key,
                     request_digest=digest,
@@ -182,27 +184,24 @@ class BulkJobs(BulkLooks, BulkCheckpoints, BulkBusinesses):
     async def adjust_bulk_job(
         self,
         job_id: int,
+        changes: Mapping[str, float | int],
         *,
-        rate: float | None = None,
-        concurrency: int | None = None,
         who: str = "",
         version: int | None = None,
     ) -> BulkJob:
-        """Another rate or concurrency; what runs follows at its next checkpoint."""
+        """Another rate, concurrency or window; what runs follows at its next checkpoint."""
 
         def change(connection: Connection, job: Any, now: int) -> None:
             if job.status == BulkStatus.FINISHED:
                 raise Conflict(f"bulk job {job.id} is finished: there is nothing to change any more")
-            values: dict[str, Any] = {}
-            if rate is not None and rate != job.rate:
-                # Slots of the old rate may lie far ahead: the new ones begin now.
-                values |= {"rate": float(rate), "rate_at": now}
-            if concurrency is not None:
-                values["concurrency"] = concurrency
+            values = {name: value for name, value in changes.items() if value != getattr(job, name)}
             if values:
-                self._set_bulk(connection, job.id, now, **values)
-                told = ", ".join(f"{n} {v:g}" for n, v in values.items() if n != "rate_at")
-                self._bulk_note(connection, job.id, "operator", who, f"changed: {told}", now)
+                self._set_bulk(connection, job.id, now, rate_at=now, **values)
+                shown = ", ".join(
+                    f"{name} {rate_shown(value) if name == 'rate' else value}"
+                    for name, value in values.items()
+                )
+                self._bulk_note(connection, job.id, "operator", who, f"changed: {shown}", now)
 
         return await self._bulk_command(job_id, version, change)
 

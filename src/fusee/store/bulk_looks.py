@@ -11,7 +11,14 @@ from sqlalchemy import case, func, select
 from fusee.errors import NotFound
 from fusee.model.bulk import BulkJob, BulkLoad, BulkLog, BulkStatus, Quarantined, Segment
 from fusee.model.done_map import decode_done
-from fusee.store.bulk_rows import checkpoint_of, job_from, log_from, quarantined_from, segment_from
+from fusee.store.bulk_rows import (
+    checkpoint_of,
+    held_by_from,
+    job_from,
+    log_from,
+    quarantined_from,
+    segment_from,
+)
 from fusee.store.bulk_schema import bulk_jobs, bulk_logs, bulk_quarantine, bulk_segments
 from fusee.store.parts import StorePart
 
@@ -65,19 +72,20 @@ class BulkLooks(StorePart):
         )
 
     async def bulk_loads(self) -> list[BulkLoad]:
-        """What is not over, by business and state."""
+        """What is not over, by business, state, and what holds it."""
         runs = bulk_jobs.c.status == BulkStatus.RUNNING
         rest = case((runs, func.coalesce(bulk_jobs.c.total, 0) - bulk_jobs.c.ended), else_=0)
         query = (
             select(
                 bulk_jobs.c.business,
                 bulk_jobs.c.status,
+                case((runs, bulk_jobs.c.held_by)).label("held_by"),
                 func.count().label("jobs"),
                 func.sum(rest).label("rest"),
                 func.sum(case((runs, bulk_jobs.c.speed), else_=0.0)).label("speed"),
             )
             .where(bulk_jobs.c.namespace == self.namespace, bulk_jobs.c.status.in_(NOT_OVER))
-            .group_by(bulk_jobs.c.business, bulk_jobs.c.status)
+            .group_by(bulk_jobs.c.business, bulk_jobs.c.status, case((runs, bulk_jobs.c.held_by)))
         )
         rows = await self.database.read(lambda connection: connection.execute(query).all())
         return [
@@ -87,6 +95,7 @@ class BulkLooks(StorePart):
                 jobs=int(row.jobs),
                 left=max(0, int(row.rest)),
                 speed=float(row.speed),
+                held_by=held_by_from(row.held_by),
             )
             for row in rows
         ]

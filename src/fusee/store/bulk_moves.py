@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy import Connection, func, insert, select, update
 
 from fusee.model import TERMINAL, Lane, RetryPolicy, RunStatus
-from fusee.model.bulk import BulkRest, BulkStatus, SegmentState, handler_of_business, next_bulk_status
+from fusee.model.bulk import BulkRest, BulkStatus, HeldBy, SegmentState, handler_of_business, next_bulk_status
 from fusee.model.pacing import even_share
 from fusee.store.births import Birth, Births
 from fusee.store.bulk_rows import spec_of_bulk
@@ -32,6 +32,8 @@ LAUNCH_TIMEOUT = 1800.0
 """Seconds: a business may have to download what it needs."""
 CALLBACK_RETRY = RetryPolicy(max_attempts=5, base=2.0)
 NOT_STARTED = (RunStatus.PENDING, RunStatus.DELAYED, RunStatus.BLOCKED)
+NOTHING_HELD: dict[str, Any] = {"share": 0, "pace": 0.0, "pace_until": 0, "wants": None}
+"""Values of a segment that nobody works on: neither concurrency nor rate is kept for it."""
 LONGEST_REASON = 500
 LONGEST_LOG = 8000
 
@@ -104,8 +106,12 @@ class BulkMoves(Cancels, Births):
         for number, run_id in zip(numbers, ids, strict=True):
             mine = (bulk_segments.c.job_id == job.id, bulk_segments.c.number == number)
             connection.execute(
-                update(bulk_segments).where(*mine).values(state=SegmentState.OPEN, run_id=run_id, share=0)
+                update(bulk_segments)
+                .where(*mine)
+                .values(state=SegmentState.OPEN, run_id=run_id, **NOTHING_HELD, held_by=HeldBy.WORKER)
             )
+        if numbers and job.held_by is None:
+            self._set_bulk(connection, job.id, now, held_by=HeldBy.WORKER)
 
     def _cut(self, connection: Connection, job: Any, first: int, stop: int, now: int) -> list[int]:
         """Cut a job's items into its first segments; their numbers."""
@@ -194,7 +200,9 @@ class BulkMoves(Cancels, Births):
                 continue
             mine = (bulk_segments.c.job_id == job.id, bulk_segments.c.number == row.number)
             connection.execute(
-                update(bulk_segments).where(*mine).values(state=SegmentState.IDLE, run_id=None, share=0)
+                update(bulk_segments)
+                .where(*mine)
+                .values(state=SegmentState.IDLE, run_id=None, **NOTHING_HELD, held_by=None)
             )
             if job.status == BulkStatus.RUNNING:
                 if row.status == RunStatus.SUCCEEDED:
@@ -228,6 +236,7 @@ class BulkMoves(Cancels, Births):
             reason=reason,
             finished_at=now if over else None,
             speed=0.0,
+            held_by=None,
         )
         callback = "finish" if status is BulkStatus.FINISHED else "stop"
         if callback in job.callbacks.split(","):

@@ -7,7 +7,16 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from fusee.model.bulk import BulkJob, BulkLog, BulkSpec, BulkStatus, Quarantined, Segment, SegmentState
+from fusee.model.bulk import (
+    BulkJob,
+    BulkLog,
+    BulkSpec,
+    BulkStatus,
+    HeldBy,
+    Quarantined,
+    Segment,
+    SegmentState,
+)
 from fusee.model.window import Checkpoint
 from fusee.store.rows import decode, encode
 from fusee.store.set_aside import reading
@@ -16,6 +25,7 @@ __all__ = [
     "checkpoint_of",
     "definition_of",
     "done_text",
+    "held_by_from",
     "job_from",
     "log_from",
     "quarantined_from",
@@ -46,10 +56,11 @@ def job_from(row: Any) -> BulkJob:
 
 
 def _job(row: Any) -> BulkJob:
+    spec = spec_of_bulk(row)
     return BulkJob(
         id=row.id,
         namespace=row.namespace,
-        spec=spec_of_bulk(row),
+        spec=spec,
         status=BulkStatus(row.status),
         reason=row.reason,
         version=row.version,
@@ -68,7 +79,14 @@ def _job(row: Any) -> BulkJob:
         updated_at=row.updated_at,
         started_at=row.started_at,
         finished_at=row.finished_at,
+        window=spec.window if row.window is None else row.window,
+        held_by=held_by_from(row.held_by) if row.status == BulkStatus.RUNNING else None,
     )
+
+
+def held_by_from(text: str | None) -> HeldBy | None:
+    """None also for a word of a newer version."""
+    return HeldBy(text) if text in tuple(HeldBy) else None
 
 
 def segment_from(row: Any) -> Segment:
@@ -86,6 +104,8 @@ def segment_from(row: Any) -> Segment:
         share=row.share,
         state=SegmentState(row.state),
         run_id=row.run_id,
+        pace=row.pace if row.state == SegmentState.OPEN else 0.0,
+        held_by=held_by_from(row.held_by) if row.state == SegmentState.OPEN else None,
     )
 
 

@@ -47,7 +47,7 @@ bulk_jobs = Table(
     Column("replayed", BigInteger, nullable=False, server_default=text("0")),
     Column("concurrency", Integer, nullable=False),
     Column("rate", Float(53), nullable=False),
-    Column("rate_at", BigInteger, nullable=False, server_default=text("0")),  # where the last slot ends
+    Column("rate_at", BigInteger, nullable=False, server_default=text("0")),  # when the next segment begins
     Column("speed", Float(53), nullable=False, server_default=text("0")),
     Column("speed_at", BigInteger, nullable=False, server_default=text("0")),
     Column("launcher", BigInteger),  # the run that prepares it
@@ -59,6 +59,8 @@ bulk_jobs = Table(
     Column("finished_at", BigInteger),
     Column("handler", String(128)),  # who serves its runs; null: the handler of its business
     Column("request_digest", String(100)),  # what the idempotency key is bound to
+    Column("window", Integer),  # as it was changed; null: as it was created
+    Column("held_by", String(16)),  # what keeps it from starting more items
     CheckConstraint(
         "status IN ('created', 'waiting_business', 'running', 'stopping', 'stopped', 'finished', 'failed')",
         name="fusee_bulk_jobs_status",
@@ -92,6 +94,10 @@ bulk_segments = Table(
     Column("share", Integer, nullable=False, server_default=text("0")),
     Column("state", String(8), nullable=False),
     Column("run_id", BigInteger),
+    Column("pace", Float(53), nullable=False, server_default=text("0")),  # its part of the rate
+    Column("pace_until", BigInteger, nullable=False, server_default=text("0")),
+    Column("wants", Float(53)),  # items a second that it could start; null: no limit is known
+    Column("held_by", String(16)),
     CheckConstraint(
         "first <= watermark AND watermark <= reached AND reached <= stop", name="fusee_bulk_segments_order"
     ),

@@ -8,6 +8,7 @@ import pytest
 
 from fusee.model import IllegalTransition
 from fusee.model.bulk import BULK, BulkJob, BulkSpec, BulkStatus, handler_of_business, next_bulk_status
+from fusee.model.window import window_for
 
 
 def spec(**fields: Any) -> BulkSpec:
@@ -33,7 +34,7 @@ def test_a_wrong_step_is_refused() -> None:
         ({"business": "no good"}, "business"),
         ({"source": {}}, "source"),
         ({"concurrency": 0}, "concurrency"),
-        ({"rate": -1}, "rate"),
+        ({"rate": -2}, "rate"),
         ({"rate": True}, "rate"),
         ({"rate": 0.0001}, "rate"),
         ({"window": 2**18 + 1}, "window"),
@@ -56,11 +57,16 @@ def test_an_error_budget_is_a_number_or_a_share() -> None:
     assert spec(error_budget=0.29).errors_allowed(100) == 29
 
 
-def test_the_window_is_twice_the_share_unless_someone_says_otherwise() -> None:
-    assert spec().window_of(32, 1) == 64
-    assert spec().window_of(4, 1000) == 8000
-    assert spec(window=50).window_of(32, 1) == 50
-    assert spec().window_of(0, 1) == 2
+def test_the_window_has_room_for_what_runs_and_for_what_waits_to_be_tried_again() -> None:
+    assert window_for(32) == 64
+    assert window_for(4000, 100.0, 1.5) == 8000
+    assert window_for(1) == 2
+    assert window_for(32, 500.0, 1.5) == 1250, "500 a second for two and a half seconds"
+    assert window_for(32, 1e9, 60.0) == 2**16
+    assert window_for(2**18) == 2**18
+    assert spec().retry_span == 1.5, "half a second, then a whole one"
+    assert spec(item_attempts=1).retry_span == 0
+    assert spec(item_attempts=1000, item_backoff=3600.0).retry_span == 60.0
 
 
 def test_progress_and_eta() -> None:

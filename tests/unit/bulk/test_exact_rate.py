@@ -1,17 +1,19 @@
-"""A rate is exact over any ten seconds: real runners of two workers, in a time of their own.
+"""A rate is exact over any ten seconds: real runners of several segments, in a time of their own.
 
 The loop's clock jumps to the next timer instead of waiting for it, so nothing but the code itself can make a
-start early or late: a machine that is busy cannot fail this, and cannot excuse it.
+start early or late: a machine that is busy cannot fail this, and cannot excuse it. The store is a stand-in
+that shares concurrency and rate by the store's own functions.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
-import selectors
 import time
 from bisect import bisect_left
 from collections.abc import Callable
+from dataclasses import dataclass
+from math import ceil
 from typing import Any
 
 import pytest
@@ -22,134 +24,164 @@ from fusee.bulk.pacer import NodeCap, Pacer
 from fusee.bulk.runner import Runner
 from fusee.bulk.sources.simple import RangeSource
 from fusee.model.bulk import BulkJob, BulkSpec, BulkStatus, Segment, SegmentState
-from fusee.model.pacing import MICROSECONDS, reserve
+from fusee.model.pacing import HEADROOM, MICROSECONDS, Part, even_share, grant
 from fusee.model.window import Checkpoint
 from fusee.store import BulkAnswer, Progress, Taken
+from tests.unit.bulk.virtual import VirtualLoop
 
 WINDOW = 10.0
 SECONDS = 28.0
 TAKES = 0.02
 """Seconds of an item, at the most."""
 SETTLED = 3.0
-"""Seconds after which the beginning, when each worker asks for its first slots, is over."""
-
-
-class Jumps(selectors.DefaultSelector):  # type: ignore[misc, valid-type]
-    """Does not wait: moves the time on."""
-
-    now = 0.0
-
-    def select(self, timeout: float | None = None) -> Any:
-        ready = super().select(0)
-        if not ready and timeout:
-            self.now += timeout
-        return ready
-
-
-class VirtualLoop(asyncio.SelectorEventLoop):
-    def __init__(self) -> None:
-        self.jumps = Jumps()
-        super().__init__(self.jumps)
-
-    def time(self) -> float:
-        return self.jumps.now
+"""Seconds after which the beginning, when each segment asks for its first part, is over."""
 
 
 class Store:
-    """What a checkpoint answers, by the store's own rule; it takes a while, never the same."""
+    """What a checkpoint returns, by the store's own rule; it takes a while, never the same."""
 
-    def __init__(self, loop: VirtualLoop, rate: float, segments: int, seconds: float, latency: float) -> None:
+    def __init__(
+        self, loop: VirtualLoop, rate: float, segments: int, concurrency: int, latency: float
+    ) -> None:
         self.loop = loop
         self.rate = rate
         self.segments = segments
-        self.until = seconds
+        self.concurrency = concurrency
         self.latency = latency
         self.rate_at = 0
+        self.parts = {number: Part(pace=0.0, until=0, wants=None) for number in range(segments)}
         self.random = random.Random(4711)
 
     def now(self) -> int:
         return round(self.loop.time() * MICROSECONDS) + 1_000_000_000
 
-    def answer(self, end: int, want: int, share: int) -> BulkAnswer:
-        now, slot = self.now(), None
-        if want:
-            count = max(want, round(self.rate / self.segments), 1)
-            slot, self.rate_at = reserve(self.rate, self.rate_at, now, count, now + 2 * MICROSECONDS)
-        over = self.loop.time() > self.until
+    def answer(self, number: int, progress: Progress | None) -> BulkAnswer:
+        now, given = self.now(), None
+        if progress is not None:
+            others = {key: part for key, part in self.parts.items() if key != number}
+            first_at = max(now, self.rate_at)
+            given = grant(self.rate, others, number, progress.wants, now, first_at=first_at)
+            if progress.begin and given.pace:
+                self.rate_at = first_at + ceil(progress.begin * MICROSECONDS / self.rate)
+            self.parts[number] = Part(pace=given.pace, until=given.until, wants=progress.wants)
+            alive = [part for part in self.parts.values() if part.until > now]
+            assert sum(part.pace for part in alive) <= self.rate * HEADROOM
         return BulkAnswer(
-            stop=over, share=share, rate=self.rate, slot=slot, now=now, end=end, errors_left=None
+            stop=self.loop.time() > SECONDS,
+            share=even_share(self.concurrency, self.segments, number),
+            rate=self.rate,
+            grant=given,
+            now=now,
+            end=(number + 1) * 10**9,
+            errors_left=None,
         )
 
-    def writer(self, end: int, share: int) -> Callable[[Progress], Any]:
+    def writer(self, number: int) -> Callable[[Progress], Any]:
         async def write(progress: Progress) -> BulkAnswer:
             await asyncio.sleep(self.random.uniform(0.2, 1.0) * self.latency)
-            answer = self.answer(end, progress.want, share)
+            answer = self.answer(number, progress)
             await asyncio.sleep(self.random.uniform(0.2, 1.0) * self.latency)
             return answer
 
         return write
 
 
-def taken(number: int, store: Store, share: int) -> Taken:
+def taken(number: int, store: Store, attempts: int) -> Taken:
     first, stop = number * 10**9, (number + 1) * 10**9
-    spec = BulkSpec(name="j", business="b", source={"kind": "range", "stop": 10**10}, concurrency=2 * share)
+    spec = BulkSpec(
+        name="j", business="b", source={"kind": "range", "stop": 10**10}, concurrency=store.concurrency,
+        item_attempts=attempts,
+    )  # fmt: skip
     job = BulkJob(
         id=1, namespace="n", spec=spec, status=BulkStatus.RUNNING, reason=None, version=1, undo_of=None,
         data=None, first=0, total=10**10, ended=0, quarantined=0, retried=0, replayed=0, rate=store.rate,
-        concurrency=2 * share, speed=0, created_at=0, updated_at=0, started_at=0, finished_at=None,
+        concurrency=store.concurrency, speed=0, created_at=0, updated_at=0, started_at=0, finished_at=None,
     )  # fmt: skip
+    answer = store.answer(number, None)
     segment = Segment(
         job_id=1, number=number, first=first, stop=stop, watermark=first, reached=first, ended=0,
-        quarantined=0, retried=0, replayed=0, share=share, state=SegmentState.OPEN, run_id=number,
+        quarantined=0, retried=0, replayed=0, share=answer.share, state=SegmentState.OPEN, run_id=number,
     )  # fmt: skip
-    return Taken(job=job, segment=segment, checkpoint=Checkpoint(first), answer=store.answer(stop, 0, share))
+    return Taken(job=job, segment=segment, checkpoint=Checkpoint(first), answer=answer)
 
 
-def starts_of(
-    monkeypatch: pytest.MonkeyPatch,
-    rate: float,
-    *,
-    latency: float = 0.03,
-    chunk: int | None = None,
-    slow_until: float = 0.0,
-) -> list[float]:
-    """When items started, of two workers at that rate; before `slow_until` each takes half a second."""
+@dataclass
+class Job:
+    """What a test's job is like."""
+
+    rate: float
+    segments: int = 2
+    concurrency: int = 0
+    """0: enough for the rate."""
+    latency: float = 0.03
+    chunk: int | None = None
+    takes: Callable[[int, float, random.Random], float] = lambda segment, now, chance: chance.uniform(
+        0, TAKES
+    )
+    """(segment, time) → seconds that an item takes."""
+    fails: float = 0.0
+    """Share of items whose first try fails."""
+    dies_at: float | None = None
+    """When the worker of segment 0 is lost."""
+
+
+def starts_of(monkeypatch: pytest.MonkeyPatch, job: Job) -> list[float]:
+    """When items were started for the first time."""
     loop = VirtualLoop()
-    store = Store(loop, rate, 2, SECONDS, latency)
+    concurrency = job.concurrency or max(8 * job.segments, round(job.rate * TAKES * 4))
+    store = Store(loop, job.rate, job.segments, concurrency, job.latency)
     starts: list[float] = []
-    slow = random.Random(17)
+    seen: set[int] = set()
+    chance = random.Random(17)
 
     async def handle(item: Any) -> None:
-        starts.extend([loop.time()] * (len(item) if chunk else 1))
-        await asyncio.sleep(0.5 if loop.time() < slow_until else slow.uniform(0, TAKES))
+        if job.chunk:
+            starts.extend([loop.time()] * len(item))
+        elif item not in seen:
+            seen.add(item)
+            starts.append(loop.time())
+            if chance.random() < job.fails:
+                raise RuntimeError("503")
+        first = item[0] if job.chunk else item
+        await asyncio.sleep(job.takes(first // 10**9, loop.time(), chance))
 
     async def work(number: int) -> None:
-        share = max(8, round(rate * TAKES * 2))
         context = BulkContext(job_id=1, name="j", business="b")
-        calls = Calls(handle, context, chunk=chunk, attempts=1, backoff=0)
-        source = RangeSource({"kind": "range", "stop": 10**10})
-        held = taken(number, store, share)
-        runner = Runner(
-            held, calls, source, store.writer(held.segment.stop, share), Pacer(NodeCap()), beat=1.0
-        )
-        await runner.run()
+        calls = Calls(handle, context, chunk=job.chunk, attempts=3, backoff=0.5)
+        source = RangeSource({"kind": "range", "stop": 10**11})
+        held = taken(number, store, 3)
+        pacer = Pacer(NodeCap(), calls.chunk)
+        runner = Runner(held, calls, source, store.writer(number), pacer, beat=1.0)
+        running = asyncio.ensure_future(runner.run())
+        if number == 0 and job.dies_at is not None:
+            await asyncio.wait([running], timeout=job.dies_at)
+            for task in [running, *(lane.task for lane in runner.lanes if lane.task is not None)]:
+                task.cancel()
+            runner.write = _gone
+            await asyncio.gather(running, return_exceptions=True)
+        else:
+            await running
 
-    async def both() -> None:
-        await asyncio.gather(work(0), work(1))
+    async def all_of_them() -> None:
+        await asyncio.gather(*(work(number) for number in range(job.segments)))
 
     monkeypatch.setattr(time, "monotonic", loop.time)
     try:
-        loop.run_until_complete(both())
+        loop.run_until_complete(all_of_them())
     finally:
         monkeypatch.undo()
         loop.close()
     return sorted(starts)
 
 
-def worst_windows(starts: list[float]) -> tuple[int, int]:
+async def _gone(progress: Progress) -> BulkAnswer:
+    raise asyncio.CancelledError
+
+
+def worst_windows(starts: list[float], settled: float = SETTLED) -> tuple[int, int]:
     """(fewest, most) starts within any ten seconds that lie between the beginning and the end."""
     counts = []
-    begins = [at for at in starts if SETTLED <= at <= SECONDS - WINDOW - 1]
+    begins = [at for at in starts if settled <= at <= SECONDS - WINDOW - 1]
     # A count can only be the lowest just behind a start, and the highest just before one.
     for at in begins:
         for edge in (at, at + 1e-9):
@@ -160,21 +192,65 @@ def worst_windows(starts: list[float]) -> tuple[int, int]:
 @pytest.mark.parametrize("latency", [0.002, 0.1])
 @pytest.mark.parametrize("rate", [50.0, 333.3, 1000.0])
 def test_any_ten_seconds_have_the_rate(monkeypatch: pytest.MonkeyPatch, rate: float, latency: float) -> None:
-    starts = starts_of(monkeypatch, rate, latency=latency)
+    starts = starts_of(monkeypatch, Job(rate, latency=latency))
     fewest, most = worst_windows(starts)
     assert 0.98 * rate * WINDOW <= fewest <= most <= 1.02 * rate * WINDOW
 
 
+@pytest.mark.parametrize("segments", [1, 2, 4, 8, 32])
+def test_the_rate_is_kept_with_any_number_of_segments_whose_items_take_long(
+    monkeypatch: pytest.MonkeyPatch, segments: int
+) -> None:
+    """200 a second at 0.2 s an item keep 40 of 64 busy: no segment can go at the rate of the whole job."""
+    job = Job(200.0, segments=segments, concurrency=64, takes=lambda *_: 0.2)
+    fewest, most = worst_windows(starts_of(monkeypatch, job))
+    assert 0.98 * 2000 <= fewest <= most <= 1.02 * 2000
+
+
+def test_segments_that_can_use_more_get_what_slow_ones_leave(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half of them are slow: 12 lanes at a second an item use 12 of the 50 a second of an even part."""
+    job = Job(
+        200.0,
+        segments=4,
+        concurrency=48,
+        takes=lambda segment, now, chance: 1.0 if segment < 2 else chance.uniform(0, 0.05),
+    )
+    fewest, most = worst_windows(starts_of(monkeypatch, job), settled=5.0)
+    assert 0.98 * 2000 <= fewest <= most <= 1.02 * 2000
+
+
+def test_what_a_lost_worker_held_goes_to_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    job = Job(400.0, segments=8, concurrency=64, dies_at=10.0)
+    starts = starts_of(monkeypatch, job)
+    fewest, most = worst_windows(starts)
+    assert most <= 1.02 * 4000
+    assert fewest >= 4000 - 2.2 * 400 / 8, "no more is lost than its part for two seconds"
+
+
+def test_items_that_wait_to_be_tried_again_hold_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One try in a hundred fails: half a second of waiting, for which the window has room."""
+    job = Job(500.0, segments=1, concurrency=32, fails=0.01)
+    fewest, most = worst_windows(starts_of(monkeypatch, job))
+    assert 0.98 * 5000 <= fewest <= most <= 1.02 * 5000
+
+
+def test_items_that_wait_to_be_tried_again_take_no_concurrency(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One in ten fails once: 50 a second that wait half a second each are 25 of 32."""
+    job = Job(500.0, segments=1, concurrency=32, fails=0.1)
+    fewest, most = worst_windows(starts_of(monkeypatch, job))
+    assert 0.98 * 5000 <= fewest <= most <= 1.02 * 5000
+
+
 def test_chunks_keep_it_in_items(monkeypatch: pytest.MonkeyPatch) -> None:
-    starts = starts_of(monkeypatch, 500.0, chunk=20)
+    starts = starts_of(monkeypatch, Job(500.0, chunk=20))
     fewest, most = worst_windows(starts)
     assert 0.98 * 5000 <= fewest <= most <= 1.02 * 5000
 
 
 def test_what_was_not_started_in_time_is_not_made_up_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ten slow seconds are not followed by ten quick ones."""
-    starts = starts_of(monkeypatch, 400.0, slow_until=12.0)
-    fewest, most = worst_windows(starts)
+    job = Job(400.0, takes=lambda segment, now, chance: 0.5 if now < 12.0 else chance.uniform(0, TAKES))
+    fewest, most = worst_windows(starts_of(monkeypatch, job))
     assert fewest < 0.5 * 4000, "it was slow indeed"
     assert most <= 1.02 * 4000
 
@@ -183,14 +259,14 @@ def test_this_test_can_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     """A pacer that lets everything through three percent early is found out."""
     due = Pacer._take
 
-    async def generous(self: Pacer, most: int, unit: int) -> int:
-        count = await due(self, most, unit)
+    async def generous(self: Pacer, most: int) -> int:
+        count = await due(self, most)
         self._extra = getattr(self, "_extra", 0.0) + count * 0.03  # type: ignore[attr-defined]
         more = int(self._extra)  # type: ignore[attr-defined]
         self._extra -= more  # type: ignore[attr-defined]
         return count + more
 
     monkeypatch.setattr(Pacer, "_take", generous)
-    starts = starts_of(monkeypatch, 333.3)
+    starts = starts_of(monkeypatch, Job(333.3))
     _, most = worst_windows(starts)
     assert most > 1.02 * 3333

@@ -1,81 +1,106 @@
-"""Slots of an exact rate, a speed that forgets, a concurrency that finds its level."""
+"""A rate shared between segments, a speed that forgets, a concurrency that finds its level."""
 
 from __future__ import annotations
-
-import itertools
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fusee.model.pacing import MICROSECONDS, Aimd, Slot, decayed, even_share, reserve
+from fusee.model.pacing import (
+    HEADROOM,
+    HOLD,
+    MICROSECONDS,
+    UNLIMITED,
+    Aimd,
+    Part,
+    decayed,
+    even_share,
+    fair_parts,
+    grant,
+    rate_from,
+    rate_shown,
+)
 
-RATES = st.floats(0.01, 1e6)
-ASKS = st.lists(st.tuples(st.integers(0, 500_000), st.integers(1, 5000)), min_size=1, max_size=60)
+NUMBERS = st.integers(0, 30)
+WANTS = st.none() | st.floats(0, 2000)
+PARTS = st.builds(
+    Part, pace=st.floats(0, 500), until=st.sampled_from([0, 500, 1000, 1001, 5000]), wants=WANTS
+)
 
 
-@given(rate=RATES, asks=ASKS)
-def test_no_stretch_of_time_holds_more_starts_than_the_rate_allows(
-    rate: float, asks: list[tuple[int, int]]
+@given(rate=st.floats(0.001, 1e6), wants=st.dictionaries(NUMBERS, WANTS, min_size=1))
+def test_fair_parts_add_up_and_nobody_has_less_than_who_wants_less(
+    rate: float, wants: dict[int, float | None]
 ) -> None:
-    """Whoever asks, whenever, for however many: between the first and the last start lie enough seconds."""
-    now = at = 0
-    slots: list[Slot] = []
-    for later, count in asks:
-        now += later
-        slot, at = reserve(rate, at, now, count, now + 2 * MICROSECONDS)
-        if slot is not None:
-            assert slot.begin >= now
-            slots.append(slot)
-    for earlier, after in itertools.pairwise(slots):
-        assert after.begin >= earlier.end, "two slots overlap"
-    started = 0
-    for slot in slots:
-        took = slot.time_of(slot.count - 1) - slots[0].begin
-        started += slot.count
-        assert started - 1 <= took * rate / MICROSECONDS + 1e-6 * started + 1
+    parts = fair_parts(rate, wants)
+    assert sum(parts.values()) <= rate * (1 + 1e-9)
+    for key, part in parts.items():
+        wish = wants[key]
+        assert wish is None or part <= wish
+        if wish is None or part < wish:  # it wants more: then nobody has more than it
+            assert part >= max(parts.values()) * (1 - 1e-9)
+    if any(wish is None for wish in wants.values()):
+        assert sum(parts.values()) == pytest.approx(rate)
 
 
-@given(rate=st.floats(1, 1e5), askers=st.integers(1, 5))
-def test_those_who_ask_in_time_get_all_of_the_rate(rate: float, askers: int) -> None:
-    """Each asks for its part of a second when its slot begins: the slots join without a gap."""
-    at = now = 0
-    slots: list[Slot] = []
-    turns: list[tuple[int, int]] = [(0, asker) for asker in range(askers)]
-    while now < 20 * MICROSECONDS:
-        turns.sort()
-        now, asker = turns.pop(0)
-        count = max(1, even_share(int(rate), askers, asker))
-        slot, at = reserve(rate, at, now, count, now + 10 * MICROSECONDS)
-        assert slot is not None
-        slots.append(slot)
-        turns.append((slot.begin, asker))
-    for earlier, after in itertools.pairwise(slots):
-        assert after.begin == earlier.end
+@given(rate=st.floats(0.001, 1e6), others=st.dictionaries(NUMBERS, PARTS), wants=WANTS)
+def test_a_part_never_takes_what_others_hold(
+    rate: float, others: dict[int, Part], wants: float | None
+) -> None:
+    given_ = grant(rate, others, 99, wants, 1000, first_at=1000)
+    held = sum(part.pace for part in others.values() if part.until > 1000)
+    assert 0 <= given_.pace <= given_.fair <= rate
+    if held <= rate:  # the headroom of the others is all that may be given twice
+        assert given_.pace + held <= rate * HEADROOM * (1 + 1e-9)
+    assert given_.until == 1000 + 2 * MICROSECONDS
 
 
-@given(rate=RATES, count=st.integers(1, 10_000), now=st.integers(0, 10 * MICROSECONDS))
-def test_a_slot_lets_its_starts_go_one_after_the_other(rate: float, count: int, now: int) -> None:
-    slot = Slot(0, count, rate)
-    due = slot.due(now)
-    assert 1 <= due <= count
-    assert slot.time_of(due - 1) <= now + 1
-    if due < count:
-        assert slot.time_of(due + 1) > now
-    assert slot.due(-1) == 0
+def test_those_who_ask_in_turn_come_to_fair_parts() -> None:
+    """Two that want all, one that wants 10, and one that was lost while it held all of the rate."""
+    wants: dict[int, float | None] = {0: None, 1: None, 2: 10.0}
+    parts = {9: Part(pace=100.0, until=2 * MICROSECONDS, wants=None)}
+    for second in range(12):
+        for number, wish in wants.items():
+            now = second * MICROSECONDS + number * 1000
+            others = {key: part for key, part in parts.items() if key != number}
+            made = grant(100.0, others, number, wish, now, first_at=now)
+            parts[number] = Part(pace=made.pace, until=made.until, wants=wish)
+        if second == 1:
+            assert sum(parts[number].pace for number in wants) == 0, "what is held is held"
+    assert parts[0].pace == pytest.approx(45, rel=0.02)
+    assert parts[1].pace == pytest.approx(45, rel=0.02)
+    assert 10 <= parts[2].pace <= 10 * HEADROOM
 
 
-def test_a_slow_rate_gives_one_at_a_time_and_what_is_ahead_is_bounded() -> None:
-    slot, at = reserve(0.1, 0, 1000, 50, 1000 + 2 * MICROSECONDS)
-    assert slot == Slot(1000, 1, 0.1)
-    assert at == 1000 + 10 * MICROSECONDS
-    assert reserve(0.1, at, 2000, 50, 2000 + 2 * MICROSECONDS) == (None, at)
-    assert reserve(100.0, 0, 0, 10_000, 2 * MICROSECONDS)[0] == Slot(0, 200, 100.0)
+def test_a_segment_that_has_little_to_do_leaves_its_part_to_those_that_want_it() -> None:
+    busy = Part(pace=50.0, until=5000, wants=None)
+    idle = grant(100.0, {1: busy}, 0, 0.0, 1000, first_at=0)
+    assert idle.pace == pytest.approx(0.5)
+    sated = Part(pace=50.0, until=5000, wants=3.0)
+    assert grant(100.0, {1: sated}, 0, 0.0, 1000, first_at=0).pace == 50.0, "nobody else wants it"
 
 
-def test_what_was_not_asked_for_in_time_is_lost() -> None:
-    slot, _ = reserve(10.0, 0, 3600 * MICROSECONDS, 10, 3602 * MICROSECONDS)
-    assert slot is not None and slot.begin == 3600 * MICROSECONDS
+@pytest.mark.parametrize(
+    ("given_", "rate"),
+    [(5, 5.0), (0.5, 0.5), ("unlimited", UNLIMITED), ("Hold", HOLD), (10**9, 1e9)],
+)
+def test_a_rate_is_a_number_or_a_word(given_: object, rate: float) -> None:
+    assert rate_from(given_) == rate
+    assert rate_from(rate_shown(rate)) == rate
+
+
+@pytest.mark.parametrize("given_", [0, 0.0, -0.0])
+def test_a_rate_of_0_is_refused_with_the_two_words_that_it_may_mean(given_: float) -> None:
+    with pytest.raises(ValueError, match=r"unlimited for no cap, or hold to start nothing"):
+        rate_from(given_)
+
+
+@pytest.mark.parametrize(
+    "given_", [-1, -1.0, 1e-9, 1e10, True, None, "fast", "5", float("nan"), float("inf")]
+)
+def test_what_is_no_rate(given_: object) -> None:
+    with pytest.raises(ValueError, match=r"^rate must be"):
+        rate_from(given_)
 
 
 @given(total=st.integers(0, 10_000), among=st.integers(1, 50))

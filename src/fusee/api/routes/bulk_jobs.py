@@ -181,16 +181,18 @@ async def _stop(request: Request, job_id: int) -> BulkOut:
 
 @router.post("/{job_id}/rate", dependencies=[Operator], openapi_extra=body_of(BulkRateIn), responses=REFUSED)
 async def adjust_bulk_job(request: Request, job_id: JobId) -> BulkOut:
-    """Another rate or concurrency, also while it runs: workers follow at their next checkpoint."""
+    """Another rate, concurrency or window, also while it runs: workers follow at their next checkpoint."""
     wish = await read_json(request, BulkRateIn, "a rate")
     job = await operations_of(request).bulk_jobs.adjust(
         job_id,
         rate=wish.rate,
         concurrency=wish.concurrency,
+        window=wish.window,
         who=who_asks(request),
         version=wish.version,
     )
-    audit(request, "bulk job adjusted", bulk_job_id=job_id, rate=wish.rate, concurrency=wish.concurrency)
+    changes = wish.model_dump(include={"rate", "concurrency", "window"}, exclude_none=True)
+    audit(request, "bulk job adjusted", bulk_job_id=job_id, **changes)
     return BulkOut.of(job)
 
 

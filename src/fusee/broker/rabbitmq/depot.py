@@ -20,7 +20,7 @@ from fusee.broker.rabbitmq.link import Link
 from fusee.broker.rabbitmq.topology import Topology
 from fusee.errors import FuseeError, Invalid, LeaseLost
 from fusee.model import Claimed, QueueLimits, WorkerInfo
-from fusee.model.bulk import BulkJob, Quarantined
+from fusee.model.bulk import BulkJob, HeldBy, Quarantined
 from fusee.model.business import RegisteredBusiness
 from fusee.store import BulkAnswer, Exchanged, Finished, LaneMap, Order, Progress, Settlement, Taken, Waiter
 from fusee.store.wakes import CANCEL, DRAIN, PENDING, Wakes
@@ -216,6 +216,11 @@ class RabbitDepot:
     async def business(self, name: str) -> RegisteredBusiness | None:
         found: RegisteredBusiness | None = await self.asking.ask("business", name)
         return found
+
+    async def hand_back_segment(
+        self, run_id: int, attempt: int, job_id: int, number: int, held_by: HeldBy
+    ) -> None:
+        await self.asking.ask("hand_back_segment", run_id, attempt, job_id, number, held_by)
 
     async def checkpoint(
         self, run_id: int, attempt: int, job_id: int, number: int, progress: Progress

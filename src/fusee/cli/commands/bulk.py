@@ -24,7 +24,7 @@ from fusee.cli.commands.bulk_steer import (
     wait,
     watch,
 )
-from fusee.cli.inputs import json_or_text, member_from, text_of
+from fusee.cli.inputs import json_or_text, member_from, rate_of, text_of
 from fusee.cli.opening import drive, opened
 from fusee.cli.options import Command, Group, Shared
 from fusee.cli.output import Out
@@ -57,9 +57,11 @@ def bulk() -> None:
     required=True,
     help="A number, FROM..TO, a file, a URL, JSON, or @FILE with JSON.",
 )
-@click.option("--rate", metavar="N", type=click.FloatRange(0), help="Items started a second; 0 is no cap.")
+@click.option("--rate", metavar="N", type=rate_of, help="Items started a second, or: unlimited, hold.")
 @click.option("--concurrency", metavar="N", type=click.IntRange(1), help="Items or chunks at once.")
-@click.option("--window", metavar="N", type=click.IntRange(0), help="0: twice the concurrency.")
+@click.option(
+    "--window", metavar="N", type=click.IntRange(0), help="Places of a segment's window; 0: chosen by itself."
+)
 @click.option("--segments", metavar="N", type=click.IntRange(0), help="0: one for each worker.")
 @click.option("--attempts", "item_attempts", metavar="N", type=click.IntRange(1), help="Tries of an item.")
 @click.option("--backoff", "item_backoff", metavar="TIME", help="Before the second try; then doubled.")

@@ -98,15 +98,26 @@ async def _show(shared: Shared, out: Out, job_id: int) -> None:
         return
     out.show(summary(job))
     drawn = table("field", "value")
-    for field in ("name", "business", "source", "rate", "concurrency", "window", "adaptive", "item_attempts",
-                  "item_backoff", "error_budget", "retried", "replayed", "undo_of", "creator", "env",
-                  "version", "started_at", "finished_at"):  # fmt: skip
+    for field in ("name", "business", "source", "rate", "concurrency", "window", "held_by", "adaptive",
+                  "item_attempts", "item_backoff", "error_budget", "retried", "replayed", "undo_of",
+                  "creator", "env", "version", "started_at", "finished_at"):  # fmt: skip
         if (value := shown[field]) not in ("", None, False):
             text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
             drawn.add_row(field, clean(text))
     out.show(drawn)
     if segments:
-        parts = table(">segment", ">first", ">watermark", ">reached", ">stop", "state", ">share", ">run")
+        parts = table(
+            ">segment",
+            ">first",
+            ">watermark",
+            ">reached",
+            ">stop",
+            "state",
+            ">share",
+            ">pace",
+            "held by",
+            ">run",
+        )
         for one in segments[:MOST_SEGMENTS]:
             parts.add_row(
                 str(one.number),
@@ -116,6 +127,8 @@ async def _show(shared: Shared, out: Out, job_id: int) -> None:
                 f"{one.stop:,}",
                 status_text(str(one.state)),
                 str(one.share),
+                f"{one.pace:,.1f}/s" if one.pace else "",
+                one.held_by or "",
                 str(one.run_id or ""),
             )
         out.show(parts)

@@ -11,7 +11,7 @@ import click
 from fusee.cli.bulk_progress import follow, summary
 from fusee.cli.bulk_shapes import bulk_object
 from fusee.cli.commands.bulk_look import JOB_ID
-from fusee.cli.inputs import text_of
+from fusee.cli.inputs import rate_of, text_of
 from fusee.cli.opening import drive, opened
 from fusee.cli.options import Command, Shared, duration
 from fusee.cli.output import Out
@@ -143,28 +143,31 @@ def _follow(context: click.Context, job_id: int, timeout: float | None, *, lines
 
 @click.command(cls=Command)
 @JOB_ID
-@click.option("--rate", "per_second", metavar="N", type=click.FloatRange(0), help="0 is no cap.")
+@click.option("--rate", "per_second", metavar="N", type=rate_of, help="Items a second, or: unlimited, hold.")
 @click.option("--concurrency", metavar="N", type=click.IntRange(1), help="Items or chunks at once.")
+@click.option("--window", metavar="N", type=click.IntRange(0), help="Places; 0: chosen by itself.")
 @VERSION
 @click.pass_context
 def rate(
     context: click.Context,
     job_id: int,
-    per_second: float | None,
+    per_second: float | str | None,
     concurrency: int | None,
+    window: int | None,
     version: int | None,
 ) -> None:
-    """Another rate or concurrency, also while the job runs.
+    """Set another rate, concurrency or window, also while the job runs.
 
     \b
     Example:
       fusee bulk rate 17 --rate 2000 --concurrency 128
+      fusee bulk rate 17 --rate hold
     """
     _steer(
         context,
         False,
         lambda app: app.bulk_jobs.adjust(
-            job_id, rate=per_second, concurrency=concurrency, who=WHO, version=version
+            job_id, rate=per_second, concurrency=concurrency, window=window, who=WHO, version=version
         ),
     )
 
@@ -218,7 +221,7 @@ def _following(name: str) -> Callable[[Callable[..., None]], click.Command]:
             WAIT,
             click.option("--start", is_flag=True, help="Start it at once; --wait does too."),
             click.option("--attempts", "item_attempts", metavar="N", type=click.IntRange(1)),
-            click.option("--rate", metavar="N", type=click.FloatRange(0), help="As it was, if left out."),
+            click.option("--rate", metavar="N", type=rate_of, help="As it was, if left out."),
             click.option("--concurrency", metavar="N", type=click.IntRange(1)),
             click.option("--name", metavar="TEXT", help="The new job's name."),
             JOB_ID,

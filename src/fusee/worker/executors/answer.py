@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from fusee.model import Abandon, Done, Effect, End, Ended, Retry, Skip
-from fusee.model.outcome import Wait
+from fusee.model.outcome import HandBack, Wait
 from fusee.worker.context import RunContext
 from fusee.worker.executors.tail import storable
 from fusee.worker.handlers import Handler
@@ -88,6 +88,8 @@ def ended_by(value: Any) -> Ended:
 def ended_by_error(error: BaseException) -> Ended:
     """A handler raised `error` (or returned it, where it is one of our answers)."""
     match error:
+        case HandBack():
+            return Ended(End.RETURNED, error=str(error), after=error.after, effect=Effect.NONE)
         case Retry():
             why = _reason(error, "the handler asked for a retry")
             return Ended(End.FAILED, error=why, after=error.after, effect=error.effect)

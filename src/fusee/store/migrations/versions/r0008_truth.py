@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from alembic import op
-from sqlalchemy import BigInteger, Column, String, text
+from sqlalchemy import BigInteger, Column, Float, Integer, String, text
 
 revision = "0008"
 down_revision = "0007"
@@ -17,3 +17,12 @@ def upgrade() -> None:
     op.add_column("fusee_batches", Column("parked", BigInteger, nullable=False, server_default=text("0")))
     op.add_column("fusee_batches", Column("waits_for", BigInteger))
     op.add_column("fusee_batches", Column("entered_at", BigInteger))
+    # Parts of a bulk job's rate.
+    op.add_column("fusee_bulk_jobs", Column("window", Integer))
+    op.add_column("fusee_bulk_jobs", Column("held_by", String(16)))
+    op.add_column("fusee_bulk_segments", Column("pace", Float(53), nullable=False, server_default=text("0")))
+    op.add_column(
+        "fusee_bulk_segments", Column("pace_until", BigInteger, nullable=False, server_default=text("0"))
+    )
+    op.add_column("fusee_bulk_segments", Column("wants", Float(53)))
+    op.add_column("fusee_bulk_segments", Column("held_by", String(16)))
