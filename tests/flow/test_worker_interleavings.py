@@ -22,6 +22,7 @@ from fusee.model import End, QueueLimits, RunStatus
 from fusee.store import Order
 from fusee.store.schema import lanes
 from fusee.worker.couriers import MOST_A_TRIP
+from fusee.worker.doubt import Doubt
 from tests.chaos.inside import Journal, Seen, all_ended, make_app, until, working
 
 
@@ -61,13 +62,14 @@ class Reports:
 # --- a claim that commits after its connection was lost ----------------------------------------------
 
 
-@pytest.mark.parametrize("looks", [1, 3], ids=["after-one-look", "after-three-looks"])
+@pytest.mark.parametrize("looks", [1, 7], ids=["after-one-look", "after-seven-looks"])
 @pytest.mark.parametrize("claim", ["exchange", "claim_limited"])
 async def test_a_claim_that_commits_after_the_worker_looked_is_handed_back_at_a_renewal(
-    database_url: str, claim: str, looks: int
+    database_url: str, claim: str, looks: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Long before the lease could end, and by this worker: a dispatcher would count the attempt as lost."""
-    app, journal = make_app(database_url, lease_ttl=60, heartbeat_interval_seconds=0.1), Journal()
+    monkeypatch.setattr("fusee.worker.couriers.Doubt", lambda _lease_ttl: Doubt(0.1))
+    app, journal = make_app(database_url, lease_ttl=60, heartbeat_interval_seconds=0.05), Journal()
     under_way: list[tuple[Any, ...]] = []
     committed = asyncio.Event()
     seen: list[str] = []
@@ -107,7 +109,7 @@ async def test_a_claim_that_commits_after_the_worker_looked_is_handed_back_at_a_
         interpose(app, "owned", look_too_early)
         interpose(app, "renew", renew)
         async with working(app):
-            (run,) = await all_ended(app, [handle], 15)
+            (run,) = await all_ended(app, [handle], 30)
     assert committed.is_set()
     assert (run.status, run.attempt, run.spent) == (RunStatus.SUCCEEDED, 2, 0)
     assert [line.attempt for line in journal.starts(handle.id)] == [2]

@@ -13,6 +13,7 @@ from fusee.errors import LeaseLost
 from fusee.events import Bus, LoopFailed, RunsClaimed
 from fusee.model import Claimed, End
 from fusee.store import Exchanged, Order
+from fusee.worker.doubt import Doubt
 from fusee.worker.nudge import Nudge
 from fusee.worker.pace import Pace
 from fusee.worker.pool import Pool
@@ -27,8 +28,6 @@ COURIERS = 2
 MOST_A_TRIP = 500
 """Runs claimed by one statement at most: beyond this the database's time a run no longer falls."""
 LIMITED_EVERY = 0.1
-LOOK_AGAIN = 5
-"""Renewals after which a claim whose answer was lost cannot commit any more."""
 
 
 class Couriers:
@@ -62,7 +61,7 @@ class Couriers:
         self.pace = Pace(settings.prefetch)
         self.lost_answer = False
         """The store may have given us runs that we never heard of: they go back before we ask for more."""
-        self._look_again = 0
+        self._doubt = Doubt(settings.lease_ttl)
         self._dry_until = 0.0
         self._hints = 0
         self._limited_at = 0.0
@@ -82,15 +81,15 @@ class Couriers:
         self.nudge()
 
     def renewed(self) -> None:
-        if self._look_again:
-            # A claim that lost its connection may commit later than we looked for it.
-            self._look_again -= 1
+        # A claim that lost its connection may commit later than we looked for it.
+        if self._doubt.due(time.monotonic()):
             self.lost_answer = True
             self.nudge()
 
     def expired(self) -> None:
         """The session is over, and with it all its receipts."""
         self._used_up.clear()
+        self._doubt.end()
 
     def hear_pending(self) -> None:
         self.served.notice()
@@ -188,7 +187,7 @@ class Couriers:
                 self.expire()
                 return None
             if want:
-                self.lost_answer, self._look_again = True, LOOK_AGAIN
+                self._lose_answer()
             if self.tenure.session == session:
                 self.pool.put_back(finished, settlements)
                 self._used_up += used_up
@@ -199,6 +198,10 @@ class Couriers:
         else:
             await self.reports.refused((run, attempt, End.SUCCEEDED) for run, attempt in exchanged.refused)
         return exchanged
+
+    def _lose_answer(self) -> None:
+        self.lost_answer = True
+        self._doubt.begin(time.monotonic())
 
     def _room(self, now: float) -> int:
         """How many to ask for: enough to keep busy, and not in many small portions."""
@@ -291,7 +294,7 @@ class Couriers:
                 else:
                     claimed = await self._understood(await self.depot.claim_given(session, queues, order))
             except BaseException:
-                self.lost_answer, self._look_again = True, LOOK_AGAIN
+                self._lose_answer()
                 raise
             finally:
                 self._trips -= 1
