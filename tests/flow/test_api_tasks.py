@@ -280,6 +280,21 @@ async def test_steering(served):
     assert (await served.ask("POST", f"{path}/enable"))[1]["next_fires"] != []
 
 
+async def test_a_queue_is_cleared(served):
+    await made(served)
+    path = f"{TASKS}/nightly"
+    for _ in range(3):
+        await served.ask("POST", f"{path}/trigger")
+    status, body, _ = await served.ask("POST", f"{path}/clear-queue", json={"reason": "stale"})
+    assert (status, body) == (200, {"cleared": 2})
+    assert (await served.ask("POST", f"{path}/clear-queue"))[1] == {"cleared": 0}
+    _, fires, _ = await served.ask("GET", f"{path}/runs")
+    assert [fire["rule"] for fire in fires["items"][:2]] == ["queue cleared: stale"] * 2
+    assert [fire["run_status"] for fire in fires["items"]] == ["skipped", "skipped", "pending"]
+    assert (await served.ask("POST", f"{TASKS}/nobody/clear-queue"))[0] == 404
+    assert (await served.ask("POST", f"{path}/clear-queue", json={"reason": 7}))[0] == 422
+
+
 # -- firing
 
 

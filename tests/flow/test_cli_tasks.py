@@ -279,6 +279,18 @@ def test_trigger_answers_with_the_rule(cli: Cli) -> None:
     assert "enable it first" in cli.refused("task", "trigger", "poll")
 
 
+def test_clear_queue_leaves_out_what_stands_in_line(cli: Cli) -> None:
+    make(cli, "poll")
+    for _ in range(3):
+        cli.text("task", "trigger", "poll")
+    assert "2 fires of poll left out" in cli.text("task", "clear-queue", "poll", "--reason", "stale")
+    assert cli.json("task", "clear-queue", "poll") == {"cleared": 0}
+    fires = cli.json("task", "runs", "poll")["items"]
+    assert [(fire["decision"], fire["code"]) for fire in fires[:2]] == [("skip", "cleared")] * 2
+    assert fires[0]["rule"] == "queue cleared: stale"
+    assert "no task" in cli.refused("task", "clear-queue", "nobody", code=Exit.NOT_FOUND)
+
+
 def test_runs_lists_every_decision(cli: Cli) -> None:
     make(cli, "poll", "--overlap", "SKIP")
     assert "has not fired yet" in cli("task", "runs", "poll").stderr

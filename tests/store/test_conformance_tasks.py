@@ -179,13 +179,15 @@ async def test_what_was_due_before_it_was_stopped_is_on_record_as_missed(works: 
 
 
 async def test_a_stopped_tasks_runs_go_on(works: Clockwork) -> None:
-    await works.make("t")
+    await works.make("t", max_concurrency=2)
     await works.fire_at(1)
-    await works.fire_at(2)
     await works.claim()
+    await works.fire_at(2)
+    await works.fire_at(3)
     await works.store.steer_task("t", "disable")
     await works.succeed("t", 1)
-    assert await works.claim() == ["t 2"], "what was accepted runs"
+    assert await works.claim() == ["t 2"], "what has left the queue runs, what has not is left out"
+    assert await works.statuses("t", 2, 3) == ["running", "skipped"]
 
 
 async def test_a_deleted_task_is_gone_its_name_is_free_and_its_runs_are_kept(works: Clockwork) -> None:

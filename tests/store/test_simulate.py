@@ -24,6 +24,9 @@ POLICIES = {
     "failure-skip": Policy(failure=Failure.SKIP, queue_depth=1),
     "failure-retry": Policy(failure=Failure.RETRY),
     "failure-pause": Policy(failure=Failure.PAUSE, overlap=Overlap.SKIP),
+    "failure-skip-line": Policy(failure=Failure.SKIP),
+    "failure-skip-lines": Policy(failure=Failure.SKIP, max_concurrency=2),
+    "failure-pause-line": Policy(failure=Failure.PAUSE),
     "skip-skip": Policy(overlap=Overlap.SKIP, failure=Failure.SKIP),
     "rate": Policy(max_concurrency=0, rate=1 / 90, burst=2),
 }

@@ -9,7 +9,15 @@ from pydantic import BaseModel, Field
 from fusee.api.incoming import Incoming, Reason
 from fusee.api.times import DueAt, Seconds
 
-__all__ = ["TASK_SCHEMAS", "ApplyIn", "BackfillIn", "SimulateIn", "TaskSteerIn", "TriggerIn"]
+__all__ = [
+    "TASK_SCHEMAS",
+    "ApplyIn",
+    "BackfillIn",
+    "ClearQueueIn",
+    "SimulateIn",
+    "TaskSteerIn",
+    "TriggerIn",
+]
 
 MOST_DOCUMENTS = 1000
 
@@ -19,6 +27,14 @@ class TaskSteerIn(Incoming):
 
     reason: Reason | None = None
     version: int | None = Field(default=None, ge=1)
+
+
+class ClearQueueIn(Incoming):
+    """Why the queue of a task is emptied."""
+
+    reason: Annotated[Reason, Field(max_length=200)] = Field(
+        default="cleared by hand", description="Kept with each fire that is left out."
+    )
 
 
 class TriggerIn(Incoming):
@@ -68,4 +84,11 @@ class ApplyIn(Incoming):
     dry_run: bool = Field(default=False, description="Only tell what would change.")
 
 
-TASK_SCHEMAS: tuple[type[BaseModel], ...] = (TaskSteerIn, TriggerIn, BackfillIn, SimulateIn, ApplyIn)
+TASK_SCHEMAS: tuple[type[BaseModel], ...] = (
+    TaskSteerIn,
+    ClearQueueIn,
+    TriggerIn,
+    BackfillIn,
+    SimulateIn,
+    ApplyIn,
+)

@@ -14,7 +14,15 @@ from fusee.model.fire import Cause, Fire, Held
 from fusee.model.policy import Decision
 from fusee.operations import Backfilled, Compared, Explanation, Simulation, Triggered, policy_fields
 
-__all__ = ["BackfillOut", "ExplanationOut", "FireOut", "FirePage", "SimulationOut", "TriggeredOut"]
+__all__ = [
+    "BackfillOut",
+    "ExplanationOut",
+    "FireOut",
+    "FirePage",
+    "QueueClearedOut",
+    "SimulationOut",
+    "TriggeredOut",
+]
 
 
 VERDICTS = [
@@ -106,6 +114,12 @@ class TriggeredOut(BaseModel):
             run_ids=list(triggered.run_ids),
             created=triggered.created,
         )
+
+
+class QueueClearedOut(BaseModel):
+    """How many fires that stood in line were left out."""
+
+    cleared: int
 
 
 class BackfillOut(BaseModel):

@@ -57,7 +57,10 @@ register_url_convertor("name", _name())
 TASK, OF_TASK = _named(
     "task",
     "task",
-    ["runs", "explain", "next", "simulate", "trigger", "pause", "resume", "enable", "disable", "backfill"],
+    [
+        *("runs", "explain", "next", "simulate", "trigger", "backfill"),
+        *("pause", "resume", "enable", "disable", "clear-queue"),
+    ],
     alone=["preview", "apply"],
 )
 WORKFLOW, OF_WORKFLOW = _named("workflow", "workflow", ["runs", "graph", "start"])

@@ -24,6 +24,7 @@ __all__ = [
     "Situation",
     "jitter_of",
     "rule_on",
+    "rule_on_head",
     "start_at",
 ]
 
@@ -116,6 +117,8 @@ class Situation:
     """Earlier fires that may run and have not ended."""
     queued: int = 0
     """Earlier fires that stand in line."""
+    queue_held: bool = False
+    """The task is paused: nothing leaves its line until it is resumed."""
     example: int | None = None
     """One of their runs, to name it."""
     failed: bool = False
@@ -161,9 +164,8 @@ def rule_on(
                 pass
             case _:
                 assert_never(policy.overlap)
-    if now.failed and policy.failure is Failure.SKIP and not now.failure_skipped:
-        rule = "failure_action SKIP: the last fire that ran failed; only this fire is left out"
-        return _skip("failure", rule, now.last_attempt + 1)
+    if (skipped := _skip_after_failure(policy, now)) is not None:
+        return skipped
     attempt = _counted(policy, now)
     if cancel:
         return Ruling(
@@ -175,7 +177,8 @@ def rule_on(
             attempt=attempt,
         )
     full = 0 < policy.max_concurrency <= now.active
-    behind = now.queued > 0 and policy.concurrency is Concurrency.QUEUE and policy.max_concurrency > 0
+    in_line = now.queued > 0 and not now.queue_held  # a held line is passed, or nothing could be triggered
+    behind = in_line and policy.concurrency is Concurrency.QUEUE and policy.max_concurrency > 0
     if over_cap:
         beyond = f", over max_concurrency {policy.max_concurrency}" if full else ""
         rule = f"overlap_action PARALLEL: {_who(now)}; started beside it{beyond}"
@@ -194,9 +197,19 @@ def rule_on(
                 rule = f"concurrency_policy QUEUE: {cap}, and the line is full ({policy.queue_depth})"
                 return _skip("queue_full", rule, attempt)
             rule = f"concurrency_policy QUEUE: {cap}; in line at place {now.queued + 1}"
+            if now.queue_held:
+                rule += "; the task is paused, its queue is held until it is resumed"
             return Ruling(decision=Decision.QUEUE, code="concurrency", rule=rule, attempt=attempt)
         case _:
             assert_never(policy.concurrency)
+
+
+def rule_on_head(policy: Policy, now: Situation) -> Ruling | None:
+    """Decide about the first fire in line when there is room for it; None lets it start.
+
+    A failure that was heard while it stood there is about this fire: it is the next one.
+    """
+    return _skip_after_failure(policy, now)
 
 
 def start_at(policy: Policy, earliest: int, rate_at: int) -> tuple[int, int]:
@@ -237,6 +250,13 @@ def _with_failure(policy: Policy, now: Situation, why: str) -> str:
             return why
         case _:
             assert_never(policy.failure)
+
+
+def _skip_after_failure(policy: Policy, now: Situation) -> Ruling | None:
+    if not now.failed or policy.failure is not Failure.SKIP or now.failure_skipped:
+        return None
+    rule = "failure_action SKIP: the last fire that ran failed; only this fire is left out"
+    return _skip("failure", rule, now.last_attempt + 1)
 
 
 def _skip(code: str, rule: str, attempt: int) -> Ruling:

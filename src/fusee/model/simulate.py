@@ -8,7 +8,17 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from fusee.model.durations import US
-from fusee.model.policy import Decision, Failure, Policy, Ruling, Situation, jitter_of, rule_on, start_at
+from fusee.model.policy import (
+    Decision,
+    Failure,
+    Policy,
+    Ruling,
+    Situation,
+    jitter_of,
+    rule_on,
+    rule_on_head,
+    start_at,
+)
 
 __all__ = ["Simulated", "simulate"]
 
@@ -64,9 +74,22 @@ class _Task:
             first = heapq.heappop(self.going)
             self.failed, self.skipped, self.attempt = first.failed, False, first.attempt
             self.paused = self.paused or (first.failed and self.policy.failure is Failure.PAUSE)
-            if self.line and len(self.going) < (self.policy.max_concurrency or len(self.line)):
-                fire, ruling = self.line.popleft()
-                self.start(fire, ruling, first.end)
+            self.admit(first.end)
+
+    def admit(self, now: int) -> None:
+        """Fill the free places from the line; a paused task holds its line."""
+        while self.line and not self.paused and len(self.going) < (self.policy.max_concurrency or 2**62):
+            fire, ruling = self.line.popleft()
+            left_out = rule_on_head(self.policy, self.situation())
+            if left_out is None:
+                self.start(fire, ruling, now)
+            else:
+                fire.decision, fire.rule = left_out.decision, left_out.rule
+                self.leave_out(left_out)
+
+    def leave_out(self, ruling: Ruling) -> None:
+        """One fire was left out because the last failed: the next one runs."""
+        self.skipped, self.attempt = True, ruling.attempt
 
     def start(self, fire: Simulated, ruling: Ruling, earliest: int) -> None:
         fire.start, self.rate_at = start_at(self.policy, earliest, self.rate_at)
@@ -107,6 +130,6 @@ def simulate(
         elif ruling.decision is Decision.QUEUE:
             task.line.append((fire, ruling))
         elif ruling.code == "failure":
-            task.skipped, task.attempt = True, ruling.attempt
+            task.leave_out(ruling)
     task.until(2**62)
     return answer

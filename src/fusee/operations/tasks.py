@@ -111,8 +111,12 @@ class TaskOperations:
             raise Invalid(f"a task can {', '.join(VERBS)}, not {verb!r:.40}")
         return await self.store.steer_task(ref, verb, reason, version)
 
+    async def clear_queue(self, ref: str | int, *, reason: str = "cleared by hand") -> int:
+        """Leave out every fire that stands in line; returns how many. What runs goes on."""
+        return await self.store.clear_queue(ref, reason[:200])
+
     async def delete(self, ref: str | int, *, version: int | None = None) -> Task:
-        """Soft: its runs and fires are kept, its name is free again."""
+        """Soft: its runs and fires are kept, its name is free again. What waits is left out."""
         return await self.store.steer_task(ref, "delete", None, version)
 
     async def check_runnable(self, spec: TaskSpec, allow_unknown: bool, *, resolve: bool = True) -> None:

@@ -9,7 +9,8 @@ from sqlalchemy import Connection, and_, func, select, update
 
 from fusee.model import RunStatus
 from fusee.model.fire import Cause, Held
-from fusee.model.policy import start_at
+from fusee.model.policy import rule_on_head, start_at
+from fusee.model.task import TaskStatus
 from fusee.store.schema import runs
 from fusee.store.standing import IN_LINE, Closed, OpenFire, Standing, Standings
 from fusee.store.task_schema import backfills, fires
@@ -18,6 +19,8 @@ from fusee.store.upstreams import Gated, Upstreams
 __all__ = ["Admission"]
 
 
+EMPTIED_BY = (TaskStatus.DISABLED, TaskStatus.DELETED)
+"""A task in one of these states has nothing that waits."""
 WAITS_FOR_OTHERS = (Cause.SCHEDULE, Cause.AFTER)
 """By hand and by backfill, a fire does not wait for the tasks before it."""
 
@@ -27,6 +30,10 @@ class Admission(Standings, Upstreams):
         self, connection: Connection, standings: Iterable[Standing], closed: Sequence[Closed], now: int
     ) -> None:
         """Fill the places that are free: one more fire of each such task a round."""
+        for standing in standings:
+            if standing.queued and standing.status in EMPTIED_BY:  # an older version left its line as it was
+                self._empty(connection, standing.row.id, standing.status, now)
+                standing.queued = 0
         waiting = {s.row.id: s for s in standings if _has_room(s)}
         while waiting:
             waiting = self._let_out_heads(connection, waiting, now)
@@ -40,6 +47,7 @@ class Admission(Standings, Upstreams):
         free: list[int] = []
         leaving: list[int] = []
         gated: list[Gated] = []
+        left_out: dict[int, str] = {}
         again: dict[int, Standing] = {}
         for task_id, shards in self._heads(connection, list(waiting)).items():
             standing, at = waiting[task_id], shards[0].fire_time
@@ -49,7 +57,12 @@ class Admission(Standings, Upstreams):
             if not run_ids or len(shards) > 1:  # canceled in line, all or some
                 leaving += [shard.run_id for shard in shards]
             standing.queued -= 1
-            if run_ids:
+            ruling = rule_on_head(standing.spec.policy, standing.situation()) if run_ids else None
+            if ruling is not None:
+                standing.skip_for_failure(ruling.attempt)
+                left_out |= dict.fromkeys(run_ids, ruling.rule)
+                leaving += run_ids
+            elif run_ids:
                 standing.active.append(OpenFire(at, None, None))
                 start, standing.rate_at = start_at(standing.spec.policy, now, standing.rate_at)
                 if standing.spec.policy.rate is not None:
@@ -64,11 +77,35 @@ class Admission(Standings, Upstreams):
                     free += run_ids
             if _has_room(standing):
                 again[task_id] = standing
+        self._shut_out(connection, left_out, now, code="failure")
         self._leave_line(connection, leaving, None)
         self._let_go(connection, free, now, now)
         self._leave_line(connection, [run_id for one in gated for run_id in one.run_ids], Held.UPSTREAM)
         self._raise_gates(connection, gated)
         return again
+
+    def _skip_waiting(
+        self, connection: Connection, task_id: int, held: Sequence[Held], code: str, rule: str, now: int
+    ) -> int:
+        """Leave out the fires of a task (locked) that wait in these ways; returns how many fires.
+
+        They are recorded as skipped by this rule, and whoever waits for them hears of it. They are not
+        canceled: that would count as a failure of the task.
+        """
+        waiting = select(fires.c.run_id, fires.c.fire_time).where(
+            fires.c.open_task == task_id, fires.c.held.in_(held)
+        )
+        rows = connection.execute(waiting).all()
+        ids = sorted(row.run_id for row in rows)
+        self._forget_gates(connection, ids)
+        self._shut_out(connection, dict.fromkeys(ids, rule), now, code=code)
+        self._leave_line(connection, ids, None)
+        return len({row.fire_time for row in rows})
+
+    def _empty(self, connection: Connection, task_id: int, status: TaskStatus, now: int) -> None:
+        """The task (locked) is disabled or deleted: nothing of it waits any more."""
+        rule = f"{status}: the task was {status} before this fire started"
+        self._skip_waiting(connection, task_id, tuple(Held), str(status), rule, now)
 
     def _leave_gates(self, connection: Connection, opened: Iterable[OpenFire]) -> None:
         """What was canceled before its gate was decided stands before it no more."""
@@ -148,5 +185,8 @@ class Admission(Standings, Upstreams):
 
 
 def _has_room(standing: Standing) -> bool:
+    """A paused task holds its line: nothing leaves it until the task is resumed."""
+    if standing.status is not TaskStatus.ENABLED:
+        return False
     cap = standing.spec.policy.max_concurrency
     return standing.queued > 0 and (cap == 0 or len(standing.active) < cap)

@@ -6,7 +6,7 @@ number of its edges. Many ends at once are counted in one statement.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,11 +55,18 @@ class Gates(Told, Births):
             connection.execute(insert(gates), rows[start : start + ROWS_A_STATEMENT])
 
     def _count_down(
-        self, connection: Connection, counted: Mapping[int, Counted], now: int, *, tell: bool = True
+        self,
+        connection: Connection,
+        counted: Mapping[int, Counted],
+        now: int,
+        *,
+        tell: bool = True,
+        may_start: Callable[[Connection, Sequence[int]], Sequence[int]] = lambda _, ids: ids,
     ) -> list[int]:
         """Upstreams of these runs ended: let go of those whose gate opens, skip those whose never will.
 
-        Answers the skipped ones; without `tell` it is the caller who lets their owners know.
+        Answers the skipped ones; without `tell` it is the caller who lets their owners know. Of those whose
+        gate opens, `may_start` returns the runs that start; the caller keeps the others.
         """
         open_ids: list[int] = []
         shut: dict[int, str] = {}
@@ -83,7 +90,7 @@ class Gates(Told, Births):
             for (succeeded, ended), same in standing.items():
                 stay = update(gates).where(gates.c.run_id.in_(same))
                 connection.execute(stay.values(succeeded=succeeded, ended=ended))
-        self._let_go(connection, open_ids, now)
+        self._let_go(connection, may_start(connection, open_ids) if open_ids else (), now)
         shut_out = self._shut_out(connection, shut, now, tell=tell)
         self._forget_gates(connection, [*open_ids, *shut])
         return shut_out
@@ -110,7 +117,13 @@ class Gates(Told, Births):
         return let_go
 
     def _shut_out(
-        self, connection: Connection, reasons: Mapping[int, str], now: int, *, tell: bool = True
+        self,
+        connection: Connection,
+        reasons: Mapping[int, str],
+        now: int,
+        *,
+        tell: bool = True,
+        code: str = "upstream",
     ) -> list[int]:
         """Blocked runs that will never run: skipped, with the reason; their owners hear of it.
 
@@ -132,7 +145,7 @@ class Gates(Told, Births):
                 connection.execute(change.values(finished_at=now, reason=reason, **skipped))
                 # A fire's record tells what became of it: it was to run, and this is why it did not.
                 record = update(fires).where(fires.c.run_id.in_(same))
-                connection.execute(record.values(decision=Decision.SKIP, code="upstream", rule=reason))
+                connection.execute(record.values(decision=Decision.SKIP, code=code, rule=reason))
             if tell:
                 self._tell(connection, [(row.kind, row.id) for row in rows if row.kind is not None])
             shut_out += [row.id for row in rows]

@@ -100,6 +100,7 @@ class Standing:
         return Situation(
             active=len(self.active),
             queued=self.queued,
+            queue_held=self.status is TaskStatus.PAUSED,
             example=example,
             failed=self.failed,
             failure_skipped=self.failure_skipped,

@@ -13,10 +13,11 @@ from sqlalchemy import Connection, insert, select
 from fusee.errors import Conflict, Unreadable
 from fusee.model.policy import Decision, Ruling
 from fusee.model.task import Task, TaskSpec, TaskStatus, next_task_status
+from fusee.store.admission import EMPTIED_BY
 from fusee.store.firing import Firing
 from fusee.store.rows import decode, encode
-from fusee.store.standing import Standing
-from fusee.store.task_schema import ended, tasks, waits
+from fusee.store.standing import IN_LINE, Standing
+from fusee.store.task_schema import ended, fires, tasks, waits
 from fusee.store.tasks import Tasks, lane_of, spec_of, task_from, task_status_of
 from fusee.store.wakes import ENDED, SCHEDULE
 
@@ -49,10 +50,10 @@ class Steering(Firing, Tasks):
             if _timing(spec) != _timing(before):
                 values |= self._miss_undecided(connection, row, "given another schedule", now)
                 schedule = spec.schedule(now)
-                fires = schedule is not None and row.status == TaskStatus.ENABLED
+                scheduled = schedule is not None and row.status == TaskStatus.ENABLED
                 values |= {
                     "anchor": now,
-                    "next_fire_at": schedule.next(now) if schedule is not None and fires else None,
+                    "next_fire_at": schedule.next(now) if schedule is not None and scheduled else None,
                 }
             self._lane_id(connection, lane_of(spec, self.namespace))
             if set(spec.after) != set(before.after):
@@ -67,7 +68,10 @@ class Steering(Firing, Tasks):
     async def steer_task(
         self, ref: str | int, verb: str, reason: str | None = None, version: int | None = None
     ) -> Task:
-        """pause, resume, enable, disable or delete. Resumed or enabled, it fires from now on."""
+        """pause, resume, enable, disable or delete. Resumed or enabled, it fires from now on.
+
+        A pause holds the fires that wait, until it is resumed; disabled or deleted, they are left out.
+        """
 
         def work(connection: Connection) -> Task:
             row = self._task_row(connection, ref, lock=True)
@@ -89,8 +93,11 @@ class Steering(Firing, Tasks):
                     "next_fire_at": schedule.next(now) if schedule else None,
                     "reason": None,
                 }
+                self._look_at_line(connection, row.id)
             else:
                 values |= self._miss_undecided(connection, row, PAST[verb], now)
+            if to in EMPTIED_BY:
+                self._empty(connection, row.id, to, now)
             if to is TaskStatus.DELETED:
                 self._refuse_if_awaited(connection, row.id, row.name)
                 self._tell_who_waits(connection, row.id)
@@ -108,10 +115,32 @@ class Steering(Firing, Tasks):
         now = self._now(connection)
         self._refuse_if_awaited(connection, row.id, row.name)
         self._tell_who_waits(connection, row.id)
+        self._empty(connection, row.id, TaskStatus.DELETED, now)
         values = {"status": TaskStatus.DELETED, "next_fire_at": None, "live_name": None, "deleted_at": now}
         empty = encode(TaskSpec(name=row.name, handler="unreadable").to_dict(), "the task")
         self._change_task(connection, row.id, now, {**values, "definition": empty})
         return task_from(connection.execute(select(tasks).where(tasks.c.id == row.id)).one())
+
+    async def clear_queue(self, ref: str | int, reason: str) -> int:
+        """Leave out every fire that stands in the task's line; returns how many. What runs goes on."""
+
+        def work(connection: Connection) -> int:
+            row = self._task_row(connection, ref, lock=True)
+            now = self._now(connection)
+            return self._skip_waiting(connection, row.id, IN_LINE, "cleared", f"queue cleared: {reason}", now)
+
+        cleared = await self.database.write(work)
+        if cleared:
+            self.wakes.fire(ENDED)
+        return cleared
+
+    def _look_at_line(self, connection: Connection, task_id: int) -> None:
+        """Have the aggregator let out what stands in line, if anything does."""
+        mine = (fires.c.open_task == task_id, fires.c.held.in_(IN_LINE))
+        head = connection.execute(select(fires.c.run_id).where(*mine).limit(1)).scalar_one_or_none()
+        if head is not None:
+            connection.execute(insert(ended).values(kind="task", run_id=head))
+            self._notify(connection, ENDED)
 
     def _miss_undecided(self, connection: Connection, row: Any, what: str, now: int) -> dict[str, Any]:
         """Answers what changes in the task's row by that."""

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, and_, bindparam, delete, insert, or_, select
+from sqlalchemy import Connection, and_, bindparam, delete, insert, or_, select, update
 
 from fusee.errors import Unreadable
 from fusee.model import RunStatus
-from fusee.model.fire import fire_end
+from fusee.model.fire import Held, fire_end
 from fusee.model.task import TaskStatus, TriggerRule
-from fusee.store.gates import Counted, Gates
+from fusee.store.gates import ROWS_A_STATEMENT, Counted, Gates
 from fusee.store.schema import runs
 from fusee.store.standing import Closed
 from fusee.store.task_schema import ended, fires, gates, task_edges, tasks, waits
@@ -90,7 +90,7 @@ class Upstreams(Gates):
                 counted[wait.run_id].add(upstream.name if upstream is not None else "an upstream", success)
                 met.append(wait)
         self._forget_waits(connection, met)
-        self._count_down(connection, counted, now)
+        self._count_down(connection, counted, now, may_start=self._not_paused)
 
     def _tell_downstream(self, connection: Connection, closed: Sequence[Closed], now: int) -> None:
         """Fires ended: count them for who waits, and let tasks that follow them fire."""
@@ -140,7 +140,26 @@ class Upstreams(Gates):
                 counted.setdefault(wait.run_id, Counted()).add(one.name, one.success)
                 met[key] = wait
         self._forget_waits(connection, list(met.values()))
-        self._count_down(connection, counted, now)
+        self._count_down(connection, counted, now, may_start=self._not_paused)
+
+    def _not_paused(self, connection: Connection, run_ids: Sequence[int]) -> Sequence[int]:
+        """The runs that may start; those of paused tasks go to the line of their task, which is held.
+
+        Once the task is resumed, they are let out and look at their upstreams again.
+        """
+        held: set[int] = set()
+        for start in range(0, len(run_ids), ROWS_A_STATEMENT):
+            query = (
+                select(fires.c.run_id)
+                .join(tasks, tasks.c.id == fires.c.task_id)
+                .where(fires.c.run_id.in_(run_ids[start : start + ROWS_A_STATEMENT]))
+                .where(tasks.c.status == TaskStatus.PAUSED)
+            )
+            part = list(connection.execute(query).scalars())
+            if part:
+                connection.execute(update(fires).where(fires.c.run_id.in_(part)).values(held=Held.QUEUE))
+            held.update(part)
+        return [run_id for run_id in run_ids if run_id not in held]
 
     def _upstreams_of(self, connection: Connection, task_ids: Sequence[int]) -> dict[int, list[Any]]:
         if not task_ids:

@@ -1,4 +1,4 @@
-"""What is done with a task: trigger, pause, resume, enable, disable, make up for the past."""
+"""What is done with a task: trigger, pause, resume, enable, disable, clear its queue, backfill."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from fastapi import APIRouter, Request, Response
 
 from fusee.api.asking import IdempotencyKey, Operator, audit, body_of, checked_key
 from fusee.api.context import operations_of
-from fusee.api.incoming_tasks import BackfillIn, TaskSteerIn, TriggerIn
-from fusee.api.outgoing_fires import BackfillOut, TriggeredOut
+from fusee.api.incoming_tasks import BackfillIn, ClearQueueIn, TaskSteerIn, TriggerIn
+from fusee.api.outgoing_fires import BackfillOut, QueueClearedOut, TriggeredOut
 from fusee.api.outgoing_tasks import TaskOut
 from fusee.api.paths import OF_TASK
 from fusee.api.reading import read_json
@@ -48,7 +48,8 @@ async def trigger_task(
 
 @router.post(f"{OF_TASK}/pause", openapi_extra=_STEER, responses={200: ETAG, 409: _REFUSED})
 async def pause_task(request: Request, response: Response, ref: TaskRef, if_match: IfMatch = None) -> TaskOut:
-    """It fires only when someone triggers it; what runs goes on."""
+    """It fires only when someone triggers it. What runs goes on; what stands in line is held until the task
+    is resumed."""
     return await _steer(request, response, ref, "pause", if_match)
 
 
@@ -56,7 +57,7 @@ async def pause_task(request: Request, response: Response, ref: TaskRef, if_matc
 async def resume_task(
     request: Request, response: Response, ref: TaskRef, if_match: IfMatch = None
 ) -> TaskOut:
-    """It fires from now on; what was due while it was paused is not made up for."""
+    """It fires from now on, and its queue goes on; what was due while it was paused is not made up for."""
     return await _steer(request, response, ref, "resume", if_match)
 
 
@@ -72,8 +73,18 @@ async def enable_task(
 async def disable_task(
     request: Request, response: Response, ref: TaskRef, if_match: IfMatch = None
 ) -> TaskOut:
-    """It fires no more, not even by hand; what runs goes on."""
+    """It fires no more, not even by hand. What runs goes on; what waits is left out, and recorded so."""
     return await _steer(request, response, ref, "disable", if_match)
+
+
+@router.post(f"{OF_TASK}/clear-queue", openapi_extra=body_of(ClearQueueIn, required=False))
+async def clear_task_queue(request: Request, ref: TaskRef) -> QueueClearedOut:
+    """Leave out every fire that stands in line; each is recorded as skipped, with the reason. What runs goes
+    on, and so does the schedule."""
+    wish = await read_json(request, ClearQueueIn, "the request", optional=True)
+    cleared = await operations_of(request).tasks.clear_queue(ref, reason=wish.reason)
+    audit(request, "task queue cleared", task=ref, fires=cleared, reason=wish.reason)
+    return QueueClearedOut(cleared=cleared)
 
 
 @router.post(

@@ -204,7 +204,8 @@ async def change_task(
     responses={409: {"description": "Others wait for it, or it is at another version."}},
 )
 async def delete_task(request: Request, ref: TaskRef, if_match: IfMatch = None) -> Response:
-    """It fires no more and its name is free; its runs and fires are kept until they are pruned."""
+    """It fires no more and its name is free; its runs and fires are kept until they are pruned. What runs
+    goes on, what waits is left out and recorded so."""
     task = await operations_of(request).tasks.delete(ref, version=version_from(None, if_match))
     audit(request, "task deleted", task=task.name, task_id=task.id)
     return Response(status_code=204)

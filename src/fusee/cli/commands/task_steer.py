@@ -1,4 +1,4 @@
-"""`fusee task enable`, `disable`, `pause`, `resume`, `delete`."""
+"""`fusee task enable`, `disable`, `pause`, `resume`, `delete`, `clear-queue`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fusee.cli.output import Out
 from fusee.cli.shapes import task_object
 from fusee.cli.task_view import show_next
 
-__all__ = ["delete", "disable", "enable", "pause", "resume"]
+__all__ = ["clear_queue", "delete", "disable", "enable", "pause", "resume"]
 
 VERSION = click.option(
     "--version", "version", metavar="N", type=int, help="Only if it is at this version still."
@@ -45,7 +45,8 @@ def enable(context: click.Context, name: str, version: int | None) -> None:
 def disable(context: click.Context, name: str, version: int | None, reason: str | None) -> None:
     """Let a task not fire at all, not even by hand.
 
-    What is under way goes on. To let it rest and still fire it by hand, pause it.
+    What is under way goes on; fires that stand in line or wait for other tasks are left out, and recorded as
+    skipped. To let it rest and still fire it by hand, pause it.
 
     \b
     Example:
@@ -60,7 +61,8 @@ def disable(context: click.Context, name: str, version: int | None, reason: str 
 def pause(context: click.Context, name: str, version: int | None, reason: str | None) -> None:
     """Let a task's schedule rest; it can still be triggered by hand.
 
-    What is under way goes on. Pausing a paused task changes nothing.
+    What is under way goes on; fires that stand in line are held until the task is resumed. `fusee task
+    clear-queue` leaves them out. Pausing a paused task changes nothing.
 
     \b
     Example:
@@ -74,7 +76,8 @@ def pause(context: click.Context, name: str, version: int | None, reason: str | 
 def resume(context: click.Context, name: str, version: int | None) -> None:
     """Let a paused task fire again, from now on.
 
-    What was due while it was paused does not fire; `fusee task backfill` makes up for it.
+    Fires that stood in line when it was paused start first, oldest first; `fusee task clear-queue` leaves
+    them out. What was due while it was paused does not fire; `fusee task backfill` makes up for it.
 
     \b
     Example:
@@ -88,13 +91,41 @@ def resume(context: click.Context, name: str, version: int | None) -> None:
 def delete(context: click.Context, name: str, version: int | None) -> None:
     """Delete a task; its runs and its record stay until they are pruned.
 
-    Its name is free again. Refused while other tasks wait for it.
+    Its name is free again. What is under way goes on, what waits is left out and recorded as skipped. Refused
+    while other tasks wait for it.
 
     \b
     Example:
       fusee task delete nightly
     """
     _steer(context, name, "delete", None, version)
+
+
+@click.command("clear-queue", cls=Command)
+@click.option(
+    "--reason", metavar="TEXT", default="cleared by hand", show_default=True, help="Kept with each fire."
+)
+@click.argument("name", metavar="NAME")
+@click.pass_context
+def clear_queue(context: click.Context, name: str, reason: str) -> None:
+    """Leave out every fire of a task that stands in line.
+
+    Each is recorded as skipped, with the reason. What runs goes on, and so does the schedule.
+
+    \b
+    Example:
+      fusee task clear-queue nightly --reason "stale by now"
+    """
+
+    async def work(shared: Shared, out: Out) -> None:
+        async with opened(shared) as app:
+            cleared = await app.tasks.clear_queue(name, reason=reason)
+            if out.json:
+                out.data({"cleared": cleared})
+            else:
+                out.show(f"{cleared} fire{'s' * (cleared != 1)} of {name} left out")
+
+    drive(work(Shared.of(context), Out.of(context)))
 
 
 def _steer(context: click.Context, name: str, verb: str, reason: str | None, version: int | None) -> None:
