@@ -9,7 +9,9 @@ from typing import Any, NamedTuple
 import pytest
 import pytest_asyncio
 
+from fusee import Fusee
 from fusee.batch import Target
+from fusee.errors import StoreUnavailable
 from tests.flow.conftest import Cli, Served
 
 BATCH = {"batch_name": "brighter", "batch_type": "set", "target_type": "lamp"}
@@ -140,6 +142,38 @@ CASES = {
 }
 
 
+DEFINITIONS = {
+    "a task": Case(
+        "/api/v1/tasks",
+        Ask({"name": "new", "handler": "greet", "cron": "0 3 * * *"}),
+        (Ask({"name": "new", "handler": "greet", "cron": "0 3 * * *", "timezone": "UTC"}),),
+        (
+            Ask({"name": "newer", "handler": "greet", "cron": "0 3 * * *"}),
+            Ask({"name": "new", "handler": "greet", "cron": "0 4 * * *"}),
+            Ask({"name": "new", "handler": "greet", "cron": "0 3 * * *", "enabled": False}),
+        ),
+    ),
+    "a workflow": Case(
+        "/api/v1/workflows",
+        Ask({"name": "new", "nodes": [{"name": "a", "handler": "greet"}]}),
+        (Ask({"nodes": [{"handler": "greet", "name": "a"}], "name": "new"}),),
+        (
+            Ask({"name": "newer", "nodes": [{"name": "a", "handler": "greet"}]}),
+            Ask({"name": "new", "nodes": [{"name": "b", "handler": "greet"}]}),
+        ),
+    ),
+    "a business": Case(
+        "/api/v1/businesses",
+        Ask({"name": "new", "item": "https://crm.example/mail"}),
+        (Ask({"item": "https://crm.example/mail", "name": "new"}),),
+        (
+            Ask({"name": "newer", "item": "https://crm.example/mail"}),
+            Ask({"name": "new", "item": "https://crm.example/other"}),
+        ),
+    ),
+}
+
+
 @pytest_asyncio.fixture
 async def office(serving: Any, database_url: str) -> AsyncIterator[Served]:
     """Nothing executes: what is made stays as it was made."""
@@ -218,6 +252,143 @@ async def test_a_used_key_is_refused_for_another_request(office: Served, what: s
     assert await made(office) == before, "what is refused leaves nothing"
     status, body = await send(office, case, case.other[0], key="another key")
     assert status == 201, body
+
+
+@pytest.mark.parametrize("what", DEFINITIONS)
+async def test_a_definition_is_made_once_under_a_key(office: Served, what: str) -> None:
+    case = DEFINITIONS[what]
+    status, first = await send(office, case, case.first)
+    assert status == 201, first
+    for ask in (case.first, *case.same):
+        status, body = await send(office, case, ask)
+        assert (status, body) == (200, first), ask
+    for ask in case.other:
+        status, body = await send(office, case, ask)
+        assert (status, "idempotency key 'k' was used" in body["detail"]) == (409, True), (ask, body)
+    status, body = await send(office, case, case.other[0], key="another key")
+    assert status == 201, body
+
+
+def test_every_route_that_creates_takes_an_idempotency_key() -> None:
+    description = Fusee("sqlite://").api().openapi()
+    for path, methods in description["paths"].items():
+        post = methods.get("post")
+        if post is None or not post["responses"].keys() & {"201"}:
+            continue
+        names = {one["name"].lower() for one in post.get("parameters", ())}
+        assert "idempotency-key" in names, f"POST {path} creates, and takes no Idempotency-Key"
+
+
+async def test_a_run_is_retried_once_under_a_key(office: Served) -> None:
+    _, run, _ = await office.ask("POST", "/api/v1/runs", json=RUN)
+    _, other, _ = await office.ask("POST", "/api/v1/runs", json=RUN)
+    for one in (run, other):
+        await office.ask("POST", f"/api/v1/runs/{one['id']}/cancel")
+    key = {"Idempotency-Key": "again"}
+    path = f"/api/v1/runs/{run['id']}/retry"
+    status, first, _ = await office.ask("POST", path, headers=key)
+    assert status == 201
+    status, again, _ = await office.ask("POST", path, headers=key)
+    assert (status, again["id"], again["created"]) == (200, first["id"], False)
+    status, refused, _ = await office.ask("POST", f"/api/v1/runs/{other['id']}/retry", headers=key)
+    assert status == 409 and "used for another request" in refused["detail"]
+    assert await office.count() == 3
+
+
+async def test_a_fire_is_done_again_once_under_a_key(office: Served) -> None:
+    _, fired, _ = await office.ask("POST", TRIGGER)
+    (run_id,) = fired["run_ids"]
+    await office.ask("POST", f"/api/v1/runs/{run_id}/cancel")
+    key = {"Idempotency-Key": "again"}
+    status, first, _ = await office.ask("POST", f"/api/v1/runs/{run_id}/retry", headers=key)
+    assert status == 201, first
+    status, again, _ = await office.ask("POST", f"/api/v1/runs/{run_id}/retry", headers=key)
+    assert (status, again["id"], again["created"]) == (200, first["id"], False)
+
+
+async def test_a_log_line_is_written_once_under_a_key(office: Served) -> None:
+    _, job, _ = await office.ask("POST", "/api/v1/bulk-jobs", json=BULK)
+    path, key = f"/api/v1/bulk-jobs/{job['id']}/logs", {"Idempotency-Key": "k"}
+    _, first, _ = await office.ask("POST", path, json={"text": "one"}, headers=key)
+    status, again, _ = await office.ask("POST", path, json={"text": "one"}, headers=key)
+    assert (status, again) == (201, first)
+    status, _, _ = await office.ask("POST", path, json={"text": "two"}, headers=key)
+    assert status == 409
+    _, page, _ = await office.ask("GET", f"{path}?kind=data")
+    assert len(page["items"]) == 1
+
+
+async def test_an_api_key_is_made_once_under_a_key(office: Served) -> None:
+    """Its secret is not stored, so a repeat cannot show it; it must not make a second key either."""
+    headers = {"Idempotency-Key": "k"}
+    status, first, _ = await office.ask(
+        "POST", "/api/v1/keys", json={"name": "ci", "role": "admin"}, headers=headers
+    )
+    assert status == 201
+    headers["Authorization"] = f"Bearer {first['key']}"
+    status, told, _ = await office.ask(
+        "POST", "/api/v1/keys", json={"name": "ci", "role": "admin"}, headers=headers
+    )
+    assert status == 409 and f"API key {first['id']} was made" in told["detail"]
+    _, page, _ = await office.ask("GET", "/api/v1/keys", headers=headers)
+    assert len(page["items"]) == 1
+
+
+async def test_failed_targets_are_tried_again_once_under_a_key(office: Served) -> None:
+    """The second request must not try again what failed once more since the first."""
+    batch, _ = await office.app.batches.create(BATCH, LAMPS, apply=True)
+    await office.app.batches.cancel(batch.id)
+    await office.app.store.aggregate()
+    path, key = f"/api/v1/batches/{batch.id}/retry", {"Idempotency-Key": "k"}
+    status, first, _ = await office.ask("POST", path, json={"canceled": True}, headers=key)
+    assert (status, first["retried"]) == (200, 3)
+    await office.app.batches.cancel(batch.id)
+    await office.app.store.aggregate()
+    status, again, _ = await office.ask("POST", path, json={"canceled": True}, headers=key)
+    assert (status, again["retried"], again["batch"]["phase"]) == (200, 3, "done")
+    status, _, _ = await office.ask("POST", path, json={"canceled": False}, headers=key)
+    assert status == 409
+
+
+class LostReplies:
+    """The n-th write from now on is done, and its reply is lost; then the database is away for a while."""
+
+    def __init__(self, store: Any, nth: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.left, self.away = nth, False
+        write = store.database.write
+
+        async def lossy(work: Any) -> Any:
+            if self.away:
+                raise StoreUnavailable("the database is away")
+            done = await write(work)
+            self.left -= 1
+            if self.left == 0:
+                self.away = True
+                raise StoreUnavailable("the reply was lost")
+            return done
+
+        monkeypatch.setattr(store.database, "write", lossy)
+
+
+async def test_a_batch_whose_reply_was_lost_is_got_by_the_repeat_at_once(
+    office: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever it was lost: while the upload was opened, filled, completed or applied."""
+    body = {**BATCH, "targets": LAMPS, "apply": True}
+    for nth in range(1, 6):
+        headers = {"Idempotency-Key": f"lost-{nth}"}
+        with monkeypatch.context() as patch:
+            lost = LostReplies(office.app.store, nth, patch)
+            status, _, _ = await office.ask("POST", "/api/v1/batches", json=body, headers=headers)
+        if not lost.away:
+            assert status == 201 and nth == 5
+            break
+        assert status == 503
+        status, batch, _ = await office.ask("POST", "/api/v1/batches", json=body, headers=headers)
+        assert status in (200, 201), (nth, batch)
+        assert (batch["total"], batch["phase"]) == (3, "applying")
+        _, page, _ = await office.ask("GET", "/api/v1/batches")
+        assert len(page["items"]) == nth, "one batch a key"
 
 
 async def test_a_key_of_its_own_in_an_array_is_not_bound_to_the_array(office: Served) -> None:

@@ -12,7 +12,16 @@ from fusee.model import RetryPolicy
 from fusee.model.batch import Batch, BatchPhase, BatchSpec, BatchStatus, BatchTask, TargetSpec
 from fusee.model.durations import seconds_from
 from fusee.model.names import check_key
-from fusee.store import BatchFilter, RequestDigest, Store, TargetFilter, Waiter, asked, handler_of
+from fusee.store import (
+    BatchFilter,
+    KeyedRequest,
+    RequestDigest,
+    Store,
+    TargetFilter,
+    Waiter,
+    asked,
+    handler_of,
+)
 
 __all__ = ["BatchOperations", "batch_from_fields", "target_from"]
 
@@ -61,11 +70,7 @@ class BatchOperations:
         registered = self.operations.get(spec.target_type, spec.batch_type)
         if registered is None:
             await self._known(spec)
-        if idempotency_key is not None:
-            try:
-                check_key(idempotency_key, "idempotency_key")
-            except ValueError as error:
-                raise Invalid(str(error), field="idempotency_key") from None
+        _check_key(idempotency_key)
         request = RequestDigest("batch", {**asked(spec), "apply": apply})
         batch_id, new = await self.store.open_batch(spec, idempotency_key, waiter)
         if not new and idempotency_key is not None:
@@ -147,9 +152,18 @@ class BatchOperations:
         return await self.store.cancel_batch(batch_id, reason, version)
 
     async def retry(
-        self, batch_id: int, *, canceled: bool = False, version: int | None = None
+        self,
+        batch_id: int,
+        *,
+        canceled: bool = False,
+        version: int | None = None,
+        idempotency_key: str | None = None,
     ) -> tuple[Batch, int]:
-        return await self.store.retry_batch(batch_id, canceled=canceled, version=version)
+        """(the batch, how many targets are tried again); a repeat under the same key tries nothing again."""
+        _check_key(idempotency_key)
+        asked_for = {"batch": batch_id, "canceled": canceled, "version": version}
+        request = KeyedRequest.of(idempotency_key, "batch retry", asked_for)
+        return await self.store.retry_batch(batch_id, canceled=canceled, version=version, request=request)
 
     async def roll_back(
         self,
@@ -241,6 +255,14 @@ def target_from(given: Mapping[str, Any], where: str) -> TargetSpec:
             raise Invalid(f"{where}: {name} must be an object", field=name)
         fields[name] = value
     return TargetSpec(**fields)
+
+
+def _check_key(key: str | None) -> None:
+    try:
+        if key is not None:
+            check_key(key, "idempotency_key")
+    except ValueError as error:
+        raise Invalid(str(error), field="idempotency_key") from None
 
 
 async def _checked(targets: Targets, registered: Any) -> AsyncIterator[TargetSpec]:

@@ -25,7 +25,7 @@ from fusee.model.durations import seconds_from
 from fusee.model.names import check_key, check_name
 from fusee.model.pacing import rate_from, rate_shown
 from fusee.model.window import LARGEST_WINDOW
-from fusee.store import BulkFilter, Store, asked, digest_of
+from fusee.store import BulkFilter, KeyedRequest, Store, asked, digest_of
 
 __all__ = ["FIELDS", "BulkOperations", "bulk_from_fields", "source_brief"]
 
@@ -234,11 +234,13 @@ class BulkOperations:
                 yield item
             after = page[-1].place
 
-    async def log(self, job_id: int, text: str, *, who: str = "") -> int:
+    async def log(self, job_id: int, text: str, *, who: str = "", idempotency_key: str | None = None) -> int:
         """Append to the job's data log; answers the line's number."""
         if not isinstance(text, str) or not text.strip():
             raise Invalid("text must not be empty", field="text")
-        return await self.store.log_bulk_data(job_id, text, who)
+        _check_key(idempotency_key)
+        request = KeyedRequest.of(idempotency_key, "log line", {"job": job_id, "text": text})
+        return await self.store.log_bulk_data(job_id, text, who, request)
 
     async def logs(
         self, job_id: int, *, kind: str | None = None, after: int = 0, limit: int = 100

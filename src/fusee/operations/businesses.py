@@ -15,7 +15,7 @@ from fusee.model.names import check_name
 from fusee.operations.bulk import FIELDS as JOB_FIELDS
 from fusee.operations.bulk import bulk_from_fields
 from fusee.operations.merging import merged
-from fusee.store import Store
+from fusee.store import KeyedRequest, Store, asked
 
 __all__ = ["BUSINESS_FIELDS", "BusinessOperations", "business_from"]
 
@@ -44,11 +44,19 @@ class BusinessOperations:
         """Refuses an address that no call may go to."""
 
     async def register(self, fields: Mapping[str, Any] | HttpBusiness) -> RegisteredBusiness:
+        return (await self.register_once(None, fields))[0]
+
+    async def register_once(
+        self, idempotency_key: str | None, fields: Mapping[str, Any] | HttpBusiness
+    ) -> tuple[RegisteredBusiness, bool]:
+        """(the business, whether it is new): the same request under the same key gets the same one."""
         spec = fields if isinstance(fields, HttpBusiness) else business_from(fields)
         self._check(spec)
         if spec.name in await self._in_python():
             raise Conflict(f"workers serve a business {spec.name!r} in Python: choose another name")
-        return await self.store.register_business(spec)
+        request = KeyedRequest.of(idempotency_key, "business", asked(spec))
+        business = await self.store.register_business(spec, request)
+        return business, request is None or not request.repeated
 
     async def get(self, name: str) -> KnownBusiness:
         """Registered, or brought along by a worker."""

@@ -34,12 +34,12 @@ class OwnedRuns:
     def __init__(self, store: Store) -> None:
         self.store = store
 
-    async def retry(self, run: Run) -> Retried:
+    async def retry(self, run: Run, idempotency_key: str | None = None) -> Retried:
         match run.kind:
             case "task":
-                fired = await self.store.fire_again(run.id)
+                fired = await self.store.fire_again(run.id, idempotency_key)
                 (new,) = fired.run_ids
-                return Retried(new, (await self.store.run(new)).status, fired.rule)
+                return Retried(new, (await self.store.run(new)).status, fired.rule, fired.created)
             case "batch":
                 raise Conflict(await self._of_batch(run))
             case "workflow":

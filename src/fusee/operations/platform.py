@@ -13,7 +13,7 @@ from fusee.model import Lane, QueueLimits, QueueStats, Session
 from fusee.model.names import check_name
 from fusee.model.placing import serves
 from fusee.model.strategy import Strategy, check_strategy
-from fusee.store import ApiKey, Store
+from fusee.store import ApiKey, KeyedRequest, Store
 
 __all__ = ["ROLES", "Caller", "KeyOperations", "QueueOperations", "digest"]
 
@@ -141,8 +141,10 @@ class KeyOperations:
         self.configured = frozenset(configured)
         """Digests from the configuration; each is an admin of the store's namespace."""
 
-    async def create(self, name: str, role: str = "operator") -> tuple[int, str]:
-        """(id, the key); the key cannot be had again."""
+    async def create(
+        self, name: str, role: str = "operator", *, idempotency_key: str | None = None
+    ) -> tuple[int, str]:
+        """(id, the key). The key cannot be had again: a repeat under the same idempotency key is refused."""
         try:
             check_name(name, "name")
         except ValueError as error:
@@ -150,7 +152,8 @@ class KeyOperations:
         if role not in ROLES:
             raise Invalid(f"role must be one of {', '.join(ROLES)}, not {role!r:.40}", field="role")
         key = "fusee_" + secrets.token_urlsafe(32)
-        return await self.store.add_key(name, role, digest(key)), key
+        request = KeyedRequest.of(idempotency_key, "api key", {"name": name, "role": role})
+        return await self.store.add_key(name, role, digest(key), request), key
 
     async def list(self) -> Sequence[ApiKey]:
         return await self.store.keys()

@@ -16,10 +16,11 @@ from sqlalchemy import Connection
 from fusee.errors import Conflict, Invalid, UnknownHandler
 from fusee.events import Bus, RunsEnqueued
 from fusee.model import EXECUTORS, Attempt, RetryPolicy, Run, RunSpec, RunStatus
+from fusee.model.names import check_key
 from fusee.model.session import START_CERTAIN_AFTER
 from fusee.model.sizes import bytes_from
 from fusee.operations.owned_runs import OwnedRuns, Retried
-from fusee.store import Enqueued, RunFilter, Store
+from fusee.store import Enqueued, RunFilter, Store, digest_of
 
 __all__ = ["CancelAnswer", "RunOperations", "RunWithAttempts", "spec_from"]
 
@@ -216,17 +217,22 @@ class RunOperations:
         run = await self.store.run(run_id)
         return CancelAnswer(run, run.status is RunStatus.CANCELED)
 
-    async def retry(self, run_id: int) -> Retried:
+    async def retry(self, run_id: int, *, idempotency_key: str | None = None) -> Retried:
         """Do an ended run again, as a new run that names it as its origin.
 
         A run of a task is a new fire under the task's policies. A run of a batch, a workflow or a bulk job is
         refused (`Conflict`) with the command that its owner has for it.
         """
+        if idempotency_key is not None:
+            _check_key(idempotency_key)
+            before = await self.store.run_under(idempotency_key, digest_of("retry", run_id))
+            if before is not None:
+                return Retried(before.id, before.status, created=False)
         run = await self.store.run(run_id)
         if not run.ended:
             raise Conflict(f"run {run_id} has not ended ({run.status}): cancel it, or wait")
         if run.kind is not None:
-            return await OwnedRuns(self.store).retry(run)
+            return await OwnedRuns(self.store).retry(run, idempotency_key)
         spec = RunSpec(
             handler=run.handler,
             payload=run.payload,
@@ -241,9 +247,10 @@ class RunOperations:
             memory=run.memory,
             hash_key=run.hash_key,
             origin_id=run.id,
+            idempotency_key=idempotency_key,
         )
         (new,) = await self.submit([spec], allow_unknown=True)  # it was accepted once
-        return Retried(new.id)
+        return Retried(new.id, created=new.created)
 
     async def wait(self, run_id: int, timeout: float | None = None) -> Run:
         """The run, once it has ended; `TimeoutError` when that takes longer."""
@@ -260,6 +267,13 @@ class RunOperations:
                 raise TimeoutError(f"run {run_id} had not ended after {timeout:g} s")
             await asyncio.sleep(pause)
             pause = min(pause * 1.5, 0.25)
+
+
+def _check_key(key: str) -> None:
+    try:
+        check_key(key, "idempotency_key")
+    except ValueError as error:
+        raise Invalid(str(error), field="idempotency_key") from None
 
 
 def _check_objects(payloads: Sequence[Mapping[str, Any] | None]) -> None:

@@ -17,7 +17,7 @@ from fusee.model.task import Task, TaskSpec, TaskStatus
 from fusee.operations.explain import Explanation, explain
 from fusee.operations.simulation import Simulation, simulation
 from fusee.operations.task_fields import task_from
-from fusee.store import Backfilled, FireFilter, Store, TaskFilter, Triggered
+from fusee.store import Backfilled, FireFilter, KeyedRequest, Store, TaskFilter, Triggered
 from fusee.worker.executors.reach import Reach
 
 __all__ = ["TaskOperations"]
@@ -50,10 +50,23 @@ class TaskOperations:
     async def create(
         self, fields: Mapping[str, Any] | TaskSpec, *, enabled: bool = True, allow_unknown: bool = False
     ) -> Task:
+        return (await self.create_once(None, fields, enabled=enabled, allow_unknown=allow_unknown))[0]
+
+    async def create_once(
+        self,
+        idempotency_key: str | None,
+        fields: Mapping[str, Any] | TaskSpec,
+        *,
+        enabled: bool = True,
+        allow_unknown: bool = False,
+    ) -> tuple[Task, bool]:
+        """(the task, whether it is new): the same request under the same key gets the same task."""
+        _check_key(idempotency_key)
         spec = await self.checked(fields, allow_unknown=allow_unknown)
-        return await self.store.create_task(
-            spec, status=TaskStatus.ENABLED if enabled else TaskStatus.DISABLED
-        )
+        request = KeyedRequest.of(idempotency_key, "task", {"task": spec.to_dict(), "enabled": enabled})
+        status = TaskStatus.ENABLED if enabled else TaskStatus.DISABLED
+        task = await self.store.create_task(spec, status=status, request=request)
+        return task, request is None or not request.repeated
 
     async def checked(
         self, fields: Mapping[str, Any] | TaskSpec, *, allow_unknown: bool = False, resolve: bool = True

@@ -16,7 +16,7 @@ from fusee.model.session import START_CERTAIN_AFTER
 from fusee.model.workflow import NodeSpec, Workflow, WorkflowSpec, WorkflowSummary
 from fusee.model.workflow_run import WorkflowRun
 from fusee.operations.workflow_fields import workflow_from
-from fusee.store import GraphPage, StartedWorkflow, Store, WorkflowFilter, WorkflowRunFilter
+from fusee.store import GraphPage, KeyedRequest, StartedWorkflow, Store, WorkflowFilter, WorkflowRunFilter
 
 __all__ = ["WorkflowCancelAnswer", "WorkflowOperations"]
 
@@ -45,9 +45,21 @@ class WorkflowOperations:
     async def create(
         self, fields: Mapping[str, Any] | WorkflowSpec, *, allow_unknown: bool = False
     ) -> Workflow:
+        return (await self.create_once(None, fields, allow_unknown=allow_unknown))[0]
+
+    async def create_once(
+        self,
+        idempotency_key: str | None,
+        fields: Mapping[str, Any] | WorkflowSpec,
+        *,
+        allow_unknown: bool = False,
+    ) -> tuple[Workflow, bool]:
+        """(the workflow, whether it is new): the same request under the same key gets the same one."""
         spec = _spec(fields)
         await self._check(spec, allow_unknown)
-        return await self.store.create_workflow(spec)
+        request = KeyedRequest.of(_key(idempotency_key), "workflow", spec.to_dict())
+        workflow = await self.store.create_workflow(spec, request)
+        return workflow, request is None or not request.repeated
 
     async def get(self, name: str) -> Workflow:
         return await self.store.workflow(name)

@@ -14,7 +14,7 @@ from fusee.store.letters import DeadLetter
 from fusee.store.own_lanes import own_lane
 from fusee.store.placement import Assigned
 from fusee.store.record import FireFilter, Past
-from fusee.store.request_keys import RequestDigest, asked, digest_of
+from fusee.store.request_keys import KeyedRequest, RequestDigest, asked, digest_of
 from fusee.store.runs import RunFilter
 from fusee.store.set_aside import UnreadableRow
 from fusee.store.store import Store, open_store
@@ -45,6 +45,7 @@ __all__ = [
     "FireFilter",
     "Fired",
     "GraphPage",
+    "KeyedRequest",
     "KnownCallback",
     "LaneMap",
     "Order",

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import Connection, delete, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
-from fusee.errors import Conflict, Invalid, NotFound
+from fusee.errors import Conflict, Invalid
 from fusee.model import RetryPolicy
 from fusee.model.batch import BatchPhase, BatchSpec, BatchStatus, OnError, TargetSpec
 from fusee.store.batch_schema import batch_tasks, batches
@@ -23,11 +23,13 @@ __all__ = ["DISCARDED", "HIDDEN", "BatchIntake", "spec_of_batch"]
 
 HIDDEN = (BatchPhase.UPLOADING, BatchPhase.DISCARDED)
 """Nobody sees a batch that is not there yet, or not any more."""
+TAKEN_OVER = (
+    "it is complete, or another request with the same idempotency key took its place. Send the request again"
+    " to get that batch"
+)
 ROWS_A_STATEMENT = 500
 ROWS_A_SWEEP = 5000
 """Targets that are deleted in one transaction."""
-UNDER_WAY_FOR = 60_000_000
-"""Microseconds since its last portion for which nobody else may upload under the same key."""
 
 
 class BatchIntake(Told):
@@ -35,10 +37,14 @@ class BatchIntake(Told):
         self, spec: BatchSpec, idempotency_key: str | None = None, waiter: Waiter | None = None
     ) -> tuple[int, bool]:
         """(number, whether it is new); a key that was used names the batch it was used for, and so does the
-        run that waits for it."""
+        run that waits for it.
+
+        An upload under the same key that is not complete is given up, and this one takes its place: its
+        caller may have gone away, or may never have heard that it began. Should that caller still be there,
+        its next portion is refused.
+        """
 
         def work(connection: Connection) -> tuple[int, bool]:
-            now = self._now(connection)
             known = None
             if waiter is not None:
                 must_own(connection, waiter)
@@ -46,9 +52,10 @@ class BatchIntake(Told):
                 self._tell(connection, [("waiter", waiter.run_id)])
                 known = self._begun_by(connection, waiter)
             elif idempotency_key is not None:
-                known = self._keyed(connection, idempotency_key, now)
+                known = self._keyed(connection, idempotency_key)
             if known is not None:
                 return known, False
+            now = self._now(connection)
             added = connection.execute(
                 insert(batches).values(
                     namespace=self.namespace,
@@ -77,22 +84,23 @@ class BatchIntake(Told):
             assert key is not None
             return int(key[0]), True
 
-        try:
-            return await self.database.write(work)
-        except IntegrityError:
-            raise Conflict("an upload under this idempotency key is under way: wait for it") from None
+        for again in range(5):
+            try:
+                return await self.database.write(work)
+            except IntegrityError:  # another caller used the key just now: look again
+                if again == 4:
+                    raise
+        raise AssertionError("unreachable")
 
-    def _keyed(self, connection: Connection, key: str, now: int) -> int | None:
+    def _keyed(self, connection: Connection, key: str) -> int | None:
         """The batch that was accepted under that key; whether it is the same, its targets tell."""
         mine = (batches.c.namespace == self.namespace, batches.c.idempotency_key == key)
-        known = connection.execute(select(batches).where(*mine)).one_or_none()
+        known = connection.execute(select(batches).where(*mine).with_for_update()).one_or_none()
         if known is None:
             return None
         if known.phase != BatchPhase.UPLOADING:
             return int(known.id)
-        if now - known.updated_at < UNDER_WAY_FOR:
-            raise Conflict("an upload under this idempotency key is under way: wait for it")
-        self._discard(connection, known.id)  # its caller went away
+        self._discard(connection, known.id)
         return None
 
     def _begun_by(self, connection: Connection, waiter: Waiter) -> int | None:
@@ -115,7 +123,7 @@ class BatchIntake(Told):
             mine = (batches.c.id == batch_id, batches.c.phase == BatchPhase.UPLOADING)
             change = update(batches).where(*mine).values(updated_at=self._now(connection))
             if connection.execute(change).rowcount != 1:
-                raise Conflict(f"batch {batch_id} takes no more targets")
+                raise Conflict(f"batch {batch_id} takes no more targets: {TAKEN_OVER}")
 
         try:
             await self.database.write(work)
@@ -153,7 +161,7 @@ class BatchIntake(Told):
                 "updated_at": now,
             }
             if connection.execute(change.values(values)).rowcount != 1:
-                raise NotFound(f"no upload {batch_id}: it was given up, or is complete")
+                raise Conflict(f"upload {batch_id} cannot be completed: {TAKEN_OVER}")
             found = select(func.count(), func.max(batch_tasks.c.position) + 1)
             found = found.where(batch_tasks.c.batch_id == batch_id)
             if total == 0 or tuple(connection.execute(found).one()) != (total, total):

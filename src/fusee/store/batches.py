@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, exists, insert, or_, select, update
@@ -16,6 +16,7 @@ from fusee.store.batch_intake import BatchIntake
 from fusee.store.batch_looks import BatchLooks, batch_from
 from fusee.store.batch_moves import Moving
 from fusee.store.batch_schema import batch_tasks, batches
+from fusee.store.request_keys import KeyedRequest, made_before, remember
 from fusee.store.schema import runs
 from fusee.store.task_schema import ended
 from fusee.store.waiter import Waiter, must_own
@@ -57,21 +58,36 @@ class Batches(BatchIntake, BatchEnds, BatchImages, BatchLooks):
         return await self._command(batch_id, version, change)
 
     async def retry_batch(
-        self, batch_id: int, *, canceled: bool = False, version: int | None = None
+        self,
+        batch_id: int,
+        *,
+        canceled: bool = False,
+        version: int | None = None,
+        request: KeyedRequest | None = None,
     ) -> tuple[Batch, int]:
-        """Try the failed targets again (and, when asked, those that were canceled); answers how many."""
+        """Try the failed targets again (and, when asked, those that were canceled); returns how many.
+
+        Under a key that was used before nothing is tried: the batch as it is, and how many it was then.
+        """
         tried: list[int] = []
 
         def change(connection: Connection, batch: Moving, now: int) -> None:
             if batch.phase not in (BatchPhase.DONE, BatchPhase.APPLYING):
                 raise Conflict(f"batch {batch.id} is {batch.phase}: wait until it is done")
             tried[:] = [self._line_up_retries(connection, batch, canceled)]
+            remember(connection, self.namespace, request, tried[0], now)
             if tried[0] or batch.pending:
                 batch.phase, batch.reason = BatchPhase.APPLYING, None
                 batch.started_at = batch.started_at or now
                 batch.stopped = batch.stopped and not canceled
 
-        return await self._command(batch_id, version, change), tried[0]
+        def again(connection: Connection) -> bool:
+            made = made_before(connection, self.namespace, request)
+            if made is not None:
+                tried[:] = [int(made)]
+            return made is not None
+
+        return await self._command(batch_id, version, change, again), tried[0]
 
     async def roll_back_batch(
         self,
@@ -120,11 +136,19 @@ class Batches(BatchIntake, BatchEnds, BatchImages, BatchLooks):
         await self.database.write(work)
         self.wakes.fire(ENDED)
 
-    async def _command(self, batch_id: int, version: int | None, change: Any) -> Batch:
+    async def _command(
+        self,
+        batch_id: int,
+        version: int | None,
+        change: Any,
+        done_before: Callable[[Connection], bool] = lambda connection: False,
+    ) -> Batch:
         def work(connection: Connection) -> Batch:
             row = self._batch_row(connection, batch_id)
             if row is None:
                 raise NotFound(f"no batch {batch_id} in namespace {self.namespace!r}")
+            if done_before(connection):
+                return batch_from(row)
             if version is not None and row.version != version:
                 raise Conflict(
                     f"batch {batch_id} is at version {row.version}, not {version}: look at it again"

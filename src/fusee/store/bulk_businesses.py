@@ -14,6 +14,7 @@ from fusee.model.bulk import BulkStatus
 from fusee.model.business import HttpBusiness, RegisteredBusiness
 from fusee.store.bulk_schema import bulk_jobs, businesses
 from fusee.store.parts import StorePart
+from fusee.store.request_keys import KeyedRequest, made_before, remember, write_once
 from fusee.store.rows import decode, encode
 
 __all__ = ["BulkBusinesses"]
@@ -23,13 +24,21 @@ UNFINISHED = tuple(status for status in BulkStatus if status is not BulkStatus.F
 
 
 class BulkBusinesses(StorePart):
-    async def register_business(self, spec: HttpBusiness) -> RegisteredBusiness:
+    async def register_business(
+        self, spec: HttpBusiness, request: KeyedRequest | None = None
+    ) -> RegisteredBusiness:
         """`Conflict` when the name is taken, or unfinished jobs know it as a business of workers."""
         definition = _written(spec)
 
         def work(connection: Connection) -> RegisteredBusiness:
+            if (made := made_before(connection, self.namespace, request)) is not None:
+                row = self._business_row(connection, made)
+                if row is None:
+                    raise Conflict(f"business {made!r} was made under this key and is deleted by now")
+                return _registered(row)
             self._refuse_in_use(connection, spec.name, "is served by workers")
             now = self._now(connection)
+            remember(connection, self.namespace, request, spec.name, now)
             connection.execute(
                 insert(businesses).values(
                     namespace=self.namespace,
@@ -43,7 +52,7 @@ class BulkBusinesses(StorePart):
             return _registered(self._business_row(connection, spec.name))
 
         try:
-            return await self.database.write(work)
+            return await write_once(self.database, work, request)
         except IntegrityError:
             raise Conflict(
                 f"there is a business {spec.name!r} already: change that one, or choose another name"

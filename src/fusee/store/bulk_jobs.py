@@ -28,7 +28,15 @@ from fusee.store.bulk_rows import (
     spec_of_bulk,
 )
 from fusee.store.bulk_schema import bulk_jobs, bulk_segments
-from fusee.store.request_keys import asked, check_same, digest_of
+from fusee.store.request_keys import (
+    KeyedRequest,
+    asked,
+    check_same,
+    digest_of,
+    made_before,
+    remember,
+    write_once,
+)
 from fusee.store.rows import encode
 from fusee.store.schema import runs
 from fusee.store.wakes import ENDED, PENDING
@@ -219,15 +227,22 @@ class BulkJobs(BulkLooks, BulkCheckpoints, BulkBusinesses):
 
         return await self._bulk_command(job_id, version, change)
 
-    async def log_bulk_data(self, job_id: int, text: str, who: str = "") -> int:
-        """A line in the job's data log; answers its number."""
+    async def log_bulk_data(
+        self, job_id: int, text: str, who: str = "", request: KeyedRequest | None = None
+    ) -> int:
+        """A line in the job's data log; returns its number."""
 
         def work(connection: Connection) -> int:
             if self._bulk_row(connection, job_id) is None:
                 raise self._no_bulk(job_id)
-            return self._bulk_note(connection, job_id, "data", who, text, self._now(connection))
+            if (made := made_before(connection, self.namespace, request)) is not None:
+                return int(made)
+            now = self._now(connection)
+            number = self._bulk_note(connection, job_id, "data", who, text, now)
+            remember(connection, self.namespace, request, number, now)
+            return number
 
-        return await self.database.write(work)
+        return await write_once(self.database, work, request)
 
     async def _bulk_command(self, job_id: int, version: int | None, change: Change) -> BulkJob:
         def work(connection: Connection) -> BulkJob:

@@ -410,6 +410,8 @@ def _births(one: Planned, lane_id: int) -> list[Birth]:
                 reason=_reason(one, status),
                 attempt=ruling.attempt,
                 origin_id=again.id,
+                idempotency_key=one.idempotency_key,
+                request_digest=one.request_digest,
             )
         ]
     payload: dict[str, Any] = dict(spec.payload)

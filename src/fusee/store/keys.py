@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, func, insert, select, update
 
-from fusee.errors import NotFound
+from fusee.errors import Conflict, NotFound
 from fusee.store.parts import StorePart
+from fusee.store.request_keys import KeyedRequest, made_before, remember, write_once
 from fusee.store.schema import api_keys
 
 __all__ = ["ApiKey", "Keys"]
@@ -26,22 +27,31 @@ class ApiKey:
 
 
 class Keys(StorePart):
-    async def add_key(self, name: str, role: str, digest: str) -> int:
+    async def add_key(self, name: str, role: str, digest: str, request: KeyedRequest | None = None) -> int:
+        """Its number. Under a key that was used before: `Conflict`, since the secret is not stored."""
+
         def work(connection: Connection) -> int:
+            if (made := made_before(connection, self.namespace, request)) is not None:
+                raise Conflict(
+                    f"API key {made} was made under this idempotency key, and its secret was shown then:"
+                    " revoke it if nobody has the secret, and create another under a new idempotency key"
+                )
+            now = self._now(connection)
             added = connection.execute(
                 insert(api_keys).values(
                     namespace=self.namespace,
                     name=name,
                     role=role,
                     digest=digest,
-                    created_at=self._now(connection),
+                    created_at=now,
                 )
             )
             key = added.inserted_primary_key
             assert key is not None
+            remember(connection, self.namespace, request, key[0], now)
             return int(key[0])
 
-        return await self.database.write(work)
+        return await write_once(self.database, work, request)
 
     async def key_by_digest(self, digest: str) -> ApiKey | None:
         """The valid key with that digest, in whatever namespace it belongs to."""

@@ -6,15 +6,34 @@ before revision 0008 has no digest, and is not compared.
 
 from __future__ import annotations
 
-from dataclasses import MISSING, fields
+from collections.abc import Callable
+from dataclasses import MISSING, dataclass, fields
 from hashlib import sha256
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
+from sqlalchemy import Connection, insert, select
+from sqlalchemy.exc import IntegrityError
 
 from fusee.errors import Conflict, Invalid
+from fusee.store.schema import request_keys
 
-__all__ = ["RequestDigest", "asked", "check_same", "digest_of", "used_for_another"]
+if TYPE_CHECKING:
+    from fusee.store.database import Database
+
+__all__ = [
+    "KeyedRequest",
+    "RequestDigest",
+    "asked",
+    "check_same",
+    "digest_of",
+    "made_before",
+    "remember",
+    "used_for_another",
+    "write_once",
+]
+
+T = TypeVar("T")
 
 _encoder = msgspec.json.Encoder(order="sorted")
 
@@ -64,3 +83,65 @@ def used_for_another(key: str | None, what: str) -> Conflict:
     return Conflict(
         f"idempotency key {key!r} was used for another request ({what}): use a new key for new work"
     )
+
+
+@dataclass(slots=True)
+class KeyedRequest:
+    """A request under a key, for what has no column for a key of its own: tasks, workflows and the like."""
+
+    key: str
+    digest: str
+    repeated: bool = False
+    """Whether the store found that the key had been used for this request before."""
+
+    @classmethod
+    def of(cls, key: str | None, kind: str, content: Any) -> KeyedRequest | None:
+        return None if key is None else cls(key, digest_of(kind, content))
+
+    @property
+    def kind(self) -> str:
+        return self.digest.partition(":")[0]
+
+
+def made_before(connection: Connection, namespace: str, request: KeyedRequest | None) -> str | None:
+    """What this request made under its key; `Conflict` when the key was used for another."""
+    if request is None:
+        return None
+    mine = (
+        request_keys.c.namespace == namespace,
+        request_keys.c.kind == request.kind,
+        request_keys.c.idempotency_key == request.key,
+    )
+    row = connection.execute(select(request_keys).where(*mine)).one_or_none()
+    request.repeated = row is not None
+    if row is None:
+        return None
+    check_same(request.key, row.request_digest, request.digest, f"{request.kind} {row.made}")
+    return str(row.made)
+
+
+def remember(
+    connection: Connection, namespace: str, request: KeyedRequest | None, made: object, now: int
+) -> None:
+    """In the transaction that makes it: both are there, or neither is."""
+    if request is not None:
+        connection.execute(
+            insert(request_keys).values(
+                namespace=namespace,
+                kind=request.kind,
+                idempotency_key=request.key,
+                request_digest=request.digest,
+                made=str(made),
+                created_at=now,
+            )
+        )
+
+
+async def write_once(database: Database, work: Callable[[Connection], T], request: KeyedRequest | None) -> T:
+    """As `write`; another caller may use the key at the same moment: then look again."""
+    try:
+        return await database.write(work)
+    except IntegrityError:
+        if request is None:
+            raise
+        return await database.write(work)

@@ -21,6 +21,7 @@ from fusee.errors import Conflict, NotFound
 from fusee.model import Attempt, Effect, End, Lane, RetryPolicy, Run, RunStatus
 from fusee.store.broker_schema import dispatched
 from fusee.store.cancels import Cancels
+from fusee.store.request_keys import check_same
 from fusee.store.rows import decode
 from fusee.store.schema import attempts, lanes, later, line, receipts, runs, sessions
 from fusee.store.set_aside import reading
@@ -71,6 +72,15 @@ class Runs(Cancels):
         if row is None:
             raise NotFound(f"no run {run_id} in namespace {self.namespace!r}")
         return reading("run", run_id, lambda: _run(row))
+
+    async def run_under(self, key: str, digest: str) -> Run | None:
+        """The run that this request made under that idempotency key; `Conflict` when another did."""
+        query = self._select().where(runs.c.idempotency_key == key)
+        row = await self.database.read(lambda connection: connection.execute(query).one_or_none())
+        if row is None:
+            return None
+        check_same(key, row.request_digest, digest, f"run {row.id}")
+        return _run(row)
 
     async def runs(self, wanted: RunFilter) -> list[Run]:
         """Without payload, result and output: `run` has them."""

@@ -130,6 +130,21 @@ runs = Table(
     **NUMBERED,
 )
 
+request_keys = Table(
+    "fusee_request_keys",
+    metadata,
+    Column("namespace", String(128), primary_key=True),
+    Column("kind", String(16), primary_key=True),
+    Column("idempotency_key", String(200), primary_key=True),
+    Column("request_digest", String(100), nullable=False),
+    Column("made", String(128), nullable=False),  # what the request made: a number or a name
+    Column("created_at", BigInteger, nullable=False),
+    Index("fusee_request_keys_created", "created_at"),
+    sqlite_with_rowid=False,
+    **TABLE,
+)
+"""Idempotency keys of requests whose things have no column for a key."""
+
 partial_index(
     "fusee_runs_key",
     runs.c.namespace,

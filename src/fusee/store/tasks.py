@@ -15,6 +15,7 @@ from fusee.errors import Conflict, NotFound
 from fusee.model import Lane
 from fusee.model.task import Task, TaskSpec, TaskStatus
 from fusee.store.lanes import Lanes
+from fusee.store.request_keys import KeyedRequest, made_before, remember, write_once
 from fusee.store.rows import decode, encode
 from fusee.store.set_aside import reading
 from fusee.store.task_graph import TaskGraph
@@ -37,10 +38,18 @@ class TaskFilter:
 
 
 class Tasks(TaskGraph, Lanes):
-    async def create_task(self, spec: TaskSpec, *, status: TaskStatus = TaskStatus.ENABLED) -> Task:
+    async def create_task(
+        self,
+        spec: TaskSpec,
+        *,
+        status: TaskStatus = TaskStatus.ENABLED,
+        request: KeyedRequest | None = None,
+    ) -> Task:
         """`Conflict` when the name is taken."""
 
         def work(connection: Connection) -> Task:
+            if (made := made_before(connection, self.namespace, request)) is not None:
+                return task_from(self._task_row(connection, int(made)))
             now = self._now(connection)
             schedule = spec.schedule(now)
             fires = schedule is not None and status is TaskStatus.ENABLED
@@ -62,6 +71,7 @@ class Tasks(TaskGraph, Lanes):
             )
             key = added.inserted_primary_key
             assert key is not None
+            remember(connection, self.namespace, request, key[0], now)
             # With the task, so that it is committed before the first fire needs it.
             self._lane_id(connection, lane_of(spec, self.namespace))
             if spec.after:
@@ -70,7 +80,7 @@ class Tasks(TaskGraph, Lanes):
             return task_from(self._task_row(connection, int(key[0])))
 
         try:
-            task = await self.database.write(work)
+            task = await write_once(self.database, work, request)
         except IntegrityError:
             raise Conflict(
                 f"there is a task {spec.name!r} already: change that one, or choose another name"

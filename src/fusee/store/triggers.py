@@ -106,12 +106,14 @@ class Triggers(Steering):
         self._wake_all(True)
         return triggered
 
-    async def fire_again(self, run_id: int) -> Triggered:
+    async def fire_again(self, run_id: int, idempotency_key: str | None = None) -> Triggered:
         """Do one run of a task again, as a fire of its own, under the task's policies.
 
         The new run has the payload, the options and so the logical time of the old one. `Conflict` when the
         policies would skip it: nothing is recorded then, since no fire was due.
         """
+
+        digest = digest_of("retry", run_id)
 
         def work(connection: Connection) -> Triggered:
             mine = (fires.c.run_id == run_id, fires.c.namespace == self.namespace)
@@ -121,6 +123,10 @@ class Triggers(Steering):
                 raise Conflict(f"run {run_id} is so old that its fire is deleted: trigger its task")
             locked = select(tasks).where(tasks.c.id == fire.task_id).with_for_update()
             row = connection.execute(locked).one()
+            if idempotency_key is not None:
+                before = self._key_used(connection, idempotency_key, digest)
+                if before is not None:
+                    return self._triggered_before(connection, row.id, before, idempotency_key)
             if row.status == TaskStatus.DELETED:
                 raise Conflict(
                     f"run {run_id} belongs to task {row.name}, which is deleted: submit its work as a new run"
@@ -148,11 +154,16 @@ class Triggers(Steering):
             if planned.ruling.decision is Decision.SKIP:
                 raise Conflict(f"run {run_id} is not done again now: {planned.ruling.rule}")
             planned.again = again
+            if idempotency_key is not None:
+                planned.idempotency_key, planned.request_digest = idempotency_key, digest
             self._write(connection, [planned], now)
             self._save(connection, [standing])
             return Triggered(planned.at, planned.ruling.decision, planned.ruling.rule, planned.run_ids)
 
-        triggered = await self.database.write(work)
+        try:
+            triggered = await self.database.write(work)
+        except IntegrityError:  # another caller used the key just now: look again
+            triggered = await self.database.write(work)
         self._wake_all(True)
         return triggered
 

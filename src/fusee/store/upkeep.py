@@ -20,7 +20,7 @@ from fusee.store.broker_schema import openings
 from fusee.store.bulk_retention import BulkRetention
 from fusee.store.contract import Settlement
 from fusee.store.own_lanes import OwnLanes
-from fusee.store.schema import attempts, later, line, receipts, runs, sessions
+from fusee.store.schema import attempts, later, line, receipts, request_keys, runs, sessions
 from fusee.store.sessions import LIVE
 from fusee.store.set_aside import is_about_a_row
 from fusee.store.settle import RULED_BY, Settle
@@ -278,6 +278,7 @@ class Upkeep(BatchRetention, BulkRetention, Settle, WorkflowRetention, TaskReten
                 old_sessions = select(sessions.c.id).where(*gone)
                 connection.execute(delete(openings).where(openings.c.session_id.in_(old_sessions)))
                 connection.execute(delete(sessions).where(*gone))
+                connection.execute(delete(request_keys).where(request_keys.c.created_at < cutoff))
                 self._forget_tasks(connection, cutoff)
                 forgotten = self._prune_workflow_runs(connection, cutoff, batch)
                 self._forget_batches(connection, cutoff)

@@ -15,6 +15,7 @@ from fusee.errors import Conflict, Invalid, NotFound
 from fusee.model.task import TaskSpec
 from fusee.model.workflow import Workflow, WorkflowSpec, WorkflowSummary
 from fusee.store.parts import StorePart
+from fusee.store.request_keys import KeyedRequest, made_before, remember, write_once
 from fusee.store.rows import decode
 from fusee.store.set_aside import reading
 from fusee.store.task_schema import tasks, workflows
@@ -36,12 +37,15 @@ class WorkflowFilter:
 
 
 class WorkflowDefinitions(StorePart):
-    async def create_workflow(self, spec: WorkflowSpec) -> Workflow:
+    async def create_workflow(self, spec: WorkflowSpec, request: KeyedRequest | None = None) -> Workflow:
         """`Conflict` when the name is taken."""
         definition = _written(spec)
 
         def work(connection: Connection) -> Workflow:
+            if (made := made_before(connection, self.namespace, request)) is not None:
+                return _workflow(self._workflow_row(connection, made))
             now = self._now(connection)
+            remember(connection, self.namespace, request, spec.name, now)
             connection.execute(
                 insert(workflows).values(
                     namespace=self.namespace,
@@ -58,7 +62,7 @@ class WorkflowDefinitions(StorePart):
             return _workflow(self._workflow_row(connection, spec.name))
 
         try:
-            return await self.database.write(work)
+            return await write_once(self.database, work, request)
         except IntegrityError:
             raise Conflict(
                 f"there is a workflow {spec.name!r} already: change that one, or choose another name"

@@ -217,11 +217,16 @@ async def cancel_batch(request: Request, batch_id: BatchId) -> BatchOut:
     openapi_extra=body_of(BatchRetryIn, required=False),
     responses=_REFUSED,
 )
-async def retry_batch(request: Request, batch_id: BatchId) -> RetriedOut:
+async def retry_batch(
+    request: Request, batch_id: BatchId, idempotency_key: IdempotencyKey = None
+) -> RetriedOut:
     """Try the failed targets again, and no others."""
     wish = await read_json(request, BatchRetryIn, "a retry", optional=True)
     made, retried = await operations_of(request).batches.retry(
-        batch_id, canceled=wish.canceled, version=wish.version
+        batch_id,
+        canceled=wish.canceled,
+        version=wish.version,
+        idempotency_key=checked_key(idempotency_key),
     )
     audit(request, "batch retried", batch_id=batch_id, retried=retried)
     return RetriedOut(batch=BatchOut.of(made), retried=retried)

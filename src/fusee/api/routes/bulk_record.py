@@ -151,7 +151,9 @@ async def list_bulk_logs(
 
 
 @router.post("/{job_id}/logs", status_code=201, dependencies=[Operator], openapi_extra=body_of(BulkLogIn))
-async def log_bulk_data(request: Request, job_id: JobId) -> LoggedOut:
+async def log_bulk_data(request: Request, job_id: JobId, idempotency_key: IdempotencyKey = None) -> LoggedOut:
     """A line in the job's data log."""
     wish = await read_json(request, BulkLogIn, "a log line")
-    return LoggedOut(id=await operations_of(request).bulk_jobs.log(job_id, wish.text, who=who_asks(request)))
+    key = checked_key(idempotency_key)
+    jobs = operations_of(request).bulk_jobs
+    return LoggedOut(id=await jobs.log(job_id, wish.text, who=who_asks(request), idempotency_key=key))

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path, Request, Response
 
-from fusee.api.asking import Operator, Viewer, audit, body_of
+from fusee.api.asking import IdempotencyKey, Operator, Viewer, audit, body_of, checked_key
 from fusee.api.context import operations_of
 from fusee.api.cursors import close_cursor, open_cursor, wrong_cursor
 from fusee.api.incoming_bulk import BusinessChangeIn, BusinessIn
@@ -67,14 +67,24 @@ def _answer(response: Response, business: RegisteredBusiness) -> BusinessOut:
     status_code=201,
     dependencies=[Operator],
     openapi_extra=_described(BusinessIn, _EXAMPLE),
-    responses={201: ETAG, 409: {"description": "The name is taken."}},
+    responses={
+        200: {"model": BusinessOut, "description": "The idempotency key had been used before.", **ETAG},
+        201: ETAG,
+        409: {"description": "The name is taken, or the idempotency key was used for another request."},
+    },
 )
-async def register_business(request: Request, response: Response) -> BusinessOut:
+async def register_business(
+    request: Request, response: Response, idempotency_key: IdempotencyKey = None
+) -> BusinessOut:
     """Register a business that is reached over HTTP; any worker that may make HTTP calls serves it."""
     wish = await read_json(request, BusinessIn, "a business")
-    made = await operations_of(request).businesses.register(wish.model_dump(exclude_unset=True))
+    made, new = await operations_of(request).businesses.register_once(
+        checked_key(idempotency_key), wish.model_dump(exclude_unset=True)
+    )
     response.headers["Location"] = f"/api/v1/businesses/{made.spec.name}"
-    audit(request, "business registered", business=made.spec.name)
+    response.status_code = 201 if new else 200
+    if new:
+        audit(request, "business registered", business=made.spec.name)
     return _answer(response, made)
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Request, Response
 
-from fusee.api.asking import Admin, audit, body_of
+from fusee.api.asking import Admin, IdempotencyKey, audit, body_of, checked_key
 from fusee.api.context import operations_of
 from fusee.api.incoming import KeyIn
 from fusee.api.keyring import Keyring
@@ -24,11 +24,18 @@ async def list_keys(request: Request) -> KeyPage:
     return KeyPage(items=[KeyOut.of(key) for key in await operations_of(request).keys.list()])
 
 
-@router.post("", status_code=201, openapi_extra=body_of(KeyIn))
-async def create_key(request: Request) -> KeyMade:
+@router.post(
+    "",
+    status_code=201,
+    openapi_extra=body_of(KeyIn),
+    responses={409: {"description": "The idempotency key was used before; the secret is shown once only."}},
+)
+async def create_key(request: Request, idempotency_key: IdempotencyKey = None) -> KeyMade:
     """Make a key: shown in this answer and never again. From the first key on, every caller needs one."""
     wanted = await read_json(request, KeyIn, "a key")
-    key_id, key = await operations_of(request).keys.create(wanted.name, wanted.role)
+    key_id, key = await operations_of(request).keys.create(
+        wanted.name, wanted.role, idempotency_key=checked_key(idempotency_key)
+    )
     _keyring(request).forget()
     audit(request, "key created", key_id=key_id, key_name=wanted.name, role=wanted.role)
     return KeyMade(id=key_id, name=wanted.name, role=wanted.role, key=key)

@@ -6,7 +6,16 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Request, Response
 
-from fusee.api.asking import AllowUnknown, Operator, RunId, Viewer, audit, body_of
+from fusee.api.asking import (
+    AllowUnknown,
+    IdempotencyKey,
+    Operator,
+    RunId,
+    Viewer,
+    audit,
+    body_of,
+    checked_key,
+)
 from fusee.api.context import operations_of
 from fusee.api.cursors import close_cursor, open_cursor, wrong_cursor
 from fusee.api.explain import did_you_mean
@@ -132,18 +141,25 @@ async def cancel_run(request: Request, response: Response, run_id: RunId) -> Run
     "/{run_id}/retry",
     status_code=201,
     dependencies=[Operator],
-    responses={409: {"description": "It has not ended, or its owner retries it: `detail` says how."}},
+    responses={
+        200: {"model": RetriedOut, "description": "The idempotency key had been used before."},
+        409: {"description": "It has not ended, or its owner retries it: `detail` says how."},
+    },
 )
-async def retry_run(request: Request, response: Response, run_id: RunId) -> RetriedOut:
+async def retry_run(
+    request: Request, response: Response, run_id: RunId, idempotency_key: IdempotencyKey = None
+) -> RetriedOut:
     """Do an ended run again, as a new run whose `origin_id` names it.
 
     A run of a task becomes a new fire under the task's policies: `status` and `rule` tell what they decided,
     and it is 409 when they would skip it. A run of a batch, a workflow or a bulk job is retried by its owner:
     409, with the command that does it.
     """
-    run = await operations_of(request).runs.retry(run_id)
+    run = await operations_of(request).runs.retry(run_id, idempotency_key=checked_key(idempotency_key))
     response.headers["Location"] = f"/api/v1/runs/{run.id}"
-    audit(request, "run retried", run_id=run_id, new_run_id=run.id)
+    response.status_code = 201 if run.created else 200
+    if run.created:
+        audit(request, "run retried", run_id=run_id, new_run_id=run.id)
     return RetriedOut.of_retry(run)
 
 

@@ -6,7 +6,16 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request, Response
 
-from fusee.api.asking import AllowUnknown, AnyCase, Operator, Viewer, audit, body_of
+from fusee.api.asking import (
+    AllowUnknown,
+    AnyCase,
+    IdempotencyKey,
+    Operator,
+    Viewer,
+    audit,
+    body_of,
+    checked_key,
+)
 from fusee.api.context import context_of, operations_of
 from fusee.api.cursors import close_cursor, open_cursor, wrong_cursor
 from fusee.api.incoming_tasks import ApplyIn
@@ -49,16 +58,28 @@ def answer(request: Request, response: Response, task: Task) -> TaskOut:
     status_code=201,
     dependencies=[Operator],
     openapi_extra=task_body("TaskIn", _EXAMPLE),
-    responses={201: _MADE, 409: {"description": "The name is taken."}},
+    responses={
+        200: {"model": TaskOut, "description": "The idempotency key had been used before.", **_MADE},
+        201: _MADE,
+        409: {"description": "The name is taken, or the idempotency key was used for another request."},
+    },
 )
-async def create_task(request: Request, response: Response, allow_unknown: AllowUnknown = False) -> TaskOut:
+async def create_task(
+    request: Request,
+    response: Response,
+    allow_unknown: AllowUnknown = False,
+    idempotency_key: IdempotencyKey = None,
+) -> TaskOut:
     """Make a task; the answer has its next five fires."""
     fields = await read_object(request, SAYS)
     enabled = enabled_from(fields) is not False
     tasks = operations_of(request).tasks
-    task = await tasks.create(fields, enabled=enabled, allow_unknown=allow_unknown)
+    key = checked_key(idempotency_key)
+    task, new = await tasks.create_once(key, fields, enabled=enabled, allow_unknown=allow_unknown)
     response.headers["Location"] = f"/api/v1/tasks/{task.id}"
-    audit(request, "task created", task=task.name, task_id=task.id)
+    response.status_code = 201 if new else 200
+    if new:
+        audit(request, "task created", task=task.name, task_id=task.id)
     return answer(request, response, task)
 
 

@@ -80,16 +80,27 @@ def _answer(response: Response, workflow: Workflow) -> WorkflowOut:
     status_code=201,
     dependencies=[Operator],
     openapi_extra=_described(WorkflowIn, _EXAMPLE),
-    responses={201: ETAG, 409: {"description": "The name is taken."}},
+    responses={
+        200: {"model": WorkflowOut, "description": "The idempotency key had been used before.", **ETAG},
+        201: ETAG,
+        409: {"description": "The name is taken, or the idempotency key was used for another request."},
+    },
 )
 async def create_workflow(
-    request: Request, response: Response, allow_unknown: AllowUnknown = False
+    request: Request,
+    response: Response,
+    allow_unknown: AllowUnknown = False,
+    idempotency_key: IdempotencyKey = None,
 ) -> WorkflowOut:
     """Make a workflow; a circle is refused with the nodes that close it."""
     fields = await read_object(request, SAYS)
-    workflow = await operations_of(request).workflows.create(fields, allow_unknown=allow_unknown)
+    workflow, new = await operations_of(request).workflows.create_once(
+        checked_key(idempotency_key), fields, allow_unknown=allow_unknown
+    )
     response.headers["Location"] = f"/api/v1/workflows/{workflow.name}"
-    audit(request, "workflow created", workflow=workflow.name, nodes=workflow.nodes)
+    response.status_code = 201 if new else 200
+    if new:
+        audit(request, "workflow created", workflow=workflow.name, nodes=workflow.nodes)
     return _answer(response, workflow)
 
 

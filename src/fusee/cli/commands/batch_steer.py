@@ -81,10 +81,13 @@ def cancel(context: click.Context, batch_id: int, reason: str, waits: bool, vers
 @click.command(cls=Command)
 @BATCH_ID
 @click.option("--canceled", is_flag=True, help="Also the targets that were canceled.")
+@click.option("--key", metavar="TEXT", help="Idempotency key: the same key tries them again once only.")
 @WAIT
 @VERSION
 @click.pass_context
-def retry(context: click.Context, batch_id: int, canceled: bool, waits: bool, version: int | None) -> None:
+def retry(
+    context: click.Context, batch_id: int, canceled: bool, key: str | None, waits: bool, version: int | None
+) -> None:
     """Try the failed targets again, and no others.
 
     \b
@@ -93,7 +96,9 @@ def retry(context: click.Context, batch_id: int, canceled: bool, waits: bool, ve
     """
 
     async def again(app: Fusee) -> Batch:
-        made, count = await app.batches.retry(batch_id, canceled=canceled, version=version)
+        made, count = await app.batches.retry(
+            batch_id, canceled=canceled, version=version, idempotency_key=key
+        )
         Out.of(context).say(f"{count} targets are tried again")
         return made
 

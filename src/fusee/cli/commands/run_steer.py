@@ -46,8 +46,9 @@ def cancel(context: click.Context, run_ids: tuple[int, ...], reason: str) -> Non
 
 @click.command(cls=Command)
 @click.argument("run_ids", metavar="ID...", nargs=-1, required=True, type=click.IntRange(1))
+@click.option("--key", metavar="TEXT", help="Idempotency key: the same key makes one run only.")
 @click.pass_context
-def retry(context: click.Context, run_ids: tuple[int, ...]) -> None:
+def retry(context: click.Context, run_ids: tuple[int, ...], key: str | None) -> None:
     """Do ended runs again, each as a new run with the same payload.
 
     The new run names the old one as its origin; the old one stays as it ended. A run of a task becomes a new
@@ -60,8 +61,11 @@ def retry(context: click.Context, run_ids: tuple[int, ...]) -> None:
       fusee run list -s failed --json | jq '.items[].id' | xargs fusee run retry
     """
 
+    if key is not None and len(run_ids) > 1:
+        raise click.UsageError("--key is for one run: give each run a key of its own")
+
     async def one(app: Fusee, run_id: int) -> tuple[str, dict[str, Any]]:
-        made = await app.runs.retry(run_id)
+        made = await app.runs.retry(run_id, idempotency_key=key)
         rule = f" ({made.status}): {made.rule}" if made.rule is not None else ""
         fields = {"id": made.id, "origin_id": run_id, "status": str(made.status), "rule": made.rule}
         return f"run {run_id} again as run {made.id}{rule}", fields

@@ -2,14 +2,42 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from alembic import op
-from sqlalchemy import BigInteger, Column, Float, Integer, String, text
+from sqlalchemy import BigInteger, Column, Float, Index, Integer, MetaData, String, Table, text
 
 revision = "0008"
 down_revision = "0007"
 
+metadata = MetaData()
+
+TABLE: dict[str, Any] = {
+    "mysql_engine": "InnoDB",
+    "mysql_charset": "utf8mb4",
+    "mysql_collate": "utf8mb4_bin",
+    "mariadb_engine": "InnoDB",
+    "mariadb_charset": "utf8mb4",
+    "mariadb_collate": "utf8mb4_bin",
+}
+
+Table(
+    "fusee_request_keys",
+    metadata,
+    Column("namespace", String(128), primary_key=True),
+    Column("kind", String(16), primary_key=True),
+    Column("idempotency_key", String(200), primary_key=True),
+    Column("request_digest", String(100), nullable=False),
+    Column("made", String(128), nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Index("fusee_request_keys_created", "created_at"),
+    sqlite_with_rowid=False,
+    **TABLE,
+)
+
 
 def upgrade() -> None:
+    metadata.create_all(op.get_bind(), checkfirst=False)
     # What an idempotency key is bound to.
     for table in ("runs", "batches", "bulk_jobs", "workflow_runs", "backfills"):
         op.add_column(f"fusee_{table}", Column("request_digest", String(100)))
