@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from math import ceil
 from typing import Any
 
-from sqlalchemy import Connection, Update, bindparam, exists, func, or_, select, update
+from sqlalchemy import Connection, Table, Update, bindparam, exists, func, or_, select, update
 
 from fusee.model import Lane, RunStatus
 from fusee.model.batch import BatchPhase, BatchSpec, BatchStatus, batch_status
@@ -18,7 +18,9 @@ from fusee.store.batch_exclusion import Rivals, take_target_turn
 from fusee.store.batch_intake import HIDDEN, spec_of_batch
 from fusee.store.batch_schema import COUNTED, batch_tasks, batches
 from fusee.store.births import Birth
+from fusee.store.broker_schema import dispatched
 from fusee.store.cancels import Cancels
+from fusee.store.own_lanes import own_lanes, standing_in
 from fusee.store.rows import decode, encode, encode_rows
 from fusee.store.schema import lanes, later, line, runs
 from fusee.store.wakes import ENDED
@@ -257,7 +259,29 @@ class BatchMoves(Cancels, BatchBirths):
         return connection.execute(query).all()
 
     def _not_started(self, connection: Connection, batch: Moving) -> list[int]:
-        """Runs of this batch that wait for a worker: found through its lane, not among its targets."""
+        """Runs of this batch that wait for a worker: found where runs wait, not among its targets.
+
+        In the order in which runs move, so that none is passed over; and what can move back, to its home
+        lane, is looked at before and after that lane.
+        """
+        found = self._in_home_lane(connection, batch, later)
+        found += self._on_their_way(connection, batch)
+        found += self._in_home_lane(connection, batch, line)
+        found += self._on_their_way(connection, batch)
+        return found
+
+    def _on_their_way(self, connection: Connection, batch: Moving) -> list[int]:
+        """Those that a strategy gave to a worker, and those that were handed to the message broker."""
+        candidates = [entry.run_id for entry in standing_in(connection, own_lanes(connection))]
+        candidates += connection.execute(select(dispatched.c.run_id)).scalars()
+        found: list[int] = []
+        for start in range(0, len(candidates), 500):
+            part = runs.c.id.in_(candidates[start : start + 500])
+            mine = select(runs.c.id).where(part, runs.c.kind == "batch", runs.c.owner_id == batch.id)
+            found += connection.execute(mine).scalars()
+        return found
+
+    def _in_home_lane(self, connection: Connection, batch: Moving, place: Table) -> list[int]:
         spec = batch.spec
         lane = select(lanes.c.id).where(
             lanes.c.namespace == batch.namespace,
@@ -265,15 +289,12 @@ class BatchMoves(Cancels, BatchBirths):
             lanes.c.handler == handler_of(spec.target_type, spec.batch_type),
             lanes.c.region == spec.region,
         )
-        found: list[int] = []
-        for place in (later, line):  # in the order in which they are promoted: none is passed over
-            query = (
-                select(place.c.run_id)
-                .join(runs, runs.c.id == place.c.run_id)
-                .where(place.c.lane_id.in_(lane), runs.c.owner_id == batch.id)
-            )
-            found += connection.execute(query).scalars()
-        return found
+        query = (
+            select(place.c.run_id)
+            .join(runs, runs.c.id == place.c.run_id)
+            .where(place.c.lane_id.in_(lane), runs.c.owner_id == batch.id)
+        )
+        return list(connection.execute(query).scalars())
 
     # -- rolling back
 

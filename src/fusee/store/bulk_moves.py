@@ -31,7 +31,7 @@ LAUNCH_RETRY = RetryPolicy(max_attempts=1000, base=1.0, max=60.0, on=("lost", "f
 LAUNCH_TIMEOUT = 1800.0
 """Seconds: a business may have to download what it needs."""
 CALLBACK_RETRY = RetryPolicy(max_attempts=5, base=2.0)
-NOT_STARTED = (RunStatus.PENDING, RunStatus.DELAYED, RunStatus.BLOCKED)
+NOT_STARTED = (RunStatus.PENDING, RunStatus.DELAYED, RunStatus.BLOCKED, RunStatus.DISPATCHED)
 NOTHING_HELD: dict[str, Any] = {"share": 0, "pace": 0.0, "pace_until": 0, "wants": None}
 """Values of a segment that nobody works on: neither concurrency nor rate is kept for it."""
 LONGEST_REASON = 500
