@@ -66,7 +66,7 @@ class HonestDial(CarefulDial):
 async def serve(dial: Dial, images: Images | None = None, *, attempt: int = 1, **fields: Any) -> Any:
     known = Operations().register("dial", "turn", dial)
     handler = handler_for(known, lambda: images or Images())
-    run = RunContext(run_id=7, attempt=attempt, handler="batch.dial.turn", queue="default")
+    run = RunContext(run_id=7, attempt=attempt, handler="batch.dial.turn", queue="default", kind="batch")
     payload = {"batch_id": 1, "position": 0, "target_id": "a", "before": {"to": 1}, "after": {"to": 9}}
     with in_thread(run):
         return await handler(**{**payload, **fields})
