@@ -61,8 +61,11 @@ async def _all_series() -> list[Series]:
     async def bulk() -> list[BulkLoad]:
         return [BulkLoad(business="b", status=BulkStatus.RUNNING, jobs=1, left=1, speed=1.0)]
 
+    async def totals() -> list[tuple[str, str, int]]:
+        return []
+
     bus = Bus()
-    metrics = Metrics(bus, version="1", queues=queues, workers=workers, bulk=bulk)
+    metrics = Metrics(bus, version="1", queues=queues, workers=workers, bulk=bulk, totals=totals)
     bus.emit(QueuesStalled(waiting={("n", "q"): 1.0}, new=()))
     bus.emit(BrokerLink(up=True, error=None))
     await metrics.render()
@@ -234,9 +237,9 @@ TROUBLE = (
         "Lost, refused, stuck",
         "short",
         (
-            (f"sum(increase(fusee_sessions_lost_total{RATE}))", "workers lost"),
+            (f"max(increase(fusee_sessions_lost_total{RATE}))", "workers lost"),
             (f"sum(increase(fusee_leases_lost_total{RATE}))", "leases lost"),
-            (f"sum(increase(fusee_runs_refused_total{RATE}))", "results refused"),
+            (f"max(increase(fusee_runs_refused_total{RATE}))", "results refused"),
             (f"sum(increase(fusee_runs_stuck_total{RATE}))", "runs stuck"),
         ),
         "Each is worth a look: see the alerts.",

@@ -235,12 +235,13 @@ class SessionExpired(Event):
 
 @dataclass(frozen=True, slots=True)
 class SessionLost(Event):
-    """A dispatcher found a dead session and returned its runs."""
+    """A dispatcher found a dead session and returned its runs: so many of this session's."""
 
     session: int
     worker: str
     requeued: int
     failed: int
+    canceled: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
+import sys
+from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
@@ -14,6 +19,7 @@ from fusee import Fusee
 from fusee.cli.node import Node, Parts, Started
 from fusee.config import load
 from fusee.errors import ConfigError
+from fusee.model import WorkerInfo
 
 
 def app_on(path: Path, bind: str) -> Fusee:
@@ -120,3 +126,58 @@ async def test_a_port_in_use_is_told_by_its_setting(tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match=r"status\.bind_address"):
             async with running(app_on(tmp_path, f"127.0.0.1:{port}"), Parts(dispatcher=True)):
                 pass
+
+
+@pytest.mark.heavy
+async def test_losses_are_the_same_wherever_they_are_scraped(database_url: str, tmp_path: Path) -> None:
+    """A dispatcher and a server in processes of their own; the dispatcher finds two dead workers."""
+    app = Fusee(config=load(env={}, overrides={"database": {"url": database_url}}))
+    info = WorkerInfo(
+        name="doomed",
+        host="here",
+        pid=1,
+        version="1.0",
+        capacity=1,
+        executors=("python",),
+        handlers=("work",),
+        queues=("*",),
+    )
+    async with app:
+        for _ in range(2):
+            await app.store.open_session(info, 0.001)
+        async with (
+            process(tmp_path, database_url, "server", "--bind", "127.0.0.1:0") as server,
+            process(tmp_path, database_url, "dispatcher") as dispatcher,
+        ):
+            for address in (server["address"], dispatcher["status"]):
+                await scraped(address, "fusee_sessions_lost_total 2.0")
+        async with process(tmp_path, database_url, "server", "--bind", "127.0.0.1:0") as server:
+            # Nor does it begin again with a new process.
+            await scraped(server["address"], "fusee_sessions_lost_total 2.0")
+
+
+async def scraped(address: str, line: str) -> None:
+    """Until the metrics of that process say so; it samples the database every five seconds."""
+    for _ in range(300):
+        text = (await get(f"{address}/metrics"))[1]
+        if line in text:
+            return
+        await asyncio.sleep(0.2)
+    raise AssertionError(text)
+
+
+@asynccontextmanager
+async def process(folder: Path, database: str, *words: str) -> AsyncIterator[dict[str, Any]]:
+    """A role of the platform in a process of its own, and what it said when it had started."""
+    command = [sys.executable, "-c", "from fusee.cli import main; main()", *words, "--json"]
+    kept = {name: text for name, text in os.environ.items() if not name.startswith("FUSEE_")}
+    kept |= {"FUSEE_DATABASE__URL": database, "FUSEE_STATUS__BIND_ADDRESS": "127.0.0.1:0"}
+    child = await asyncio.create_subprocess_exec(*command, cwd=folder, env=kept, stdout=PIPE, stderr=PIPE)
+    try:
+        assert child.stdout is not None
+        line = await child.stdout.readline()
+        assert line, (await child.communicate())[1].decode()
+        yield json.loads(line)
+    finally:
+        child.kill()
+        await child.communicate()

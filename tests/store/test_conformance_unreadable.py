@@ -155,7 +155,7 @@ async def test_a_task_that_cannot_be_read_does_not_stop_the_aggregator(works: Cl
 
 async def test_a_batch_that_cannot_be_read_does_not_stop_the_others(world: World, told: Told) -> None:
     bad = await Batchwork.start(world, 4, concurrency=2)
-    good = await Batchwork.start(world, 4, concurrency=2, session=bad.session)
+    good = await Batchwork.start(world, 4, concurrency=2, session=bad.session, target_type="knob")
     was = (await row_of(world, batches, bad.id)).definition
     await redefine(world, bad.id, "[]")
     for _ in range(2):

@@ -13,12 +13,10 @@ from fusee.events import (
     Bus,
     LoopFailed,
     RunAttemptEnded,
-    RunRefused,
     RunsEnqueued,
     RunsFinished,
     RunStuck,
     SessionExpired,
-    SessionLost,
 )
 from fusee.model import QueueLimits, QueueStats, Session, SessionState, WorkerInfo
 from fusee.model.bulk import BulkLoad, BulkStatus
@@ -45,10 +43,8 @@ def test_what_happens_is_counted():
     bus.emit(ended("failed", "delayed"))
     bus.emit(ended("failed", "failed"))
     bus.emit(ended("lost", "pending"))
-    bus.emit(RunRefused(run_id=1, attempt=1, end="succeeded"))
     bus.emit(RunStuck(run_id=1, attempt=1, handler="h"))
     bus.emit(SessionExpired(session=1, worker="w", dropped=0))
-    bus.emit(SessionLost(session=1, worker="w", requeued=0, failed=0))
     bus.emit(LoopFailed(loop="recover", error=RuntimeError(), failures=1))
     assert bus.broken == 0
 
@@ -61,7 +57,7 @@ def test_what_happens_is_counted():
     assert value(metrics, "fusee_attempts_total", handler="h", end="lost") == 1
     assert value(metrics, "fusee_run_duration_seconds_count", handler="h") == 6
     assert value(metrics, "fusee_run_duration_seconds_bucket", handler="h", le="0.25") == 5
-    for name in ("runs_refused", "runs_stuck", "leases_lost", "sessions_lost"):
+    for name in ("runs_stuck", "leases_lost"):
         assert value(metrics, f"fusee_{name}_total") == 1
     assert value(metrics, "fusee_loop_failures_total", loop="recover") == 1
 
@@ -256,3 +252,28 @@ async def test_bulk_jobs_that_are_not_over_are_sampled_with_few_labels():
     assert value(metrics, "fusee_bulk_items_left", business="b1") == 10
     assert value(metrics, "fusee_bulk_speed", business="b1") == 2.0
     assert value(metrics, "fusee_bulk_items_left", business="other") == 50
+
+
+async def test_totals_are_those_of_the_database_and_stay_when_it_is_away():
+    now = [0.0]
+    rows = [("sessions_lost", "", 3), ("runs_lost", "requeued", 5), ("runs_lost", "failed", 1)]
+    away = False
+
+    async def totals():
+        if away:
+            raise StoreUnavailable("gone")
+        return rows
+
+    async def nothing():
+        return ()
+
+    metrics = Metrics(Bus(), queues=nothing, workers=nothing, totals=totals, monotonic=lambda: now[0])
+    assert value(metrics, "fusee_sessions_lost_total") is None, "not asked yet: no zero that is no fact"
+    await metrics.render()
+    assert value(metrics, "fusee_sessions_lost_total") == 3
+    assert value(metrics, "fusee_runs_refused_total") == 0, "what never happened is 0"
+    assert value(metrics, "fusee_runs_lost_total", outcome="requeued") == 5
+    away = True
+    now[0] += SAMPLE_EVERY
+    await metrics.render()
+    assert value(metrics, "fusee_sessions_lost_total") == 3, "a gap would hide the next loss"

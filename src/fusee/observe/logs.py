@@ -185,6 +185,7 @@ class _EventLog:
             session=event.session,
             requeued=event.requeued,
             failed=event.failed,
+            canceled=event.canceled,
         )
 
     def attempt_ended(self, event: RunAttemptEnded) -> None:

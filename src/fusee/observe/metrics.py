@@ -29,7 +29,6 @@ from fusee.events import (
     MessageDied,
     QueuesStalled,
     RunAttemptEnded,
-    RunRefused,
     RunsAssigned,
     RunsEnqueued,
     RunsFinished,
@@ -38,7 +37,6 @@ from fusee.events import (
     RunsRecalled,
     RunStuck,
     SessionExpired,
-    SessionLost,
     TasksFired,
 )
 from fusee.facts import facts
@@ -47,6 +45,7 @@ from fusee.model.bulk import BulkLoad
 from fusee.observe.bulk import BulkMetrics
 from fusee.observe.counter import MOST_NAMES, Counter, Labels, Names
 from fusee.observe.histogram import Histogram
+from fusee.observe.totals import total_metrics
 
 __all__ = ["MOST_NAMES", "Metrics"]
 
@@ -73,6 +72,7 @@ class Metrics(Collector):
         queues: Callable[[], Awaitable[Sequence[QueueStats]]] | None = None,
         workers: Callable[[], Awaitable[Sequence[Session]]] | None = None,
         bulk: Callable[[], Awaitable[Sequence[BulkLoad]]] | None = None,
+        totals: Callable[[], Awaitable[Sequence[tuple[str, str, int]]]] | None = None,
         unreadable: Callable[[], Sequence[tuple[str, int, str]]] = tuple,
         now_us: Callable[[], int] = lambda: time.time_ns() // 1000,
         monotonic: Callable[[], float] = time.monotonic,
@@ -81,17 +81,16 @@ class Metrics(Collector):
         self.queues = queues
         self.workers = workers
         self.bulk = bulk
+        self.totals = totals
         self.unreadable = unreadable
         self.now_us = now_us
         self.monotonic = monotonic
         self._handler, self._queue, self._loop = Names(), Names(), Names()
-        self._region, self._release = Names(), Names()
+        self._region, self._release, self._label = Names(), Names(), Names()
         self.enqueued = Counter("fusee_runs_enqueued", "Runs accepted here.", "queue", "handler")
         self.finished = Counter("fusee_runs_finished", "Runs that ended here.", "handler", "status")
         self.attempts = Counter("fusee_attempts", "Attempts that ended here.", "handler", "end")
         self.leases_lost = Counter("fusee_leases_lost", "Leases that workers here could not renew in time.")
-        self.sessions_lost = Counter("fusee_sessions_lost", "Dead workers found by a dispatcher here.")
-        self.refused = Counter("fusee_runs_refused", "Late results that the fence refused.")
         self.stuck = Counter("fusee_runs_stuck", "Runs that ignored being told to stop and hold a slot.")
         self.loop_failures = Counter("fusee_loop_failures", "Failed passes of a loop.", "loop")
         self.sample_failures = Counter("fusee_sample_failures", "Times the database could not be sampled.")
@@ -112,6 +111,7 @@ class Metrics(Collector):
         self.durations: dict[str, Histogram] = {}
         self.bulk_metrics = BulkMetrics(bus)
         self._sampled: tuple[Sequence[QueueStats], Sequence[Session], Sequence[BulkLoad]] | None = None
+        self._totals: Sequence[tuple[str, str, int]] | None = None
         self._sampled_at = -SAMPLE_EVERY
         self._sampling = asyncio.Lock()
         self.registry = CollectorRegistry()
@@ -123,8 +123,6 @@ class Metrics(Collector):
             bus.subscribe(RunsFinished, self._on_finished),
             bus.subscribe(RunAttemptEnded, self._on_attempt_ended),
             bus.subscribe(SessionExpired, lambda event: self.leases_lost.add(1)),
-            bus.subscribe(SessionLost, lambda event: self.sessions_lost.add(1)),
-            bus.subscribe(RunRefused, lambda event: self.refused.add(1)),
             bus.subscribe(RunStuck, lambda event: self.stuck.add(1)),
             bus.subscribe(TasksFired, self._on_fired),
             bus.subscribe(RunsAssigned, self._on_assigned),
@@ -204,6 +202,8 @@ class Metrics(Collector):
             try:
                 async with asyncio.timeout(SAMPLE_PATIENCE):
                     loads = () if self.bulk is None else await self.bulk()
+                    # Kept when the next sample fails: a counter that went away for a while shows no increase.
+                    self._totals = None if self.totals is None else await self.totals()
                     self._sampled = (await self.queues(), await self.workers(), loads)
             except Exception as error:
                 # Old depths would look like the truth: better none.
@@ -219,8 +219,6 @@ class Metrics(Collector):
             self.finished,
             self.attempts,
             self.leases_lost,
-            self.sessions_lost,
-            self.refused,
             self.stuck,
             self.loop_failures,
             self.sample_failures,
@@ -235,6 +233,8 @@ class Metrics(Collector):
         ):
             yield counter.family()
         yield from self.bulk_metrics.counters()
+        if self._totals is not None:
+            yield from total_metrics(self._totals, self._label)
         if self.linked is not None:
             yield GaugeMetricFamily(
                 "fusee_broker_connected", "1 while the message broker is connected.", value=int(self.linked)

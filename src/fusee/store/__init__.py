@@ -19,6 +19,7 @@ from fusee.store.runs import RunFilter
 from fusee.store.set_aside import UnreadableRow
 from fusee.store.store import Store, open_store
 from fusee.store.tasks import TaskFilter
+from fusee.store.totals import Total
 from fusee.store.triggers import Backfilled, Triggered
 from fusee.store.upkeep import Promoted, Pruned, Recovered
 from fusee.store.waiter import Waiter
@@ -63,6 +64,7 @@ __all__ = [
     "Taken",
     "TargetFilter",
     "TaskFilter",
+    "Total",
     "Triggered",
     "UnreadableRow",
     "Waiter",

@@ -34,6 +34,7 @@ from fusee.store.standing import Closed, OpenFire, Standing
 from fusee.store.task_regions import TaskRegions, served_by
 from fusee.store.task_schema import fires, tasks
 from fusee.store.tasks import lane_of
+from fusee.store.totals import FIRES_MISSED, add_to_totals
 from fusee.store.upstreams import EndedFire, Gated
 
 __all__ = ["Fired", "Firing", "Planned"]
@@ -42,6 +43,8 @@ MOST_ROWS = 5000
 """Fires written in one transaction, or a few more: an outage of many tasks is made up for in several."""
 LONGEST_RULE = 500
 PLACE = "scan"
+MISSED = ("catch_up", "caught_up")
+"""Codes of fires that no dispatcher decided in time."""
 _PLACING = ("cpu", "memory", "hash_key")
 
 _STATUS = {
@@ -178,6 +181,10 @@ class Firing(Admission, Cancels, Alarms, TaskRegions):
         self._write(connection, planned, now)
         self._save(connection, standings.values())
         counts = Counter(one.ruling.code for one in planned)
+        late = Counter(
+            (one.standing.row.namespace, one.ruling.code) for one in planned if one.ruling.code in MISSED
+        )
+        add_to_totals(connection, FIRES_MISSED, late)
         ran = (Decision.RUN, Decision.QUEUE)
         lateness = [(now - one.at) / 1_000_000 for one in planned if one.ruling.decision in ran]
         return Fired(counts, lateness, tasks=decided)

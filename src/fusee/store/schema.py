@@ -47,6 +47,7 @@ __all__ = [
     "runs",
     "sessions",
     "tickets",
+    "totals",
 ]
 
 metadata = MetaData()
@@ -295,4 +296,15 @@ api_keys = Table(
     Column("revoked_at", BigInteger),
     CheckConstraint("role IN ('admin', 'operator', 'viewer')", name="fusee_api_keys_role"),
     **NUMBERED,
+)
+
+totals = Table(
+    "fusee_totals",
+    metadata,
+    Column("namespace", String(128), primary_key=True),
+    Column("name", String(32), primary_key=True),
+    Column("label", String(160), primary_key=True),
+    Column("value", BigInteger, nullable=False),  # it only grows
+    sqlite_with_rowid=False,
+    **TABLE,
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ from fusee.model.states import TERMINAL
 from fusee.store.batch_stops import heed_stops
 from fusee.store.contract import Settlement
 from fusee.store.schema import attempts, later, line, runs, tickets
+from fusee.store.totals import RESULTS_REFUSED, add_to_totals
 from fusee.store.waiting import Waiting, leave_waiting
 from fusee.store.wakes import DELAYED, ENDED, PENDING
 
@@ -152,6 +154,9 @@ class Settle(Waiting):
                     for run, attempt, end in reports
                 ],
             )
+            query = select(runs.c.namespace).where(runs.c.id.in_([run for run, _, _ in reports]))
+            refused = Counter((namespace, "") for namespace in connection.execute(query).scalars())
+            add_to_totals(connection, RESULTS_REFUSED, refused)
 
         if reports:
             await self.database.write(work)

@@ -23,13 +23,16 @@ from fusee.store.placement import Placement
 from fusee.store.record import Record
 from fusee.store.set_aside import SetAside
 from fusee.store.starting import Starting
+from fusee.store.totals import Totals
 from fusee.store.upkeep import Upkeep
 from fusee.store.wakes import ENDED, Wakes
 
 __all__ = ["Store", "open_store"]
 
 
-class Store(Aggregate, Record, Enqueue, Given, Placement, Starting, Letters, Callbacks, Upkeep, Aging, Keys):
+class Store(
+    Aggregate, Record, Enqueue, Given, Placement, Starting, Letters, Callbacks, Upkeep, Aging, Keys, Totals
+):
     """Everything that can be asked of the database, for one namespace."""
 
     def __init__(

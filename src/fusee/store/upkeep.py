@@ -7,7 +7,7 @@ Any number of dispatchers may call them at once.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,12 +26,15 @@ from fusee.store.set_aside import is_about_a_row
 from fusee.store.settle import RULED_BY, Settle
 from fusee.store.task_retention import TaskRetention
 from fusee.store.task_schema import callbacks, fires, gates, waits
+from fusee.store.totals import RUNS_LOST, SESSIONS_LOST, add_to_totals
 from fusee.store.wakes import PENDING
 from fusee.store.workflow_retention import WorkflowRetention
 
 __all__ = ["Promoted", "Pruned", "Recovered", "Upkeep"]
 
 PLACE = "recover"
+_OUTCOME = {RunStatus.FAILED: "failed", RunStatus.CANCELED: "canceled"}
+"""What the totals call what became of a lost run; else it is requeued."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +45,8 @@ class Recovered:
     requeued: int = 0
     failed: int = 0
     canceled: int = 0
+    by_session: Mapping[int, Mapping[RunStatus, int]] = field(default_factory=dict, compare=False)
+    """Session → what became of its runs in this pass, also when it was taken in an earlier one."""
     more: bool = field(default=False, compare=False)
     """There were as many receipts as one pass takes: look again at once."""
 
@@ -76,7 +81,8 @@ class Upkeep(BatchRetention, BulkRetention, Settle, WorkflowRetention, TaskReten
     async def recover(self, limit: int = 20) -> Recovered:
         """Take sessions whose lease has expired, then return the runs on up to `limit` orphaned receipts."""
         taken = await self.database.write(self._take_expired)
-        settled, tally = await self._return_lost(limit)
+        settled, by_session = await self._return_lost(limit)
+        tally = sum(by_session.values(), Counter[RunStatus]())
         if await self.database.write(self._return_orphans):
             self.wakes.fire(PENDING)
         if tally[RunStatus.PENDING]:
@@ -86,6 +92,7 @@ class Upkeep(BatchRetention, BulkRetention, Settle, WorkflowRetention, TaskReten
             tally[RunStatus.PENDING],
             tally[RunStatus.FAILED],
             tally[RunStatus.CANCELED],
+            by_session=by_session,
             more=settled == limit,
         )
 
@@ -94,11 +101,12 @@ class Upkeep(BatchRetention, BulkRetention, Settle, WorkflowRetention, TaskReten
         stopped in the middle of that, and must not hold up the recovery of others."""
         now = self.database.now
         expired = (sessions.c.state.in_(LIVE), sessions.c.expires_at < now)
-        query = select(sessions.c.id, sessions.c.worker).where(*expired)
+        query = select(sessions.c.id, sessions.c.worker, sessions.c.namespace).where(*expired)
         found = connection.execute(
             query.with_for_update(skip_locked=self.database.capabilities.skip_locked)
         ).all()
         taken: list[tuple[int, str]] = []
+        lost: Counter[tuple[str, str]] = Counter()
         for row in found:
             change = (
                 update(sessions)
@@ -107,10 +115,12 @@ class Upkeep(BatchRetention, BulkRetention, Settle, WorkflowRetention, TaskReten
             )
             if connection.execute(change).rowcount == 1:
                 taken.append((row.id, row.worker))
+                lost[row.namespace, ""] += 1
+        add_to_totals(connection, SESSIONS_LOST, lost)
         return taken
 
-    async def _return_lost(self, limit: int) -> tuple[int, Counter[RunStatus]]:
-        """Receipts that were settled, and what became of the runs on them."""
+    async def _return_lost(self, limit: int) -> tuple[int, dict[int, Counter[RunStatus]]]:
+        """How many receipts were settled, and by session what became of the runs on them."""
         try:
             done = [await self.database.write(lambda connection: self._return(connection, limit))]
             again = self.set_aside.due(PLACE)
@@ -128,7 +138,11 @@ class Upkeep(BatchRetention, BulkRetention, Settle, WorkflowRetention, TaskReten
                 lambda connection, key: self._return(connection, 1, only=key),
                 id_of=lambda key: int(key[0]),
             )
-        return sum(settled for settled, _ in done), sum((tally for _, tally in done), Counter())
+        by_session: dict[int, Counter[RunStatus]] = {}
+        for _, tallies in done:
+            for session, tally in tallies.items():
+                by_session[session] = by_session.get(session, Counter()) + tally
+        return sum(settled for settled, _ in done), by_session
 
     def _orphaned(self, limit: int) -> Select[Any]:
         # A subquery, not a join: MariaDB has no FOR UPDATE OF, so SKIP LOCKED would pass over the row of a
@@ -144,7 +158,7 @@ class Upkeep(BatchRetention, BulkRetention, Settle, WorkflowRetention, TaskReten
 
     def _return(
         self, connection: Connection, limit: int, *, only: tuple[int, int] | None = None
-    ) -> tuple[int, Counter[RunStatus]]:
+    ) -> tuple[int, dict[int, Counter[RunStatus]]]:
         """A receipt may be written by a claim that was under way while its session was taken: so not only the
         sessions taken just now are looked at, but every receipt whose session is not live."""
         live = select(sessions.c.id).where(sessions.c.state.in_(LIVE))
@@ -152,7 +166,8 @@ class Upkeep(BatchRetention, BulkRetention, Settle, WorkflowRetention, TaskReten
         if only is not None:
             query = select(receipts).where(receipts.c.session_id == only[0], receipts.c.number == only[1])
         skip_locked = self.database.capabilities.skip_locked
-        tally: Counter[RunStatus] = Counter()
+        by_session: dict[int, Counter[RunStatus]] = {}
+        lost: Counter[tuple[str, str]] = Counter()
         found = connection.execute(query.with_for_update(skip_locked=skip_locked)).all()
         # Asked again in a statement of its own: on MySQL a locking read sees rows that are newer than what
         # its subquery sees, so a session that began just now would look like none.
@@ -163,16 +178,24 @@ class Upkeep(BatchRetention, BulkRetention, Settle, WorkflowRetention, TaskReten
             if receipt.session_id in alive:
                 continue
             ids = [int(run_id) for run_id in receipt.run_ids.split(",")]
-            tally += self._return_runs(connection, receipt.session_id, ids)
+            returned = self._return_runs(connection, receipt.session_id, ids)
+            tally = by_session.setdefault(receipt.session_id, Counter())
+            for namespace, status in returned:
+                tally[status] += 1
+                lost[namespace, _OUTCOME.get(status, "requeued")] += 1
             if not self._still_running(connection, receipt.session_id, ids):
                 mine = (receipts.c.session_id == receipt.session_id, receipts.c.number == receipt.number)
                 connection.execute(delete(receipts).where(*mine))
                 settled += 1
-        if tally:
+        if lost:
             self._notify(connection, PENDING)
-        return settled, tally
+        add_to_totals(connection, RUNS_LOST, lost)
+        return settled, by_session
 
-    def _return_runs(self, connection: Connection, session: int, ids: list[int]) -> Counter[RunStatus]:
+    def _return_runs(
+        self, connection: Connection, session: int, ids: list[int]
+    ) -> list[tuple[str, RunStatus]]:
+        """Returns (namespace, what it is now) of each run that was lost with its session."""
         query = (
             select(*RULED_BY, runs.c.spent, runs.c.options)
             .where(runs.c.id.in_(ids), runs.c.session_id == session, runs.c.status == RunStatus.RUNNING)
@@ -186,7 +209,8 @@ class Upkeep(BatchRetention, BulkRetention, Settle, WorkflowRetention, TaskReten
             ended = Ended(End.LOST, error="its worker's lease expired", effect=Effect.UNKNOWN)
             verdict = decide(ended, policies[row.id], row.spent)
             owned.append((Settlement(row.id, row.attempt, ended, verdict, ticket=True), row))
-        return Counter(self._apply(connection, owned, self._now(connection)))
+        statuses = self._apply(connection, owned, self._now(connection))
+        return [(row.namespace, status) for (_, row), status in zip(owned, statuses, strict=True)]
 
     def _still_running(self, connection: Connection, session: int, ids: list[int]) -> bool:
         """Whether some were passed over because they are locked: their receipt is looked at again."""

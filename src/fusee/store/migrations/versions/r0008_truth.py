@@ -35,6 +35,17 @@ Table(
     **TABLE,
 )
 
+Table(
+    "fusee_totals",
+    metadata,
+    Column("namespace", String(128), primary_key=True),
+    Column("name", String(32), primary_key=True),
+    Column("label", String(160), primary_key=True),
+    Column("value", BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+    **TABLE,
+)
+
 
 def upgrade() -> None:
     metadata.create_all(op.get_bind(), checkfirst=False)
