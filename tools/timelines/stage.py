@@ -23,6 +23,7 @@ from fusee.operations import Explanation, TaskOperations
 from fusee.store import Finished, FireFilter, Order, RunFilter, Settlement, Store, open_store
 from fusee.store.alerts import ALERT_QUEUE
 from fusee.store.schema import lanes, metadata
+from fusee.worker.executors.reach import Reach
 
 __all__ = ["Attempt", "Part", "Played", "Scene", "Shown", "Work", "play"]
 
@@ -146,7 +147,7 @@ class _Stage:
 
     @property
     def operations(self) -> TaskOperations:
-        return TaskOperations(self.store, _anything_goes, now_us=self.clock.now_us)
+        return TaskOperations(self.store, _anything_goes, Reach(()), now_us=self.clock.now_us)
 
     def seconds(self, us: int) -> float:
         return (us - self.scene.begin_us) / US
