@@ -76,7 +76,9 @@ PROPERTIES: Mapping[str, dict[str, Any]] = {
     "catch_up_mode": _one_of(CatchUp, "When fires were due while nothing could fire them"),
     "catch_up_window": _seconds("What was due longer ago is missed."),
     "catch_up_cap": _whole("FULL makes up for so many at most.", 1, 10_000),
-    "grace": _seconds("Decided this late, a fire still counts as on time."),
+    "grace": _seconds(
+        "Decided this late, a fire still counts as on time; never longer than until the next one is due."
+    ),
     "jitter": _seconds("Start up to so much later, by a fixed share for each fire."),
     "rate": {
         "anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"type": "string"}, {"type": "null"}],

@@ -44,13 +44,14 @@ def due_fires(schedule: Schedule, first: int, now: int, policy: Policy) -> DueFi
     if upcoming is not None and upcoming <= now:  # a long outage of a frequent task
         older, times = _after_an_age(schedule, times, now, MOST_ROWS + policy.catch_up_cap)
         upcoming = schedule.next(times[-1]) if times else schedule.next(now)
-    late = [at for at in times if at < now - round(policy.grace * US)]
-    judged = _judge(late, now, policy)
-    on_time = [Due(at) for at in times[len(late) :]]
+    # The grace never exceeds the task's own period: a fire is on time until the next one is due.
+    on_time = [Due(at) for at in times[-1:] if at >= now - round(policy.grace * US)]
+    judged = _judge(times[: len(times) - len(on_time)], now, policy, made_up_for=bool(on_time))
     return DueFires(([older] if older else []) + judged + on_time, upcoming)
 
 
-def _judge(late: list[int], now: int, policy: Policy) -> list[Due]:
+def _judge(late: list[int], now: int, policy: Policy, *, made_up_for: bool) -> list[Due]:
+    """`made_up_for`: a fire follows that is on time, and runs for those that COMPACT leaves out."""
     horizon = now - round(policy.catch_up_window * US)
     within = [at for at in late if at >= horizon]
     window = f"catch_up_window {policy.catch_up_window:g} s: due longer ago than that"
@@ -61,10 +62,11 @@ def _judge(late: list[int], now: int, policy: Policy) -> list[Due]:
             return missed + [Due(at, rule, True) for at in within]
         case CatchUp.COMPACT:
             rule = "catch_up_mode COMPACT: a later fire runs for all that were missed"
+            runs = 0 if made_up_for else 1
             return (
                 missed
-                + [Due(at, rule, True) for at in within[:-1]]
-                + [Due(at, late=True) for at in within[-1:]]
+                + [Due(at, rule, True) for at in within[: len(within) - runs]]
+                + [Due(at, late=True) for at in within[len(within) - runs :]]
             )
         case CatchUp.FULL:
             over = max(0, len(within) - policy.catch_up_cap)

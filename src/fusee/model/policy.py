@@ -101,7 +101,7 @@ class Policy:
     catch_up_cap: int = 100
     """FULL makes up for so many at most, the latest ones."""
     grace: float = 10.0
-    """Decided this late, a fire still counts as on time."""
+    """Decided this late, a fire still counts as on time; not longer than until the next one is due."""
     jitter: float = 0.0
     """Start up to so much later, by a fixed share for each fire."""
     rate: float | None = None

@@ -55,7 +55,7 @@ def after(outage: float, **policy: object) -> str:
         (CatchUp.FULL, 5.5, "1~ 2~ 3~ 4~ 5~"),
         # The last of them on time.
         (CatchUp.NONE, 5.1, "1! 2! 3! 4! 5"),
-        (CatchUp.COMPACT, 5.1, "1! 2! 3! 4~ 5"),
+        (CatchUp.COMPACT, 5.1, "1! 2! 3! 4! 5"),
         (CatchUp.FULL, 5.1, "1~ 2~ 3~ 4~ 5"),
     ],
 )
@@ -73,8 +73,33 @@ def test_the_cap_of_full_takes_the_latest() -> None:
     assert after(5.5, catch_up=CatchUp.FULL, catch_up_cap=2) == "1! 2! 3! 4~ 5~"
 
 
-def test_a_grace_as_long_as_the_outage_makes_nothing_late() -> None:
-    assert after(3.5, catch_up=CatchUp.NONE, grace=180.0) == "1 2 3"
+@pytest.mark.parametrize(
+    ("mode", "decided"),
+    [(CatchUp.NONE, "1! 2! 3"), (CatchUp.COMPACT, "1! 2! 3"), (CatchUp.FULL, "1~ 2~ 3")],
+)
+def test_a_fire_is_on_time_until_the_next_is_due_however_long_the_grace(mode: CatchUp, decided: str) -> None:
+    assert after(3.5, catch_up=mode, grace=180.0) == decided
+    assert after(1.5, catch_up=mode, grace=180.0) == "1"
+
+
+@pytest.mark.parametrize(("mode", "run"), [(CatchUp.NONE, 1), (CatchUp.COMPACT, 1), (CatchUp.FULL, 6)])
+def test_after_a_stop_a_frequent_task_runs_as_often_as_its_mode_says(mode: CatchUp, run: int) -> None:
+    """Every 2 s, stopped for 13 s, with the default grace of 10 s."""
+    schedule = IntervalSchedule(2 * SECOND, START)
+    due = due_fires(schedule, START + 2 * SECOND, START + 13 * SECOND, Policy(catch_up=mode))
+    assert len(due.fires) == 6
+    assert sum(fire.missed is None for fire in due.fires) == run
+
+
+def test_an_irregular_schedule_has_the_grace_of_each_gap() -> None:
+    """Due at 8:00, 8:01 and 9:00: the fire of 8:00 is late from 8:01 on, that of 8:01 has its whole grace."""
+    schedule = CronSchedule(Cron.parse("0 0,1 8 * * *"), zone_named("UTC"))
+    eight = round(datetime(2027, 1, 4, 8, tzinfo=UTC).timestamp()) * SECOND
+    due = due_fires(schedule, eight, eight + 5 * MINUTE, Policy(catch_up=CatchUp.NONE, grace=600.0))
+    assert [(fire.at - eight, fire.missed is None) for fire in due.fires] == [(0, False), (MINUTE, True)]
+
+
+def test_a_grace_of_none_is_on_time_at_its_very_time() -> None:
     assert after(1.0, catch_up=CatchUp.NONE, grace=0.0) == "1", "decided at its very time"
 
 
@@ -129,7 +154,11 @@ def test_every_fire_is_accounted_for_and_none_is_invented(
     run_late = [fire for fire in due.fires if fire.late and not fire.missed]
     assert len(run_late) <= {CatchUp.NONE: 0, CatchUp.COMPACT: 1, CatchUp.FULL: cap}[mode]
     assert all(now - fire.at <= round(window * SECOND) for fire in run_late)
-    assert all(now - fire.at <= round(grace * SECOND) for fire in due.fires if not fire.late)
+    on_time = [fire for fire in due.fires if not fire.late and not fire.missed]
+    assert all(now - fire.at <= round(grace * SECOND) for fire in on_time)
+    assert on_time in ([], due.fires[-1:]), "only the latest can be on time"
+    if mode is not CatchUp.FULL:
+        assert len(run_late) + len(on_time) <= 1
 
 
 # --- a long outage of a frequent task ------------------------------------------------------------------

@@ -96,7 +96,7 @@ def _one_of(*words: str) -> click.Choice[str]:
     type=_one_of("NONE", "COMPACT", "FULL"),
     help="For fires that nobody could fire in time.  [default: COMPACT]",
 )
-@click.option("--grace", metavar="TIME", help="So late still counts as on time.  [default: 10s]")
+@click.option("--grace", metavar="TIME", help="A fire decided this late is on time.  [default: 10s]")
 @click.option("--jitter", metavar="TIME", help="Start up to so much later.  [default: none]")
 @click.option("--rate", metavar="N", help="Starts a second at most, or 10/m.  [default: none]")
 @click.option("--shards", metavar="N", type=int, help="Runs a fire.  [default: 1]")
