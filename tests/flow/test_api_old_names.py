@@ -165,3 +165,30 @@ async def test_an_allowed_address_is_taken_and_an_old_task_stays_editable(servin
         assert status == 200, body
         status, body = await ask(served, "PATCH", f"{TASKS}/a", {"http_method": "POST"})
         assert (status, body["field"]) == (422, "payload")
+
+
+# -- restarting a task
+
+
+async def test_a_task_is_restarted_over_rest(served):
+    await ask(served, "POST", TASKS, {"name": "a", "handler": "greet", "payload": {"name": "Ada"}})
+    status, body = await ask(served, "POST", f"{TASKS}/a/restart")
+    assert status == 409 and "trigger it" in body["detail"]
+    await ask(served, "POST", f"{TASKS}/a/trigger", {"payload": {"name": "Bob"}})
+    key = {"Idempotency-Key": "again"}
+    status, body, _ = await served.ask("POST", f"{TASKS}/a/restart", headers=key)
+    assert (status, body["decision"], body["created"]) == (201, "queue", True), body
+    _, run = await ask(served, "GET", f"/api/v1/runs/{body['run_ids'][0]}")
+    assert (run["payload"], run["origin_id"]) == ({"name": "Bob"}, 1)
+    status, again, _ = await served.ask("POST", f"{TASKS}/a/restart", headers=key)
+    assert (status, again["run_ids"], again["created"]) == (200, body["run_ids"], False)
+    assert (await ask(served, "POST", f"{TASKS}/nobody/restart"))[0] == 404
+
+
+def test_a_task_is_restarted_on_the_command_line(cli):
+    cli.json("task", "create", "a", "--handler", "greet", "--allow-unknown", "-p", "name=Ada")
+    assert "trigger it" in cli.refused("task", "restart", "a")
+    cli.json("task", "trigger", "a", "-p", "name=Bob")
+    again = cli.json("task", "restart", "a", "--key", "k")
+    assert cli.json("run", "show", str(again["run_ids"][0]))["payload"] == {"name": "Bob"}
+    assert "nothing new" in cli("task", "restart", "a", "--key", "k").stderr

@@ -176,3 +176,41 @@ async def test_a_segment_is_resumed_with_its_bulk_job(world: World) -> None:
     await world.store.cancel(run.id, "no more of this")
     said = await refusal(world, run.id)
     assert f"`fusee bulk start {job.id}`" in said
+
+
+# --- a task, restarted as one --------------------------------------------------------------------------
+
+
+async def test_a_task_is_restarted_by_doing_its_last_fire_again(works: Clockwork, world: World) -> None:
+    await works.make("t", payload={"a": 1}, shards=2)
+    with pytest.raises(Conflict, match="has no fire that could be done again"):
+        await works.store.restart_task("t")
+    await works.fire_at(1)
+    await works.claim()
+    await works.succeed("t", 1, 0)
+    await works.fail("t", 1, 1)
+    await works.go_to(1.5)
+    again = await works.store.restart_task("t", idempotency_key="k")
+    old = [(await works.run_of("t", 1, shard)).id for shard in (0, 1)]
+    new = [await works.store.run(run_id) for run_id in again.run_ids]
+    assert [(run.origin_id, run.payload, run.shard_index) for run in new] == [
+        (old[0], {"a": 1}, 0),
+        (old[1], {"a": 1}, 1),
+    ]
+    assert {run.fire_time for run in new} == {at(1)}, "what it was to work for"
+    assert again.rule == "its last fire done again by hand, and nothing in its way"
+    same = await works.store.restart_task("t", idempotency_key="k")
+    assert (same.created, list(same.run_ids)) == (False, list(again.run_ids))
+    with pytest.raises(Conflict, match="used for another"):
+        await works.store.trigger("t", idempotency_key="k")
+
+
+async def test_a_restart_keeps_the_policies_of_its_task(works: Clockwork) -> None:
+    await works.make("t", overlap=Overlap.SKIP)
+    await works.fire_at(1)
+    await works.go_to(1.5)
+    with pytest.raises(Conflict, match="is not done again now: overlap_action SKIP"):
+        await works.store.restart_task("t")
+    await works.store.steer_task("t", "disable", None, None)
+    with pytest.raises(Conflict, match="is disabled"):
+        await works.store.restart_task("t")

@@ -58,7 +58,7 @@ TASK, OF_TASK = _named(
     "task",
     "task",
     [
-        *("runs", "explain", "next", "simulate", "trigger", "backfill"),
+        *("runs", "explain", "next", "simulate", "trigger", "restart", "backfill"),
         *("pause", "resume", "enable", "disable", "clear-queue"),
     ],
     alone=["preview", "apply"],

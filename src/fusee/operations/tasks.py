@@ -172,6 +172,11 @@ class TaskOperations:
             ref, payload=payload, idempotency_key=idempotency_key, reason=reason[:200]
         )
 
+    async def restart(self, ref: str | int, *, idempotency_key: str | None = None) -> Triggered:
+        """Do its last fire again, under the policies: the same payload, logical time and shards."""
+        _check_key(idempotency_key)
+        return await self.store.restart_task(ref, idempotency_key=idempotency_key)
+
     async def backfill(
         self,
         ref: str | int,

@@ -86,14 +86,14 @@ class Planned:
     request_digest: str | None = None
     backfill_id: int | None = None
     since: int = 0
-    again: Any = None
-    """The row of the run that this fire does again, alone, whatever the task's shards are."""
+    again: Sequence[Any] = ()
+    """The rows of the runs that this fire does again, whatever the task's shards are now."""
     run_ids: list[int] = field(default_factory=list)
 
     @property
     def shards(self) -> int:
-        if self.again is not None:
-            return 1
+        if self.again:
+            return len(self.again)
         return self.standing.spec.shards if self.ruling.decision in (Decision.RUN, Decision.QUEUE) else 1
 
 
@@ -404,7 +404,7 @@ def _lane(standing: Standing) -> Lane:
 def _births(one: Planned, lane_id: int) -> list[Birth]:
     spec, ruling = one.standing.spec, one.ruling
     status = RunStatus.BLOCKED if one.held is not None else _STATUS[ruling.decision]
-    if (again := one.again) is not None:
+    if one.again:
         return [
             Birth(
                 lane_id=again.lane_id,
@@ -417,9 +417,10 @@ def _births(one: Planned, lane_id: int) -> list[Birth]:
                 reason=_reason(one, status),
                 attempt=ruling.attempt,
                 origin_id=again.id,
-                idempotency_key=one.idempotency_key,
-                request_digest=one.request_digest,
+                idempotency_key=one.idempotency_key if again is one.again[0] else None,
+                request_digest=one.request_digest if again is one.again[0] else None,
             )
+            for again in one.again
         ]
     payload: dict[str, Any] = dict(spec.payload)
     if spec.batch is not None:

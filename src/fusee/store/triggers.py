@@ -136,29 +136,7 @@ class Triggers(Steering):
                     f"run {run_id} belongs to task {row.name}, which is disabled: enable it first"
                     f" (`fusee task enable {row.name}`)"
                 )
-            now = self._now(connection)
-            standings, closed = self._bring_up_to_date(connection, [row])
-            self._heard(connection, standings, closed, now)
-            standing = standings[row.id]
-            planned = self._decide(
-                connection,
-                standing,
-                Due(self._free_time(connection, row, now)),
-                Cause.MANUAL,
-                [],
-                now,
-                row.last_fire_at or row.anchor,
-                f"run {run_id} done again by hand, and nothing in its way",
-                after_failure=True,
-            )
-            if planned.ruling.decision is Decision.SKIP:
-                raise Conflict(f"run {run_id} is not done again now: {planned.ruling.rule}")
-            planned.again = again
-            if idempotency_key is not None:
-                planned.idempotency_key, planned.request_digest = idempotency_key, digest
-            self._write(connection, [planned], now)
-            self._save(connection, [standing])
-            return Triggered(planned.at, planned.ruling.decision, planned.ruling.rule, planned.run_ids)
+            return self._do_again(connection, row, [again], f"run {run_id}", idempotency_key, digest)
 
         try:
             triggered = await self.database.write(work)
@@ -166,6 +144,76 @@ class Triggers(Steering):
             triggered = await self.database.write(work)
         self._wake_all(True)
         return triggered
+
+    async def restart_task(self, ref: str | int, *, idempotency_key: str | None = None) -> Triggered:
+        """Do the last fire of a task that had runs again, all of its shards, under the task's policies.
+
+        The new runs have the payload, the options and so the logical time of the old ones. `Conflict` when
+        there is no such fire, or when the policies would skip it.
+        """
+
+        def work(connection: Connection) -> Triggered:
+            row = self._task_row(connection, ref, lock=True)
+            digest = None
+            if idempotency_key is not None:
+                digest = digest_of("restart", {"task": row.id})
+                before = self._key_used(connection, idempotency_key, digest)
+                if before is not None:
+                    return self._triggered_before(connection, row.id, before, idempotency_key)
+            if row.status == TaskStatus.DISABLED:
+                raise Conflict(f"task {row.name} is disabled: enable it first")
+            ran = (fires.c.task_id == row.id, fires.c.decision.in_((Decision.RUN, Decision.QUEUE)))
+            last = select(fires.c.fire_time).where(*ran).order_by(fires.c.fire_time.desc()).limit(1)
+            at = connection.execute(last).scalar_one_or_none()
+            found: Sequence[Any] = ()
+            if at is not None:
+                shards = select(runs).join(fires, fires.c.run_id == runs.c.id)
+                found = connection.execute(
+                    shards.where(*ran, fires.c.fire_time == at).order_by(fires.c.shard)
+                ).all()
+            if not found:
+                raise Conflict(f"task {row.name} has no fire that could be done again: trigger it")
+            return self._do_again(connection, row, found, "its last fire", idempotency_key, digest)
+
+        try:
+            triggered = await self.database.write(work)
+        except IntegrityError:  # another caller used the key just now: look again
+            triggered = await self.database.write(work)
+        self._wake_all(True)
+        return triggered
+
+    def _do_again(
+        self,
+        connection: Connection,
+        row: Any,
+        again: Sequence[Any],
+        what: str,
+        idempotency_key: str | None = None,
+        digest: str | None = None,
+    ) -> Triggered:
+        """Fire a locked task with runs like these; `Conflict` when its policies would skip that."""
+        now = self._now(connection)
+        standings, closed = self._bring_up_to_date(connection, [row])
+        self._heard(connection, standings, closed, now)
+        standing = standings[row.id]
+        planned = self._decide(
+            connection,
+            standing,
+            Due(self._free_time(connection, row, now)),
+            Cause.MANUAL,
+            [],
+            now,
+            row.last_fire_at or row.anchor,
+            f"{what} done again by hand, and nothing in its way",
+            after_failure=True,
+        )
+        if planned.ruling.decision is Decision.SKIP:
+            raise Conflict(f"{what} is not done again now: {planned.ruling.rule}")
+        planned.again = again
+        planned.idempotency_key, planned.request_digest = idempotency_key, digest
+        self._write(connection, [planned], now)
+        self._save(connection, [standing])
+        return Triggered(planned.at, planned.ruling.decision, planned.ruling.rule, planned.run_ids)
 
     def _triggered_before(self, connection: Connection, task_id: int, run_id: int, key: str) -> Triggered:
         mine = select(fires).where(fires.c.run_id == run_id, fires.c.task_id == task_id)

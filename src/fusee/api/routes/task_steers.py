@@ -46,6 +46,25 @@ async def trigger_task(
     return TriggeredOut.of(triggered)
 
 
+@router.post(
+    f"{OF_TASK}/restart",
+    status_code=201,
+    responses={
+        200: {"model": TriggeredOut, "description": "The idempotency key had been used before."},
+        409: {"description": "It is disabled, has no fire yet, or its policies would skip this one."},
+    },
+)
+async def restart_task(
+    request: Request, response: Response, ref: TaskRef, idempotency_key: IdempotencyKey = None
+) -> TriggeredOut:
+    """Do its last fire again, under the policies: the same payload, logical time and shards."""
+    restarted = await operations_of(request).tasks.restart(ref, idempotency_key=checked_key(idempotency_key))
+    response.status_code = 201 if restarted.created else 200
+    if restarted.created:
+        audit(request, "task restarted", task=ref, decision=str(restarted.decision))
+    return TriggeredOut.of(restarted)
+
+
 @router.post(f"{OF_TASK}/pause", openapi_extra=_STEER, responses={200: ETAG, 409: _REFUSED})
 async def pause_task(request: Request, response: Response, ref: TaskRef, if_match: IfMatch = None) -> TaskOut:
     """It fires only when someone triggers it. What runs goes on; what stands in line is held until the task

@@ -14,9 +14,10 @@ from fusee.cli.output import Out
 from fusee.cli.shapes import time_text
 
 if TYPE_CHECKING:
+    from fusee.app import Fusee
     from fusee.operations import Triggered
 
-__all__ = ["trigger"]
+__all__ = ["restart", "trigger"]
 
 DECIDED = {"run": "runs", "queue": "stands in line", "skip": "was skipped", "miss": "was missed"}
 
@@ -48,29 +49,57 @@ def trigger(context: click.Context, /, name: str, **given: Any) -> None:
     drive(_trigger(Shared.of(context), Out.of(context), name, given))
 
 
+@click.command(cls=Command)
+@click.argument("name", metavar="NAME")
+@click.option("--key", metavar="TEXT", help="Idempotency key: the same key restarts once only.")
+@click.option("--wait", "-w", is_flag=True, help="Wait for the end; exit 5 when it is no success.")
+@click.option("--wait-timeout", metavar="TIME", callback=duration(), help="With --wait: exit 124 after this.")
+@click.pass_context
+def restart(context: click.Context, /, name: str, **given: Any) -> None:
+    """Do the last fire of a task again, under its policies.
+
+    All of its shards, with the payload and the logical time of that fire, also when it succeeded. A fire that
+    the policies would skip is refused; one that is under way is not stopped: `fusee run cancel` does that.
+
+    \b
+    Example:
+      fusee task restart nightly --wait
+    """
+    drive(_restart(Shared.of(context), Out.of(context), name, given))
+
+
+async def _restart(shared: Shared, out: Out, name: str, given: dict[str, Any]) -> None:
+    async with opened(shared) as app:
+        await _tell(app, out, name, await app.tasks.restart(name, idempotency_key=given["key"]), given)
+
+
 async def _trigger(shared: Shared, out: Out, name: str, given: dict[str, Any]) -> None:
     payload = payload_from(given["payload"], given["members"])
     async with opened(shared) as app:
         fired = await app.tasks.trigger(
             name, payload=payload, idempotency_key=given["key"], reason=given["reason"]
         )
-        if given["wait"]:
-            _say(out, name, fired)
-            await tell_ends(app, out, await await_runs(app, out, fired.run_ids, given["wait_timeout"]))
-        elif out.json:
-            out.data(
-                {
-                    "fire_time": time_text(fired.fire_time),
-                    "decision": str(fired.decision),
-                    "rule": fired.rule,
-                    "run_ids": list(fired.run_ids),
-                    "created": fired.created,
-                }
-            )
-        else:
-            out.show(f"{name} {DECIDED[fired.decision]}: {_runs(fired)}; {fired.rule}")
-            if not fired.created:
-                out.say("this key was used before: that is its fire, nothing new")
+        await _tell(app, out, name, fired, given)
+
+
+async def _tell(app: Fusee, out: Out, name: str, fired: Triggered, given: dict[str, Any]) -> None:
+    if given["wait"]:
+        _say(out, name, fired)
+        await tell_ends(app, out, await await_runs(app, out, fired.run_ids, given["wait_timeout"]))
+    elif out.json:
+        out.data(
+            {
+                "fire_time": time_text(fired.fire_time),
+                "decision": str(fired.decision),
+                "rule": fired.rule,
+                "run_ids": list(fired.run_ids),
+                "created": fired.created,
+            }
+        )
+    else:
+        out.show(f"{name} {DECIDED[fired.decision]}: {_runs(fired)}; {fired.rule}")
+        if not fired.created:
+            out.say("this key was used before: that is its fire, nothing new")
 
 
 def _say(out: Out, name: str, fired: Triggered) -> None:

@@ -15,7 +15,7 @@ from fusee.cli.commands.task_runs import runs
 from fusee.cli.commands.task_show import next_fires, show
 from fusee.cli.commands.task_simulate import simulate
 from fusee.cli.commands.task_steer import clear_queue, delete, disable, enable, pause, resume
-from fusee.cli.commands.task_trigger import trigger
+from fusee.cli.commands.task_trigger import restart, trigger
 from fusee.cli.options import Group
 
 __all__ = ["task"]
@@ -39,6 +39,6 @@ def task() -> None:
 
 for command in (
     create, list_tasks, show, next_fires, edit, delete, enable, disable, pause, resume,
-    clear_queue, trigger, backfill, runs, explain, simulate, apply, diff, export,
+    clear_queue, trigger, restart, backfill, runs, explain, simulate, apply, diff, export,
 ):  # fmt: skip
     task.add_command(command)
