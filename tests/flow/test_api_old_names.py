@@ -192,3 +192,65 @@ def test_a_task_is_restarted_on_the_command_line(cli):
     again = cli.json("task", "restart", "a", "--key", "k")
     assert cli.json("run", "show", str(again["run_ids"][0]))["payload"] == {"name": "Bob"}
     assert "nothing new" in cli("task", "restart", "a", "--key", "k").stderr
+
+
+# -- the fields of the dispatcher design
+
+DESIGN: dict[str, Any] = {
+    "name": "report",
+    "task_type": "python",
+    "handler": "greet",
+    "schedule": "0 3 * * *",
+    "parameters": {"name": "Ada"},
+    "timeout_seconds": 300,
+    "max_retries": 2,
+    "status": "ACTIVE",
+    "dependencies": [],
+    "shard_config": {"shard_total": 4},
+}
+
+
+async def test_the_fields_of_the_dispatcher_design_are_taken(served):
+    _, first = await ask(served, "POST", TASKS, {"name": "first", "handler": "greet"})
+    status, body = await ask(served, "POST", TASKS, {**DESIGN, "dependencies": [first["id"]]})
+    assert status == 201, body
+    wanted = {
+        "executor": "python", "handler": "greet", "cron": "0 0 3 * * *", "payload": {"name": "Ada"},
+        "timeout": 300, "status": "enabled", "after": ["first"], "shards": 4,
+    }  # fmt: skip
+    assert {name: body[name] for name in wanted} == wanted
+    assert body["retry"].get("max_attempts", 3) == 3
+    status, body = await ask(served, "POST", TASKS, {"name": "own", "task_type": "greet", "max_retries": 0})
+    assert (status, body["handler"], body["retry"]) == (201, "greet", {"max_attempts": 1})
+
+
+async def test_active_and_inactive_are_statuses(served):
+    status, body = await ask(served, "POST", TASKS, {**DESIGN, "status": "inactive"})
+    assert (status, body["status"]) == (201, "disabled")
+    for word in ("INACTIVE", "DISABLED", "disabled"):
+        assert (await ask(served, "PATCH", f"{TASKS}/report", {"status": word}))[0] == 200
+    status, body = await ask(served, "PATCH", f"{TASKS}/report", {"status": "ACTIVE"})
+    assert (status, body["field"]) == (422, "status")
+    assert len((await ask(served, "GET", f"{TASKS}?status=INACTIVE"))[1]["items"]) == 1
+    assert (await ask(served, "GET", f"{TASKS}?status=ACTIVE"))[1]["items"] == []
+
+
+@pytest.mark.parametrize(
+    ("given", "field"),
+    [
+        ({"max_retries": -1}, "max_retries"),
+        ({"max_retries": "2"}, "max_retries"),
+        ({"max_retries": 2, "retry": {"max_attempts": 3}}, "retry"),
+        ({"shard_config": {"size": 4}}, "shard_config"),
+        ({"shard_config": {"shard_total": 0}}, "shards"),
+        ({"dependencies": [999]}, "dependencies"),
+        ({"dependencies": "first", "after": ["first"]}, "after"),
+        ({"task_type": "nobody"}, "handler"),
+        ({"status": "ON"}, "status"),
+    ],
+)
+async def test_what_is_wrong_in_them_is_named(served, given, field):
+    base = {k: v for k, v in DESIGN.items() if k not in ("handler", "task_type") or "task_type" not in given}
+    base = {k: v for k, v in base.items() if k != "max_retries" or "retry" not in given}
+    status, body = await ask(served, "POST", TASKS, {**base, **given})
+    assert (status, body["field"]) == (422, field), body

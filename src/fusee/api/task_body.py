@@ -12,7 +12,7 @@ from fusee.model.policy import CatchUp, Concurrency, Failure, Overlap
 from fusee.model.run import EXECUTORS
 from fusee.model.strategy import Strategy
 from fusee.model.task import MOST_SHARDS, MOST_UPSTREAMS, TaskSpec, TriggerRule
-from fusee.operations import ALIASES, fields_from
+from fusee.operations import ALIASES, STATUSES, fields_from
 
 __all__ = ["TASK_BODIES", "task_body"]
 
@@ -89,11 +89,16 @@ PROPERTIES: Mapping[str, dict[str, Any]] = {
     "shards": _whole("Runs that one fire makes.", 1, MOST_SHARDS),
     "after": {
         "anyOf": [
-            {"type": "array", "items": _NAME, "uniqueItems": True, "maxItems": MOST_UPSTREAMS},
+            {
+                "type": "array",
+                "items": {"anyOf": [_NAME, {"type": "integer"}]},
+                "uniqueItems": True,
+                "maxItems": MOST_UPSTREAMS,
+            },
             {"type": "string"},
             {"type": "null"},
         ],
-        "description": "Tasks that it waits for.",
+        "description": "Tasks that it waits for, by name or number.",
     },
     "trigger_rule": _one_of(TriggerRule, "When a run that waits for others may start"),
     "alerts": {
@@ -129,7 +134,7 @@ REQUIRED = ("name", "handler")
 
 SWITCH: Mapping[str, dict[str, Any]] = {
     "enabled": {"type": ["boolean", "null"], "description": "false: it fires when it has been enabled."},
-    "status": _text("The older spelling of `enabled`.", examples=["ENABLED", "DISABLED"]),
+    "status": _text("The older spelling of `enabled`.", examples=list(STATUSES)),
 }
 VERSION: Mapping[str, dict[str, Any]] = {
     "version": {

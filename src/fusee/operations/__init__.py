@@ -9,12 +9,12 @@ from fusee.operations.documents import DURATIONS, document_of, read_document
 from fusee.operations.explain import Explanation
 from fusee.operations.http_fields import HTTP
 from fusee.operations.letters import LetterOperations
+from fusee.operations.old_names import ALIASES, STATUSES
 from fusee.operations.owned_runs import Retried
 from fusee.operations.platform import ROLES, Caller, KeyOperations, QueueOperations, digest
 from fusee.operations.runs import CancelAnswer, RunOperations, RunWithAttempts, spec_from
 from fusee.operations.simulation import Compared, Simulation
 from fusee.operations.task_fields import (
-    ALIASES,
     FIELDS,
     POLICY_FIELDS,
     enabled_from,
@@ -52,6 +52,7 @@ __all__ = [
     "NODE_FIELDS",
     "POLICY_FIELDS",
     "ROLES",
+    "STATUSES",
     "WORKER_STATES",
     "WORKFLOW_FIELDS",
     "Backfilled",

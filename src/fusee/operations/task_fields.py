@@ -18,9 +18,9 @@ from fusee.model.times import iso
 from fusee.operations.batches import batch_from_fields, target_from
 from fusee.operations.http_fields import HTTP, call_over, object_from
 from fusee.operations.merging import merged
+from fusee.operations.old_names import ALIASES, STATUSES, translated
 
 __all__ = [
-    "ALIASES",
     "FIELDS",
     "POLICY_FIELDS",
     "enabled_from",
@@ -29,22 +29,6 @@ __all__ = [
     "policy_from",
     "task_from",
 ]
-
-ALIASES = {
-    "cron_expr": "cron",
-    "interval": "every",
-    "interval_seconds": "every",
-    "timeout_seconds": "timeout",
-    "concurrency": "concurrency_policy",
-    "overlap": "overlap_action",
-    "failure": "failure_action",
-    "catch_up": "catch_up_mode",
-    "retry_policy": "retry",
-    "retry_policy_json": "retry",
-    "depends_on": "after",
-    "params": "payload",
-}
-"""Other names for the same thing, as they stand in older requests."""
 
 POLICY_FIELDS: Mapping[str, str] = {
     "overlap_action": "overlap",
@@ -153,9 +137,9 @@ def enabled_from(fields: dict[str, Any]) -> bool | None:
         raise Invalid(f"enabled must be true or false, not {enabled!r:.60}", field="enabled")
     if status is None:
         return enabled
-    if not isinstance(status, str) or status.upper() not in ("ENABLED", "DISABLED"):
-        raise Invalid(f"status must be ENABLED or DISABLED, not {status!r:.60}", field="status")
-    said = status.upper() == "ENABLED"
+    if not isinstance(status, str) or status.upper() not in STATUSES:
+        raise Invalid(f"status must be one of {', '.join(STATUSES)}, not {status!r:.60}", field="status")
+    said = STATUSES[status.upper()]
     if enabled is not None and enabled is not said:
         raise Invalid("enabled and status say different things: give one of them", field="status")
     return said
@@ -203,7 +187,7 @@ def _flat(given: Mapping[str, Any]) -> dict[str, Any]:
     """Known names only, the older ones translated; an HTTP call becomes executor and payload."""
     fields: dict[str, Any] = {}
     for written, value in given.items():
-        name = ALIASES.get(written, written) if isinstance(written, str) else str(written)
+        name, value = translated(written, value) if isinstance(written, str) else (str(written), value)
         if name not in FIELDS and name not in HTTP:
             known = [*FIELDS, *HTTP, *ALIASES]
             near = difflib.get_close_matches(name, known, 1)
@@ -337,7 +321,7 @@ _END = (datetime.max - datetime(1970, 1, 1)) // timedelta(microseconds=1)
 def _retry(value: Any, what: str) -> RetryPolicy:
     if isinstance(value, RetryPolicy):
         return value
-    given = object_from(value, what)
+    given = {name: part for name, part in object_from(value, what).items() if part is not None}
     for name in ("base", "max"):
         if isinstance(given.get(name), str):
             given[name] = seconds_from(given[name], f"{what}.{name}")

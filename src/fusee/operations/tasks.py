@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import islice, takewhile
 from typing import Any
 
-from fusee.errors import Invalid
+from fusee.errors import Invalid, NotFound
 from fusee.model import RunSpec
 from fusee.model.cron import Cron
 from fusee.model.fire import Fire
@@ -73,7 +73,7 @@ class TaskOperations:
     ) -> TaskSpec:
         """Refuses what `create` would refuse; whether the name is free is seen when it is made. Without
         `resolve`, no name of a host is looked up."""
-        spec = fields if isinstance(fields, TaskSpec) else task_from(fields)
+        spec = await self._spec(fields)
         await self.check_runnable(spec, allow_unknown, resolve=resolve)
         if spec.at is not None and spec.at <= self.now_us():
             raise Invalid("at has passed already: give a time to come", field="at")
@@ -95,7 +95,7 @@ class TaskOperations:
         allow_unknown: bool = False,
     ) -> Task:
         """Make it what is written, and nothing else; refused when it is not at `version`."""
-        spec = fields if isinstance(fields, TaskSpec) else task_from(fields)
+        spec = await self._spec(fields)
         await self.check_runnable(spec, allow_unknown)
         return await self.store.update_task(ref, spec, version)
 
@@ -109,7 +109,7 @@ class TaskOperations:
     ) -> Task:
         """Change the fields that are given; null takes one back to its default."""
         task = await self.store.task(ref)
-        spec = task_from(fields, task.spec)
+        spec = task_from(await self._named(fields), task.spec)
         if _action(spec) != _action(task.spec):
             known = (spec.executor, spec.handler) == (task.spec.executor, task.spec.handler)
             await self.check_runnable(spec, allow_unknown or known)
@@ -131,6 +131,24 @@ class TaskOperations:
     async def delete(self, ref: str | int, *, version: int | None = None) -> Task:
         """Soft: its runs and fires are kept, its name is free again. What waits is left out."""
         return await self.store.steer_task(ref, "delete", None, version)
+
+    async def _spec(self, fields: Mapping[str, Any] | TaskSpec) -> TaskSpec:
+        return fields if isinstance(fields, TaskSpec) else task_from(await self._named(fields))
+
+    async def _named(self, fields: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Tasks that are waited for may be given by number, as older designs do: replaced by their names."""
+        for field in ("dependencies", "after", "depends_on"):
+            given = fields.get(field) if isinstance(fields, Mapping) else None
+            if not isinstance(given, list | tuple) or not any(type(one) is int for one in given):
+                continue
+            names = []
+            for one in given:
+                try:
+                    names.append((await self.store.task(one)).name if type(one) is int else one)
+                except NotFound:
+                    raise Invalid(f"{field}: there is no task {one}", field=field) from None
+            fields = {**fields, field: names}
+        return fields
 
     async def check_runnable(self, spec: TaskSpec, allow_unknown: bool, *, resolve: bool = True) -> None:
         """Refuses a task whose runs could never run, or whose calls could never go out."""

@@ -210,7 +210,8 @@ class Triggers(Steering):
         if planned.ruling.decision is Decision.SKIP:
             raise Conflict(f"{what} is not done again now: {planned.ruling.rule}")
         planned.again = again
-        planned.idempotency_key, planned.request_digest = idempotency_key, digest
+        if idempotency_key is not None:
+            planned.idempotency_key, planned.request_digest = idempotency_key, digest
         self._write(connection, [planned], now)
         self._save(connection, [standing])
         return Triggered(planned.at, planned.ruling.decision, planned.ruling.rule, planned.run_ids)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request, Response
+from pydantic import BeforeValidator
 
 from fusee.api.asking import (
     AllowUnknown,
-    AnyCase,
     IdempotencyKey,
     Operator,
     Viewer,
@@ -27,7 +27,7 @@ from fusee.api.task_body import task_body
 from fusee.api.task_path import ETAG, IfMatch, TaskRef, etag, version_from
 from fusee.model.names import PREFIX, check_name, check_prefix
 from fusee.model.task import Task, TaskStatus
-from fusee.operations import FIELDS, TaskFilter, apply, enabled_from, plan
+from fusee.operations import FIELDS, STATUSES, TaskFilter, apply, enabled_from, plan
 
 __all__ = ["answer", "router"]
 
@@ -43,6 +43,10 @@ _MADE: dict[str, Any] = {
     }
 }
 _STALE = {"description": "It is at another version, or keeps its name."}
+_ANY_STATUS = BeforeValidator(
+    lambda value: {"active": "enabled", "inactive": "disabled"}.get(value.lower(), value.lower())
+)
+"""In any case, and also in the words of older designs."""
 _ADDED = set(TaskOut.model_fields) - set(FIELDS) - {"status", "version"}
 """What an answer has that is none of the caller's business; sent back, it is ignored."""
 
@@ -134,7 +138,7 @@ async def apply_tasks(request: Request, allow_unknown: AllowUnknown = False) -> 
 async def list_tasks(
     request: Request,
     status: Annotated[
-        list[Annotated[Literal["enabled", "paused", "disabled"], AnyCase]] | None,
+        list[Annotated[Literal["enabled", "paused", "disabled"], _ANY_STATUS]] | None,
         Query(description="May be repeated."),
     ] = None,
     prefix: Annotated[
@@ -238,7 +242,12 @@ def _change_of(fields: dict[str, Any], before: Task, if_match: str | None) -> in
     version = version_from(fields.pop("version", None), if_match)
     status = fields.pop("status", None)
     enabled = fields.pop("enabled", None)
-    same = status is None or (isinstance(status, str) and status.lower() == before.status)
+    said = status.upper() if isinstance(status, str) else status
+    same = said in (None, before.status.upper()) or (
+        # An older word for it: what is paused is none of them.
+        before.status is not TaskStatus.PAUSED
+        and STATUSES.get(str(said)) is (before.status is TaskStatus.ENABLED)
+    )
     if same and enabled in (None, before.status is not TaskStatus.DISABLED):
         return version
     raise Problem(
