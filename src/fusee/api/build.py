@@ -18,7 +18,7 @@ from fusee.api.explain import problem_from
 from fusee.api.gate import Gate
 from fusee.api.keyring import Keyring
 from fusee.api.limits import BodyLimit, Deadline, HeadLimit
-from fusee.api.paths import EscapedSlashes
+from fusee.api.paths import EscapedSlashes, Mounted
 from fusee.api.problems import Problem, problem_of
 from fusee.api.routes import (
     batches,
@@ -97,6 +97,7 @@ def _assemble(services: Services, routers: Iterable[APIRouter]) -> FastAPI:
     api.add_middleware(HeadLimit, most=services.config.max_header)
     api.add_middleware(Edge)
     api.add_middleware(EscapedSlashes)
+    api.add_middleware(Mounted)
     api.openapi = lambda: describe(api)  # type: ignore[method-assign]
     return api
 
@@ -111,6 +112,8 @@ async def _answer_http(request: Request, error: Exception) -> Response:
             f"{request.method} does not fit this path; it takes {', '.join(allowed)}",
             headers={"Allow": ", ".join(allowed)},
         )
+    if problem.status == 404:
+        problem.detail = f"no such path: {request.scope.get('root_path', '')}/docs lists those there are"
     context = context_of(request)
     return problem.response(context.request_id, context.notes)
 

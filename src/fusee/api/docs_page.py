@@ -26,10 +26,11 @@ const make = (tag, text, ...children) => {
 const json = (value) => make("pre", JSON.stringify(value, null, 2));
 const draw = (document_) => {
   const main = document.querySelector("main");
+  const base = document_.servers ? document_.servers[0].url : "";
   const nouns = new Map();
   for (const [path, methods] of Object.entries(document_.paths))
     for (const [method, route] of Object.entries(methods)) {
-      const title = make("summary", "", make("b", method.toUpperCase()), make("code", path));
+      const title = make("summary", "", make("b", method.toUpperCase()), make("code", base + path));
       const box = make("details", "", title);
       if (route.description) box.append(make("p", route.description));
       if (route.parameters) box.append(make("h4", "Parameters"), json(route.parameters));

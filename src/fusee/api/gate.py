@@ -7,6 +7,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from fusee.api.context import Context
 from fusee.api.keyring import Keyring
+from fusee.api.paths import path_of
 from fusee.api.routes.callbacks import is_callback
 from fusee.api.services import Services
 from fusee.config import ApiConfig
@@ -16,6 +17,8 @@ from fusee.operations import Caller
 
 __all__ = ["Gate", "refuse_open_bind"]
 
+OPEN = ("/healthz", "/readyz", "/docs", "/openapi.json")
+"""They hold nothing of anyone. Whatever is not named here needs a caller, also a path that does not exist."""
 HARMLESS = ("GET", "HEAD", "OPTIONS")
 
 
@@ -43,11 +46,12 @@ class Gate:
         await self.app(scope, receive, send)
 
     async def _admit(self, scope: Scope) -> Caller | None:
-        path: str = scope["path"]
+        path = path_of(scope)
+        if path in OPEN:
+            return None
         if path == "/metrics":
-            return self._local(scope) if self.services.config.loopback else await self._with_key(scope)
-        if not (path == "/api" or path.startswith("/api/")):
-            return None  # health and docs hold nothing of anyone
+            local = _key(scope) is None and self.services.config.loopback
+            return self._local(scope) if local else await self._with_key(scope)
         if is_callback(scope["method"], path):
             return None  # it proves itself by its own token, which is good for one run
         if _key(scope) is None and self.services.config.loopback and not await self.keyring.any():
@@ -66,6 +70,11 @@ class Gate:
 
     def _local(self, scope: Scope) -> Caller:
         """Someone on this machine; not a web page that someone on this machine looks at."""
+        # Another program may serve us, mounted, on whatever address it likes.
+        if not is_loopback(scope["client"][0] if scope.get("client") else ""):
+            raise Denied(
+                "without an API key this API answers to its own machine only: create a key", known=True
+            )
         headers = Headers(scope=scope)
         # A page whose name was pointed at 127.0.0.1 (DNS rebinding) still sends its own name.
         for host in headers.getlist("host"):

@@ -9,6 +9,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fusee.api.context import Context
+from fusee.api.paths import path_of
 from fusee.api.problems import Problem
 
 __all__ = ["BodyLimit", "Deadline", "HeadLimit", "is_stream"]
@@ -21,7 +22,7 @@ STREAMED = {"/api/v1/runs": NDJSON, "/api/v1/batches": (*NDJSON, *CSV), "/api/ba
 def is_stream(scope: Scope) -> bool:
     """Whether the body comes as lines, each with its own limit, however many there are."""
     kind = Headers(scope=scope).get("content-type", "").partition(";")[0].strip().lower()
-    kinds = STREAMED.get(scope["path"], ())
+    kinds = STREAMED.get(path_of(scope), ())
     return scope["method"] == "POST" and kind in kinds
 
 

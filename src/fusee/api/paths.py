@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 from starlette.convertors import Convertor, register_url_convertor
+from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 __all__ = [
@@ -24,6 +25,9 @@ __all__ = [
     "WORKER",
     "WORKFLOW",
     "EscapedSlashes",
+    "Mounted",
+    "link",
+    "path_of",
 ]
 
 _ESCAPED = "\u2215"
@@ -67,6 +71,40 @@ WORKFLOW, OF_WORKFLOW = _named("workflow", "workflow", ["runs", "graph", "start"
 BUSINESS, _ = _named("business", "business", [])
 WORKER, OF_WORKER = _named("worker", "name", ["drain"])
 QUEUE, OF_QUEUE = _named("queue", "name", ["pause", "resume", "strategy"])
+
+
+def path_of(scope: Scope) -> str:
+    """The path below the place where the API is mounted: `/api/v1/runs` for `/jobs/api/v1/runs`."""
+    path: str = scope["path"]
+    root = scope.get("root_path", "")
+    return path.removeprefix(root) if root and _is_below(path, root) else path
+
+
+def link(request: Request, *parts: object) -> str:
+    """The path of something from the root of the server, wherever the API is mounted."""
+    root = request.scope.get("root_path", "").rstrip("/")
+    return "/".join((f"{root}/api/v1", *(quote(str(part), safe=":") for part in parts)))
+
+
+def _is_below(path: str, root: str) -> bool:
+    return path == root or path.startswith(f"{root}/")
+
+
+class Mounted:
+    """Makes the path begin with the root path, as ASGI asks and as routing needs.
+
+    It does not where an application with a root path of its own (`FastAPI(root_path="/gw")`, for a proxy that
+    removes `/gw`) mounts us: the root path is then `/gw/jobs`, and the path only `/jobs/api/v1/runs`."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        root, outer = scope.get("root_path", ""), scope.get("app_root_path", "")
+        if scope["type"] == "http" and outer and not _is_below(scope["path"], root):
+            raw = scope.get("raw_path")
+            scope = {**scope, "path": outer + scope["path"], "raw_path": raw and outer.encode() + raw}
+        await self.app(scope, receive, send)
 
 
 class EscapedSlashes:

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
 
 from fusee.api.explain import explain, names_of
+from fusee.api.paths import path_of
 from fusee.api.problems import Problem
 
 __all__ = ["DEEPEST", "parse_json", "read_body", "read_json", "read_object", "require_json"]
@@ -56,7 +57,7 @@ def require_json(request: Request) -> None:
         raise Problem(
             415,
             "send `Content-Type: application/json`, in UTF-8"
-            + (" (or application/x-ndjson for many)" if request.url.path == "/api/v1/runs" else ""),
+            + (" (or application/x-ndjson for many)" if path_of(request.scope) == "/api/v1/runs" else ""),
         )
 
 

@@ -12,6 +12,7 @@ from sqlalchemy import Connection, Row, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from fusee.errors import Conflict, NotFound
+from fusee.facts import facts
 from fusee.model import Lane
 from fusee.model.task import Task, TaskSpec, TaskStatus
 from fusee.store.lanes import Lanes
@@ -144,7 +145,7 @@ def _spec(definition: str) -> TaskSpec:
     if unknown := TaskSpec.unknown_in(given):
         log.warning(
             "a newer version of Fusee defined this task: what this version does not know counts as not given",
-            extra={"task": spec.name, "unknown": unknown},
+            extra=facts(task=spec.name, unknown=unknown),
         )
     return spec
 

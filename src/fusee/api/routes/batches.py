@@ -21,6 +21,7 @@ from fusee.api.outgoing_batches import (
     RecountOut,
     RetriedOut,
 )
+from fusee.api.paths import link
 from fusee.api.reading import read_json
 from fusee.model.batch import BatchStatus
 from fusee.operations import BatchFilter, TargetFilter
@@ -97,7 +98,7 @@ async def _create(request: Request, response: Response, key: str | None, *, appl
         idempotency_key=checked_key(key),
         apply=apply if body.apply is None else body.apply,
     )
-    response.headers["Location"] = f"/api/v1/batches/{made.id}"
+    response.headers["Location"] = link(request, "batches", made.id)
     response.status_code = 201 if new else 200
     if new:
         audit(request, "batch created", batch_id=made.id, batch_type=made.spec.batch_type, total=made.total)

@@ -11,6 +11,7 @@ from fusee.api.context import context_of, operations_of
 from fusee.api.cursors import close_cursor, open_cursor, wrong_cursor
 from fusee.api.incoming_bulk import BulkDataIn, BulkFollowUpIn, BulkIn, BulkRateIn, BulkStartIn, BulkStopIn
 from fusee.api.outgoing_bulk import BulkBrief, BulkOut, BulkPage, BulkShown
+from fusee.api.paths import link
 from fusee.api.reading import read_json
 from fusee.model.bulk import BulkStatus
 from fusee.operations import BulkFilter
@@ -77,7 +78,7 @@ async def create_bulk_job(
         who=who_asks(request),
         trusted=False,
     )
-    response.headers["Location"] = f"/api/v1/bulk-jobs/{job.id}"
+    response.headers["Location"] = link(request, "bulk-jobs", job.id)
     response.status_code = 201 if new else 200
     if new:
         audit(request, "bulk job created", bulk_job_id=job.id, business=job.spec.business, started=start)
@@ -225,6 +226,6 @@ async def undo_bulk_job(
         idempotency_key=checked_key(idempotency_key),
         **wish.model_dump(exclude_none=True),
     )
-    response.headers["Location"] = f"/api/v1/bulk-jobs/{job.id}"
+    response.headers["Location"] = link(request, "bulk-jobs", job.id)
     audit(request, "bulk job undone", bulk_job_id=job_id, by=job.id)
     return BulkOut.of(job)

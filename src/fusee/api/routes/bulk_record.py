@@ -22,6 +22,7 @@ from fusee.api.outgoing_bulk import (
     QuarantinedOut,
     QuarantinePage,
 )
+from fusee.api.paths import link
 from fusee.api.reading import read_json
 from fusee.api.routes.bulk_jobs import LONGEST_PAGE, REFUSED, Cursor, JobId, Limit, number_in, who_asks
 from fusee.model.bulk import Quarantined
@@ -124,7 +125,7 @@ async def rerun_quarantine(
         idempotency_key=checked_key(idempotency_key),
         **wish.model_dump(exclude_none=True),
     )
-    response.headers["Location"] = f"/api/v1/bulk-jobs/{job.id}"
+    response.headers["Location"] = link(request, "bulk-jobs", job.id)
     audit(request, "quarantine run again", bulk_job_id=job_id, by=job.id)
     return BulkOut.of(job)
 

@@ -11,7 +11,7 @@ from fusee.api.context import operations_of
 from fusee.api.cursors import close_cursor, open_cursor, wrong_cursor
 from fusee.api.incoming_bulk import BusinessChangeIn, BusinessIn
 from fusee.api.outgoing_bulk import BusinessOut, BusinessPage
-from fusee.api.paths import BUSINESS
+from fusee.api.paths import BUSINESS, link
 from fusee.api.reading import read_json
 from fusee.api.routes.bulk_jobs import LONGEST_PAGE, Cursor, Limit
 from fusee.api.task_path import ETAG, IfMatch, etag, version_from
@@ -81,7 +81,7 @@ async def register_business(
     made, new = await operations_of(request).businesses.register_once(
         checked_key(idempotency_key), wish.model_dump(exclude_unset=True)
     )
-    response.headers["Location"] = f"/api/v1/businesses/{made.spec.name}"
+    response.headers["Location"] = link(request, "businesses", made.spec.name)
     response.status_code = 201 if new else 200
     if new:
         audit(request, "business registered", business=made.spec.name)

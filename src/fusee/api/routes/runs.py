@@ -23,6 +23,7 @@ from fusee.api.incoming import CancelIn
 from fusee.api.intake import Intake
 from fusee.api.limits import is_stream
 from fusee.api.outgoing import Accepted, RetriedOut, RunOut, RunPage, RunSummary, StreamAccepted
+from fusee.api.paths import link
 from fusee.api.problems import Problem
 from fusee.api.reading import parse_json, read_json, require_json
 from fusee.model import RunStatus
@@ -81,7 +82,7 @@ async def submit(
     if isinstance(value, list):
         return [Accepted.of(run) for run in await intake.array(value, len(text))]
     run = await intake.one(value)
-    response.headers["Location"] = f"/api/v1/runs/{run.id}"
+    response.headers["Location"] = link(request, "runs", run.id)
     response.status_code = 201 if run.created else 200
     return Accepted.of(run)
 
@@ -156,7 +157,7 @@ async def retry_run(
     409, with the command that does it.
     """
     run = await operations_of(request).runs.retry(run_id, idempotency_key=checked_key(idempotency_key))
-    response.headers["Location"] = f"/api/v1/runs/{run.id}"
+    response.headers["Location"] = link(request, "runs", run.id)
     response.status_code = 201 if run.created else 200
     if run.created:
         audit(request, "run retried", run_id=run_id, new_run_id=run.id)

@@ -20,7 +20,7 @@ from fusee.api.context import context_of, operations_of
 from fusee.api.cursors import close_cursor, open_cursor, wrong_cursor
 from fusee.api.incoming_tasks import ApplyIn
 from fusee.api.outgoing_tasks import ApplyOut, ChangeOut, PreviewOut, TaskOut, TaskPage, TaskSummary
-from fusee.api.paths import TASK
+from fusee.api.paths import TASK, link
 from fusee.api.problems import Problem
 from fusee.api.reading import read_json, read_object
 from fusee.api.task_body import task_body
@@ -80,7 +80,7 @@ async def create_task(
     tasks = operations_of(request).tasks
     key = checked_key(idempotency_key)
     task, new = await tasks.create_once(key, fields, enabled=enabled, allow_unknown=allow_unknown)
-    response.headers["Location"] = f"/api/v1/tasks/{task.id}"
+    response.headers["Location"] = link(request, "tasks", task.id)
     response.status_code = 201 if new else 200
     if new:
         audit(request, "task created", task=task.name, task_id=task.id)

@@ -17,6 +17,7 @@ from fusee.api.outgoing_workflows import (
     WorkflowRunPage,
     WorkflowStarted,
 )
+from fusee.api.paths import link
 from fusee.api.reading import read_json
 from fusee.model.workflow_run import WorkflowStatus
 from fusee.operations import WorkflowRunFilter
@@ -124,7 +125,7 @@ async def rerun_workflow_run(
     started = await operations_of(request).workflows.rerun(
         workflow_run_id, idempotency_key=checked_key(idempotency_key)
     )
-    response.headers["Location"] = f"/api/v1/workflow-runs/{started.id}"
+    response.headers["Location"] = link(request, "workflow-runs", started.id)
     response.status_code = 201 if started.created else 200
     audit(request, "workflow run done again", workflow_run_id=workflow_run_id, new_id=started.id)
     return WorkflowStarted.of(started)

@@ -18,7 +18,7 @@ from fusee.api.outgoing_workflows import (
     WorkflowRunPage,
     WorkflowStarted,
 )
-from fusee.api.paths import OF_WORKFLOW, WORKFLOW
+from fusee.api.paths import OF_WORKFLOW, WORKFLOW, link
 from fusee.api.problems import Problem
 from fusee.api.reading import read_json, read_object
 from fusee.api.routes.workflow_runs import Cursor, Limit, Status, page_of_runs
@@ -97,7 +97,7 @@ async def create_workflow(
     workflow, new = await operations_of(request).workflows.create_once(
         checked_key(idempotency_key), fields, allow_unknown=allow_unknown
     )
-    response.headers["Location"] = f"/api/v1/workflows/{workflow.name}"
+    response.headers["Location"] = link(request, "workflows", workflow.name)
     response.status_code = 201 if new else 200
     if new:
         audit(request, "workflow created", workflow=workflow.name, nodes=workflow.nodes)
@@ -147,7 +147,7 @@ async def start_workflow(
     started = await operations_of(request).workflows.start(
         name, wish.params, idempotency_key=checked_key(idempotency_key)
     )
-    response.headers["Location"] = f"/api/v1/workflow-runs/{started.id}"
+    response.headers["Location"] = link(request, "workflow-runs", started.id)
     response.status_code = 201 if started.created else 200
     audit(request, "workflow started", workflow=name, workflow_run_id=started.id, new=started.created)
     return WorkflowStarted.of(started)
