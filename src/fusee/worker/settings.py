@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 __all__ = ["WorkerSettings"]
 
+RETURN_WITHIN = 4.0
+"""Seconds in which a worker is connected again when the other side speaks again."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSettings:
@@ -16,6 +19,20 @@ class WorkerSettings:
     """Seconds of work to hold beyond what runs."""
     drain_timeout: float = 30.0
     grace: float = 10.0
+
+    @property
+    def renew_interval(self) -> float:
+        """Seconds between two renewals: a heartbeat, and no longer than a tenth of the lease."""
+        return min(self.heartbeat, self.lease_ttl / 10)
+
+    @property
+    def lease(self) -> float:
+        """Seconds for which the store is asked to keep the session with each renewal.
+
+        A silence of `lease_ttl`, less the lease's margin, must cost nothing: it may begin just before a
+        renewal, and when it is over, connections have to be made again before the next one.
+        """
+        return self.lease_ttl + self.renew_interval + min(RETURN_WITHIN, self.lease_ttl / 6)
 
     @property
     def look_interval(self) -> float:

@@ -48,7 +48,7 @@ class Worker:
         self.pool = Pool(info.capacity, settings.grace, bus, self._nudge, self._confirm_start)
         self.served = ServedLanes(depot, planner, self.pool.plans)
         self.reports = Reports(depot, bus)
-        self.tenure = Tenure(Lease(settings.lease_ttl, time.monotonic() - settings.lease_ttl))
+        self.tenure = Tenure(Lease(settings.lease, time.monotonic() - settings.lease))
         self.started = asyncio.Event()
         """Set when the first session is open."""
         self._draining = asyncio.Event()
@@ -117,7 +117,7 @@ class Worker:
             asked_at = time.monotonic()
             try:
                 await self.served.read()
-                session = await self.depot.open_session(self.info, self.settings.lease_ttl)
+                session = await self.depot.open_session(self.info, self.settings.lease)
             except Exception as error:
                 failures += 1
                 self.bus.emit(LoopFailed(loop="worker", error=error, failures=failures))
@@ -125,7 +125,7 @@ class Worker:
                     async with asyncio.timeout(min(5.0, 0.2 * 2**failures)):
                         await self._draining.wait()
                 continue
-            self.tenure.session, self.tenure.lease = session, Lease(self.settings.lease_ttl, asked_at)
+            self.tenure.session, self.tenure.lease = session, Lease(self.settings.lease, asked_at)
             self._sessions = [*self._sessions[-9:], session]
             self.served.session = session
             self.served.sort()
@@ -173,7 +173,7 @@ class Worker:
 
     async def _beat(self) -> None:
         """Hold a session: renew its lease, soon again when the store does not answer; open the next one."""
-        pause = self.settings.heartbeat
+        pause = self.settings.renew_interval
         while True:
             await self._beat_now.wait(pause)
             try:
@@ -182,16 +182,16 @@ class Worker:
                     await self._record_late()
                 else:
                     await self._renew(self.session)
-                pause = self.settings.heartbeat
+                pause = self.settings.renew_interval
             except Exception as error:
                 self.bus.emit(LoopFailed(loop="heartbeat", error=error, failures=1))
-                pause = min(1.0, self.settings.heartbeat / 4)
+                pause = min(1.0, self.settings.renew_interval / 4)
 
     async def _renew(self, session: int) -> None:
         asked_at = time.monotonic()
         try:
             async with asyncio.timeout(max(1.0, self.tenure.lease.left(asked_at))):
-                await self.depot.renew(session, self.settings.lease_ttl, self.pool.busy)
+                await self.depot.renew(session, self.settings.lease, self.pool.busy)
         except LeaseLost:
             self._expire()
         else:
@@ -238,7 +238,9 @@ class Worker:
                     return self.tenure.start_by(asked_at)
             except Exception as error:
                 self.bus.emit(LoopFailed(loop="start", error=error, failures=1))
-            await asyncio.sleep(min(1.0, self.settings.heartbeat / 4))  # until the lease is over, at most
+            await asyncio.sleep(
+                min(1.0, self.settings.renew_interval / 4)
+            )  # until the lease is over, at most
 
     # -- watching
 

@@ -29,7 +29,8 @@ PATIENCE = 5.0
 TAKEN_WITHIN = 1.0
 """Seconds for the driver to take a frame: more than it ever needs while its writer lives."""
 PULSE_EVERY = 5.0
-LONGEST_BACKOFF = 2.0
+LONGEST_BACKOFF = 1.0
+"""Seconds; a worker counts on being connected again soon after the broker is back."""
 HEARTBEAT = 15
 
 SetUp = Callable[[AbstractConnection], Awaitable[None]]

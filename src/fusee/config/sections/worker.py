@@ -29,11 +29,14 @@ class WorkerConfig(Section):
         default=32, ge=1, le=10_000, description="Most runs this worker executes at once."
     )
     heartbeat_interval_seconds: Duration = Field(
-        default=10.0, ge=0.05, description="How often the worker renews its lease."
+        default=10.0,
+        ge=0.05,
+        description="How often the worker renews its lease, at the longest: it does so ten times in a lease.",
     )
     lease_ttl: Duration = Field(
         default_factory=lambda others: max(30.0, 3 * others["heartbeat_interval_seconds"]),
-        description="A worker silent for this long is taken for dead and its runs go to others. At least "
+        description="A worker silent for this long is taken for dead and its runs go to others; a silence "
+        "shorter by a tenth, two seconds at most, costs nothing. At least "
         "three heartbeats; left out, it is 30s or three heartbeats, whichever is longer.",
     )
     queues: tuple[Name, ...] = Field(

@@ -1,0 +1,56 @@
+"""RabbitMQ says nothing for a while and then goes on."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from fusee.events import SessionExpired, SessionLost
+from fusee.model import RunSpec, RunStatus
+from fusee.model.retry import RetryPolicy
+from tests.broker.fabric import Fabric
+from tests.chaos.inside import Seen, until
+from tests.chaos.proxy import through_proxy
+
+LEASE = {"lease_ttl": 12.0, "heartbeat_interval_seconds": 4.0}
+SILENCE = 10.0
+"""Of 10.8 s: the lease, less the tenth of it by which a worker stops early."""
+
+
+@pytest.mark.parametrize("who", ["everybody", "the worker"])
+async def test_a_silence_shorter_than_the_lease_less_its_margin_costs_nothing(
+    postgres_url: str, rabbitmq: dict[str, Any], who: str
+) -> None:
+    """It begins at the worst moment: just before the lease would have been renewed."""
+    async with through_proxy(rabbitmq["url"]) as (proxy, url):
+        silent = {**rabbitmq, "url": url}
+        fabric = Fabric("rabbitmq", postgres_url, silent if who == "everybody" else rabbitmq)
+        async with fabric.dispatching():
+            fabric.broker_settings = silent
+            lost = Seen(fabric.app.bus, SessionLost)
+            async with fabric.hire("steady", **LEASE) as hired:
+                expired = Seen(hired.app.bus, SessionExpired)
+                session = hired.worker.session
+                once = RunSpec(handler="hang", retry=RetryPolicy(max_attempts=1))
+                handles = await fabric.app.enqueue_many([once] * 4)
+                await until(lambda: len(fabric.journal.starts()) == 4)
+                real = hired.worker.depot.renew
+                begun = asyncio.Event()
+
+                async def renew(*arguments: Any) -> None:
+                    if not begun.is_set():
+                        begun.set()
+                        proxy.hold()
+                    await real(*arguments)
+
+                hired.worker.depot.renew = renew  # type: ignore[method-assign]
+                await asyncio.wait_for(begun.wait(), 20)
+                await asyncio.sleep(SILENCE)  # the thing under test: time without a word
+                proxy.release()
+                fabric.let_go.set()
+                runs = await fabric.ended(*handles)
+                assert not expired.events and not lost.events
+                assert hired.worker.session == session
+    assert {(run.status, run.attempt) for run in runs} == {(RunStatus.SUCCEEDED, 1)}
