@@ -96,7 +96,7 @@ def test_whose_it_is_is_no_part_of_it() -> None:
         ([], "a task is an object"),
         ({"handler": "x"}, "a task without a name: "),
         ({"name": "a", "handler": "x", "enabled": "yes"}, "task a: enabled must be true or false"),
-        ({"name": "a", "handler": "x", "status": "PAUSED"}, "task a: status must be ENABLED or DISABLED"),
+        ({"name": "a", "handler": "x", "status": "PAUSED"}, "task a: status must be one of ENABLED"),
         ({"name": "a", "handler": "x", "cron": "61 * * * *"}, "task a: cron"),
     ],
 )

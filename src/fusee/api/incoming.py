@@ -72,6 +72,10 @@ class RunIn(Incoming):
         default=None, description="What consistent hashing goes by; without one, the payload."
     )
 
+    requires: dict[str, str] | None = Field(
+        default=None, description="Labels that its worker must have.", examples=[{"gpu": "true"}]
+    )
+
     def spec(self, key: str | None = None) -> RunSpec:
         """With that idempotency key unless it has its own."""
         given = {name: getattr(self, name) for name in self.model_fields_set}
@@ -79,8 +83,9 @@ class RunIn(Incoming):
             given["retry"] = self.retry.model_dump(exclude_unset=True)
         if given.get("handler", "") is None:
             del given["handler"]
-        if given.get("strategy", "") is None:
-            del given["strategy"]
+        for name in ("strategy", "requires"):
+            if given.get(name, "") is None:
+                del given[name]
         if key is not None and given.get("idempotency_key") is None:
             given["idempotency_key"] = key
         return spec_from(given)

@@ -88,6 +88,7 @@ class RunSummary(BaseModel):
     shard_index: int
     shard_total: int
     strategy: str | None
+    requires: dict[str, str]
     target: str | None
     worker: str | None
     created_at: str
@@ -188,6 +189,7 @@ def _summary(run: Run) -> dict[str, Any]:
         "shard_index": run.shard_index,
         "shard_total": run.shard_total,
         "strategy": run.strategy or None,
+        "requires": dict(run.requires),
         "target": run.target,
         "worker": run.worker,
         "created_at": show_time(run.created_at),

@@ -83,6 +83,7 @@ class Definition(BaseModel):
     cpu: float | None
     memory: int | None
     hash_key: str | None
+    requires: dict[str, str]
 
 
 class Upcoming(BaseModel):

@@ -117,6 +117,7 @@ PROPERTIES: Mapping[str, dict[str, Any]] = {
         "examples": [1048576, "512MB", "8GiB"],
     },
     "hash_key": _text("What consistent hashing goes by; without one, the task and shard."),
+    "requires": _object("Labels that its worker must have", additionalProperties={"type": "string"}),
     "labels": _object("For people and programs", additionalProperties={"type": "string", "maxLength": 256}),
 }
 

@@ -110,7 +110,7 @@ class Builds(Declares):
         )
         worker = Worker(
             depot,
-            Planner(self.handlers, executors, queues=info.queues, region=info.region),
+            Planner(self.handlers, executors, queues=info.queues, region=info.region, labels=info.labels),
             info,
             WorkerSettings(
                 lease_ttl=settings.lease_ttl,

@@ -76,6 +76,7 @@ class Fusee(Builds):
         strategy: str = "",
         cpu: float | None = None,
         memory: int | None = None,
+        requires: Mapping[str, str] | None = None,
         allow_unknown: bool = False,
     ) -> Sequence[RunHandle]:
         """Accept one run of this handler for each payload, all or none; handles in the same order.
@@ -93,6 +94,7 @@ class Fusee(Builds):
             strategy=strategy,
             cpu=cpu,
             memory=memory,
+            requires=requires or "",
         )
         accepted = await self.runs.submit_each(template, list(payloads), allow_unknown=allow_unknown)
         return RunHandles(accepted, self)

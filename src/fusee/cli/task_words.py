@@ -11,7 +11,7 @@ from fusee.cli.inputs import json_or_text, member_from
 
 __all__ = ["fields_of_words", "policy_of_words"]
 
-OBJECTS = ("payload", "labels", "retry", "alerts")
+OBJECTS = ("payload", "labels", "retry", "alerts", "requires")
 """One member of these can be named: `payload.year=2030`."""
 
 NUMBERS = (
@@ -50,7 +50,7 @@ def fields_of_words(
         elif value == "":
             members.pop(member, None)
         else:
-            members[member] = value if field == "labels" else json_or_text(value)
+            members[member] = value if field in ("labels", "requires") else json_or_text(value)
         fields[field] = members
     return fields
 

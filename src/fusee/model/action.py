@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from fusee.model.placeholders import fill, names_in
+from fusee.model.requires import requires_text
 from fusee.model.retry import RetryPolicy
 from fusee.model.run import RunSpec
 from fusee.model.task import TaskSpec
@@ -25,6 +26,7 @@ class Action(NamedTuple):
     timeout: float | None
     retry: RetryPolicy | None
     workflow: str | None
+    requires: str = ""
 
     def run_spec(self, payload: Mapping[str, Any]) -> RunSpec:
         given = self._asdict()
@@ -44,6 +46,7 @@ def action_of(node: NodeSpec, task: TaskSpec | None) -> Action:
         what.timeout,
         what.retry,
         what.workflow,
+        requires_text({} if task is None else task.requires),
     )
 
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
+from fusee.model.requires import has_labels
 from fusee.model.ring import Ring
 from fusee.model.run import Lane
 from fusee.model.session import Session, WorkerInfo
@@ -20,10 +21,11 @@ NOTHING = Need()
 
 
 def serves(info: WorkerInfo, lane: Lane) -> bool:
-    """Whether this worker takes runs of that lane: its queue, its region, its handler or executor."""
+    """Whether this worker takes runs of that lane: its queue, region, labels, handler or executor."""
     takes_queue = "*" in info.queues or lane.queue in info.queues
     can = lane.handler in info.handlers if lane.executor == "python" else lane.executor in info.executors
-    return takes_queue and can and lane.region in ("", info.region)
+    in_place = lane.region in ("", info.region) and has_labels(info.labels, lane.requires)
+    return takes_queue and can and in_place
 
 
 @dataclass(slots=True, eq=False)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from fusee.model.names import KNOWN_NAMES, LONGEST_TIMEOUT, check_key, check_name
 from fusee.model.outcome import Effect, End
+from fusee.model.requires import requires_text
 from fusee.model.retry import RetryPolicy
 from fusee.model.states import RunStatus
 from fusee.model.strategy import Strategy, check_need, check_strategy
@@ -19,6 +20,8 @@ EXECUTORS = ("python", "shell", "http", "kubernetes", "dask")
 LOWEST_PRIORITY, HIGHEST_PRIORITY = -1000, 1000
 LONGEST_DELAY = 10 * 366 * 86400.0
 LONGEST_REGION = 100
+LONGEST_PLACE = 128
+"""Characters that a lane has for region, strategy and required labels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,17 +39,22 @@ class Lane:
     region: str = ""
     strategy: str = ""
     """How its runs find their worker, when they ask for it themselves; else their queue says."""
+    requires: str = ""
+    """The labels that its worker must have, as `requires_text` writes them."""
 
     @property
     def place(self) -> str:
-        """Region and strategy as they are stored: in one column, which a version that knows no strategies
-        takes for the name of a region that none of its workers has. So it leaves those runs alone."""
+        """Region, strategy and labels as they are stored: in one column, which a version that knows no
+        strategies, or no labels, takes for a region or a strategy that it does not have. So it leaves those
+        runs alone."""
+        if self.requires:
+            return f"{self.region}!{self.strategy}!{self.requires}"
         return f"{self.region}!{self.strategy}" if self.strategy else self.region
 
     @classmethod
     def at(cls, namespace: str, queue: str, executor: str, handler: str, place: str) -> Lane:
-        region, _, strategy = place.partition("!")
-        return cls(namespace, queue, executor, handler, region, strategy)
+        region, strategy, requires = (*place.split("!", 2), "", "")[:3]
+        return cls(namespace, queue, executor, handler, region, strategy, requires)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -78,6 +86,8 @@ class RunSpec:
     """Bytes, in the same way."""
     hash_key: str | None = None
     """What consistent hashing goes by; else the payload."""
+    requires: Mapping[str, str] | str = ""
+    """Labels that its worker must have; kept as text, see `requires_text`."""
 
     def __post_init__(self) -> None:
         # Nothing but a handler and arguments, names seen before: a million of these are made in a row.
@@ -91,6 +101,7 @@ class RunSpec:
             and self.cpu is None
             and self.memory is None
             and self.hash_key is None
+            and not self.requires
             and self.priority == 0
             and self.delay == 0
             and (self.payload is None or type(self.payload) is dict)
@@ -146,9 +157,23 @@ class RunSpec:
                 raise ValueError("cpu and memory need a strategy that chooses the worker: not shared")
             if len(self.region) > LONGEST_REGION:
                 raise ValueError(f"region must be at most {LONGEST_REGION} characters beside a strategy")
+        self.requires = requires_text(self.requires)
+        if self.requires and len(place := self.lane("").place) > LONGEST_PLACE:
+            raise ValueError(
+                f"requires must be shorter: with region and strategy it is {len(place)} characters long,"
+                f" and at most {LONGEST_PLACE} are kept"
+            )
 
     def lane(self, namespace: str) -> Lane:
-        return Lane(namespace, self.queue, self.executor, self.handler, self.region, self.strategy)
+        return Lane(
+            namespace,
+            self.queue,
+            self.executor,
+            self.handler,
+            self.region,
+            self.strategy,
+            requires_text(self.requires),
+        )
 
     def options(self) -> dict[str, Any] | None:
         """What differs from the handler's own settings, or nothing at all."""
@@ -247,6 +272,7 @@ class Run:
     shard_index: int = 0
     shard_total: int = 1
     task: str | None = None
+    requires: Mapping[str, str] = field(default_factory=dict, hash=False)
     strategy: str = ""
     cpu: float | None = None
     memory: int | None = None

@@ -89,6 +89,8 @@ class TaskSpec:
     cpu: float | None = None
     memory: int | None = None
     hash_key: str | None = None
+    requires: Mapping[str, str] = field(default_factory=dict)
+    """Labels that the worker of its runs must have."""
 
     def __post_init__(self) -> None:
         check_name(self.name, "name")
@@ -152,6 +154,7 @@ class TaskSpec:
             cpu=self.cpu,
             memory=self.memory,
             hash_key=self.hash_key,
+            requires=self.requires,
         )
 
     def _check_policy(self) -> None:

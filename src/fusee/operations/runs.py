@@ -42,6 +42,7 @@ SPEC_FIELDS = (
     "cpu",
     "memory",
     "hash_key",
+    "requires",
 )
 
 
@@ -246,6 +247,7 @@ class RunOperations:
             cpu=run.cpu,
             memory=run.memory,
             hash_key=run.hash_key,
+            requires=run.requires,
             origin_id=run.id,
             idempotency_key=idempotency_key,
         )

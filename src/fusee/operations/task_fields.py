@@ -50,7 +50,7 @@ PLAIN = (
     "name", "description", "cron", "every", "at", "timezone", "executor", "handler", "payload", "workflow",
     "batch",
     "queue", "region", "priority", "timeout", "retry", "shards", "after", "trigger_rule", "alerts", "labels",
-    "strategy", "cpu", "memory", "hash_key",
+    "strategy", "cpu", "memory", "hash_key", "requires",
 )  # fmt: skip
 FIELDS = (*PLAIN, *POLICY_FIELDS)
 
@@ -64,7 +64,7 @@ BUILT_IN = {WORKFLOW_HANDLER: "workflow", BATCH_HANDLER: "batch"}
 SCHEDULES = ("cron", "every", "at")
 WAYS = ("handler", "workflow", "batch")
 """What runs, where it is Python: one of them."""
-OBJECTS = ("payload", "retry", "alerts", "labels", "batch")
+OBJECTS = ("payload", "retry", "alerts", "labels", "batch", "requires")
 _DURATIONS = ("catch_up_window", "grace", "jitter")
 
 
@@ -177,6 +177,7 @@ def fields_from(spec: TaskSpec) -> dict[str, Any]:
         "cpu": spec.cpu,
         "memory": spec.memory,
         "hash_key": spec.hash_key,
+        "requires": dict(spec.requires),
     }
 
 
@@ -407,6 +408,7 @@ _READ: Mapping[str, Callable[[Any, str], Any]] = {
     "strategy": _text,
     "memory": bytes_from,
     "hash_key": _text,
+    "requires": object_from,
 }
 
 

@@ -60,7 +60,10 @@ class Enqueue(Lanes):
 
     async def _lanes_of(self, specs: Sequence[RunSpec]) -> list[int]:
         # By plain tuples: a million specs share a handful of lanes, and hashing a Lane each would show.
-        keys = [(spec.queue, spec.executor, spec.handler, spec.region, spec.strategy) for spec in specs]
+        keys = [
+            (spec.queue, spec.executor, spec.handler, spec.region, spec.strategy, str(spec.requires))
+            for spec in specs
+        ]
         by_key = {key: Lane(self.namespace, *key) for key in set(keys)}
         known = await self.lane_ids(by_key.values())
         ids = {key: known[lane] for key, lane in by_key.items()}

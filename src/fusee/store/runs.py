@@ -19,6 +19,7 @@ from sqlalchemy import (
 
 from fusee.errors import Conflict, NotFound
 from fusee.model import Attempt, Effect, End, Lane, RetryPolicy, Run, RunStatus
+from fusee.model.requires import requires_from
 from fusee.store.broker_schema import dispatched
 from fusee.store.cancels import Cancels
 from fusee.store.request_keys import check_same
@@ -251,6 +252,7 @@ def _run(row: Row[Any]) -> Run:
         shard_total=options.get("shard_total", 1),
         task=options.get("task"),
         strategy=lane.strategy,
+        requires=requires_from(lane.requires),
         cpu=options.get("cpu"),
         memory=options.get("memory"),
         hash_key=options.get("hash_key"),

@@ -14,6 +14,7 @@ from sqlalchemy.exc import IntegrityError
 from fusee.errors import Conflict, NotFound
 from fusee.facts import facts
 from fusee.model import Lane
+from fusee.model.requires import requires_text
 from fusee.model.task import Task, TaskSpec, TaskStatus
 from fusee.store.lanes import Lanes
 from fusee.store.request_keys import KeyedRequest, made_before, remember, write_once
@@ -126,7 +127,15 @@ class Tasks(TaskGraph, Lanes):
 
 
 def lane_of(spec: TaskSpec, namespace: str) -> Lane:
-    return Lane(namespace, spec.queue, spec.executor, spec.handler, spec.region, spec.strategy)
+    return Lane(
+        namespace,
+        spec.queue,
+        spec.executor,
+        spec.handler,
+        spec.region,
+        spec.strategy,
+        requires_text(spec.requires),
+    )
 
 
 def task_status_of(row: Any) -> TaskStatus:

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from fusee.model import Lane, RetryPolicy
+from fusee.model.requires import has_labels
 from fusee.worker.executors.base import Executor
 from fusee.worker.handlers import Handler, Handlers
 
@@ -69,17 +70,19 @@ class Planner:
         *,
         queues: tuple[str, ...] = ("*",),
         region: str = "",
+        labels: Mapping[str, str] | None = None,
     ) -> None:
         self.handlers = handlers
         self.executors = executors
         self.queues = queues
         self.region = region
+        self.labels = labels or {}
 
     def serves(self, lane: Lane) -> bool:
         """A worker claims only what it can run, so a rolling deploy never fails a run for its handler."""
         if "*" not in self.queues and lane.queue not in self.queues:
             return False
-        if lane.region not in ("", self.region):
+        if lane.region not in ("", self.region) or not has_labels(self.labels, lane.requires):
             return False
         return lane.handler in self.handlers if lane.executor == "python" else lane.executor in self.executors
 

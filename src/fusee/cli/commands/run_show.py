@@ -64,6 +64,7 @@ def show_run(out: Out, found: RunWithAttempts) -> None:
     fact("queue", run.queue + (f", priority {run.priority}" if run.priority else ""))
     fact("region", run.region)
     fact("strategy", run.strategy)
+    fact("requires", ", ".join(f"{name}={value}" for name, value in run.requires.items()))
     fact("asks for", _needs(run))
     fact("for worker", run.target)
     fact("worker", run.worker)

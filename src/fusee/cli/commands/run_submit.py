@@ -9,7 +9,7 @@ import click
 
 from fusee.cli.commands.run_bulk import submit_file
 from fusee.cli.commands.run_wait import await_runs, tell_ends
-from fusee.cli.inputs import payload_from, request_from
+from fusee.cli.inputs import member_from, payload_from, request_from
 from fusee.cli.opening import drive, opened
 from fusee.cli.options import Command, Shared, duration
 from fusee.cli.output import Out
@@ -22,7 +22,7 @@ __all__ = ["submit"]
 # What a line of --from-file says for itself.
 SAYS_IT_ITSELF = (
     "payload", "members", "delay", "at", "priority", "queue", "region", "timeout", "max_attempts", "key",
-    "strategy", "cpu", "memory", "hash_key",
+    "strategy", "cpu", "memory", "hash_key", "requires",
     "shell", "url", "method", "headers", "body",
 )  # fmt: skip
 
@@ -52,6 +52,9 @@ def _moment(context: click.Context, parameter: click.Parameter, value: str | Non
 @click.option("--queue", metavar="NAME", help="[default: default]")
 @click.option("--region", metavar="NAME", help="Only workers of this region.")
 @click.option("--strategy", metavar="NAME", help="How it finds its worker: round_robin, broadcast ...")
+@click.option(
+    "--require", "requires", metavar="LABEL=VALUE", multiple=True, help="A label its worker must have."
+)
 @click.option("--cpu", metavar="N", type=float, help="Cores its worker must have free.")
 @click.option("--memory", metavar="SIZE", help="Memory its worker must have free: 512MB.")
 @click.option("--hash-key", metavar="TEXT", help="Runs of one key go to the same worker.")
@@ -114,6 +117,7 @@ def _check_shape(words: tuple[str, ...], given: dict[str, Any]) -> None:
             "cpu",
             "memory",
             "hash_key",
+            "requires",
         )
         single += ("max_attempts", "key", "shell", "url", "method", "headers", "body", "executor")
         if words or any(given[name] for name in single):
@@ -172,6 +176,8 @@ def _spec(words: tuple[str, ...], given: dict[str, Any]) -> RunSpec:
         "timeout": given["timeout"],
         "idempotency_key": given["key"],
     }
+    if given["requires"]:
+        fields["requires"] = dict(member_from(label, "--require") for label in given["requires"])
     if given["max_attempts"] is not None:
         fields["retry"] = {"max_attempts": given["max_attempts"]}
     if given["shell"]:

@@ -103,6 +103,9 @@ def _one_of(*words: str) -> click.Choice[str]:
 @click.option("--queue", metavar="NAME", help="[default: default]")
 @click.option("--region", metavar="NAME", help="Only workers of this region.")
 @click.option("--strategy", metavar="NAME", help="How its runs find their worker: round_robin, broadcast ...")
+@click.option(
+    "--require", "requires", metavar="LABEL=VALUE", multiple=True, help="A label its worker must have."
+)
 @click.option("--cpu", metavar="N", type=float, help="Cores its worker must have free.")
 @click.option("--memory", metavar="SIZE", help="Memory its worker must have free: 512MB.")
 @click.option("--hash-key", metavar="TEXT", help="Runs of one key go to the same worker.")
@@ -186,6 +189,8 @@ def _fields(
         fields["after"] = list(given["after"])
     if given["labels"]:
         fields["labels"] = dict(member_from(label, "--label") for label in given["labels"])
+    if given["requires"]:
+        fields["requires"] = dict(member_from(label, "--require") for label in given["requires"])
     if given["max_attempts"] is not None:
         fields["retry"] = {"max_attempts": given["max_attempts"]}
     if given["at"] is not None:
