@@ -10,6 +10,7 @@
     ├── TooLarge             over a size limit (413)
     ├── RunFailed            a run that was awaited ended in another way than success
     ├── LeaseLost            this worker no longer owns what it wrote about
+    ├── NoDatabase           this worker has no database, and the call does not travel over the broker
     ├── Unreadable           a row of the database that this version cannot read (500)
     └── StoreUnavailable     the database did not answer; the same call may succeed later (503)
 
@@ -27,6 +28,7 @@ __all__ = [
     "FuseeError",
     "Invalid",
     "LeaseLost",
+    "NoDatabase",
     "NotFound",
     "RunFailed",
     "StoreUnavailable",
@@ -54,6 +56,10 @@ class Invalid(FuseeError):
 
 class UnknownHandler(Invalid):
     """No handler of that name is registered."""
+
+
+class NoDatabase(FuseeError):
+    """This worker has no database, and the call does not travel over the broker."""
 
 
 class NotFound(FuseeError):

@@ -1,20 +1,30 @@
-"""How an app meets its message broker: what it needs of the configuration, and who starts what for whom."""
+"""How an app meets its message broker: what it needs of the configuration, and who does what for whom."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fusee.config import BrokerConfig
 from fusee.errors import ConfigError, StoreUnavailable
-from fusee.operations import BatchOperations, BulkOperations
-from fusee.store import Waiter
+from fusee.model import RunSpec
+from fusee.model.batch import Batch
+from fusee.model.bulk import BulkJob
+from fusee.operations import (
+    BatchOperations,
+    BulkOperations,
+    RunOperations,
+    TaskOperations,
+    WorkflowOperations,
+)
+from fusee.store import Enqueued, StartedWorkflow, Triggered, Waiter
 
 if TYPE_CHECKING:
     from fusee.broker.rabbitmq.depot import RabbitDepot
     from fusee.broker.rabbitmq.parts import RabbitMQ
 
-__all__ = ["LocalStarters", "NoStore", "RemoteBatches", "rabbitmq_of"]
+__all__ = ["Commands", "NoStore", "rabbitmq_of"]
 
 
 def rabbitmq_of(config: BrokerConfig) -> RabbitMQ | None:
@@ -33,40 +43,59 @@ def rabbitmq_of(config: BrokerConfig) -> RabbitMQ | None:
     )
 
 
-class LocalStarters:
-    """Starts batches and bulk jobs for runs of workers that have no database."""
+@dataclass(frozen=True, slots=True)
+class Commands:
+    """What workers without a database ask for by message, carried out by a process that has the store.
 
-    def __init__(
-        self, batches: Callable[[str], BatchOperations], bulk_jobs: Callable[[str], BulkOperations]
-    ) -> None:
-        self.batches = batches
-        self.bulk_jobs = bulk_jobs
+    Nothing that comes by message is trusted: who sent it is not known to be the platform's own code."""
 
-    async def start_batch(
-        self, namespace: str, fields: dict[str, Any], targets: list[Any], waiter: Waiter
-    ) -> None:
-        await self.batches(namespace).create(fields, targets, apply=True, waiter=waiter)
+    runs: Callable[[str], RunOperations]
+    batches: Callable[[str], BatchOperations]
+    bulk_jobs: Callable[[str], BulkOperations]
+    workflows: Callable[[str], WorkflowOperations]
+    tasks: Callable[[str], TaskOperations]
 
-    async def start_bulk_job(self, namespace: str, job: dict[str, Any], data: Any, waiter: int) -> None:
-        create = self.bulk_jobs(namespace).create
-        await create(job, data=data, start=True, waiter=waiter, who=f"run {waiter}")
+    async def submit(self, namespace: str, specs: Sequence[RunSpec], allow_unknown: bool) -> list[Enqueued]:
+        return list(await self.runs(namespace).submit(specs, allow_unknown=allow_unknown))
 
-
-class RemoteBatches:
-    """What the built-in handlers of such a worker call instead."""
-
-    def __init__(self, depot: RabbitDepot) -> None:
-        self.depot = depot
-
-    async def create(
-        self, fields: dict[str, Any], targets: Sequence[Any], *, apply: bool, waiter: Waiter
-    ) -> None:
-        await self.depot.start_batch(fields, targets, waiter)
+    async def create_batch(
+        self,
+        namespace: str,
+        fields: dict[str, Any],
+        targets: list[Any],
+        apply: bool,
+        key: str | None,
+        waiter: Waiter | None,
+    ) -> tuple[Batch, bool]:
+        create = self.batches(namespace).create
+        return await create(fields, targets, apply=apply, idempotency_key=key, waiter=waiter)
 
     async def create_bulk_job(
-        self, job: dict[str, Any], *, data: Any, start: bool, waiter: int, who: str
-    ) -> None:
-        await self.depot.start_bulk_job(job, data, waiter)
+        self,
+        namespace: str,
+        job: dict[str, Any],
+        data: Any,
+        start: bool,
+        key: str | None,
+        waiter: int | None,
+        who: str,
+    ) -> tuple[BulkJob, bool]:
+        create = self.bulk_jobs(namespace).create
+        return await create(job, data=data, start=start, idempotency_key=key, waiter=waiter, who=who)
+
+    async def log_bulk_data(self, namespace: str, job_id: int, text: str, who: str, key: str) -> int:
+        return await self.bulk_jobs(namespace).log(job_id, text, who=who, idempotency_key=key)
+
+    async def start_workflow(
+        self, namespace: str, name: str, params: dict[str, Any], key: str
+    ) -> StartedWorkflow:
+        return await self.workflows(namespace).start(name, params, idempotency_key=key)
+
+    async def trigger(
+        self, namespace: str, ref: str | int, payload: dict[str, Any] | None, key: str, reason: str
+    ) -> Triggered:
+        trigger = self.tasks(namespace).trigger
+        return await trigger(ref, payload=payload, idempotency_key=key, reason=reason)
 
 
 class NoStore:

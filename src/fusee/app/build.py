@@ -15,7 +15,7 @@ from fusee.bulk import Businesses
 from fusee.config import ApiConfig
 from fusee.dispatch import Dispatcher
 from fusee.errors import ConfigError
-from fusee.messaging import LocalStarters, NoStore, rabbitmq_of
+from fusee.messaging import Commands, NoStore, rabbitmq_of
 from fusee.model import RetryPolicy, WorkerInfo
 from fusee.operations import (
     BatchOperations,
@@ -27,6 +27,7 @@ from fusee.operations import (
     WorkflowOperations,
 )
 from fusee.version import __version__
+from fusee.without_database import ENVIRONMENT
 from fusee.worker.executors.base import Executor
 from fusee.worker.executors.callback import OpenCallback
 from fusee.worker.executors.http import HttpExecutor
@@ -54,7 +55,10 @@ class Builds(Declares):
         executors: dict[str, Executor] = {
             # A thread for each slot: a run that waits for one could start after its cancel was acknowledged.
             "python": PythonExecutor(
-                self.handlers, threads=max(size, self.config.worker.threads), processes=size
+                self.handlers,
+                threads=max(size, self.config.worker.threads),
+                processes=size,
+                environment={ENVIRONMENT: "1"} if self._storeless else {},
             )
         }
         if settings.shell.enabled:
@@ -128,8 +132,10 @@ class Builds(Declares):
         """A dispatcher; not running yet."""
         settings = self.config.dispatcher
         rabbitmq = rabbitmq_of(self.config.broker)
-        starters = LocalStarters(self._batches_of, self._bulk_jobs_of)
-        station = rabbitmq.station(self.store, starters, self.bus) if rabbitmq is not None else None
+        commands = Commands(
+            self._runs_for, self._batches_of, self._bulk_jobs_of, self._workflows_of, self._tasks_of
+        )
+        station = rabbitmq.station(self.store, commands, self.bus) if rabbitmq is not None else None
         return Dispatcher(
             self.store,
             self.bus,
@@ -182,7 +188,7 @@ class Builds(Declares):
                 tasks=self._tasks(store, runs),
                 workflows=WorkflowOperations(store, runs.check),
                 batches=BatchOperations(store, self.operations, store.known_handlers),
-                bulk_jobs=self._bulk_jobs(store, self.businesses if own else Businesses()),
+                bulk_jobs=self._bulk_jobs(store, self.businesses if own else Businesses(), trusted=False),
                 businesses=self._business_registry(store, self.businesses if own else Businesses()),
             )
 

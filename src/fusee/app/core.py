@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from fusee.batch import Operations
 from fusee.bulk import Businesses
@@ -14,8 +14,10 @@ from fusee.bulk.posts import Posts
 from fusee.bulk.sources.builtin import builtin_sources
 from fusee.clock import Clock, SystemClock
 from fusee.config import Config, load
+from fusee.errors import NoDatabase
 from fusee.events import Bus, RowReadable, RowSetAside
 from fusee.store import Store, UnreadableRow, open_store
+from fusee.without_database import NoStoreHere, in_child_of_such_a_worker
 from fusee.worker.executors.reach import Reach
 from fusee.worker.handlers import Handlers
 
@@ -68,6 +70,8 @@ class Core:
 
     @property
     def store(self) -> Store:
+        if self._storeless or in_child_of_such_a_worker():
+            return cast(Store, NoStoreHere(travels=self._storeless))
         if self._store is None:
             database = self.config.database
             self._store = open_store(
@@ -131,3 +135,10 @@ class Core:
     def _backing(self) -> Any:
         """The store; in a process without one, the way to it."""
         return self._depots[-1] if self._storeless and self._depots else self.store
+
+    @property
+    def _way(self) -> RabbitDepot:
+        """In a process without a database, the way to it."""
+        if not self._depots:
+            raise NoDatabase("this app was opened without a database, and no worker of it has been made yet")
+        return self._depots[-1]

@@ -48,7 +48,7 @@ class Declares(Operates):
         self._declared: list[dict[str, Any]] = []
         builtin = functools.partial(self.handlers.register, builtin=True)
         builtin(WORKFLOW_HANDLER, WorkflowStarter(lambda: self._backing).start)
-        builtin(BATCH_HANDLER, BatchStarter(lambda: self._creates).start)
+        builtin(BATCH_HANDLER, BatchStarter(lambda: self.batches).start)
         bulk_starter = BulkStarter(lambda *job, **how: self._create_bulk_job(*job, **how))
         builtin(BULK_HANDLER, bulk_starter.start)
         if self.config.executors.http.enabled:

@@ -8,7 +8,6 @@ from fusee.app.core import Core
 from fusee.bulk import Business, Businesses
 from fusee.bulk.sources.limits import SourceLimits
 from fusee.errors import Invalid
-from fusee.messaging import RemoteBatches
 from fusee.model import RunSpec
 from fusee.model.business import HttpBusiness
 from fusee.operations import (
@@ -24,6 +23,7 @@ from fusee.operations import (
     WorkerOperations,
     WorkflowOperations,
 )
+from fusee.remote import RemoteBatches, RemoteBulkJobs, RemoteRuns, RemoteTasks, RemoteWorkflows
 from fusee.store import Store
 from fusee.worker.executors.shell import check_shell
 
@@ -33,6 +33,8 @@ __all__ = ["Operates"]
 class Operates(Core):
     @property
     def runs(self) -> RunOperations:
+        if self._storeless:
+            return RemoteRuns(self._way, self.bus)
         if self._runs_of is not self.store:
             self._runs = RunOperations(
                 self.store, self.bus, handlers=self.handlers, check_payload=self._check_payload
@@ -45,20 +47,25 @@ class Operates(Core):
 
     @property
     def tasks(self) -> TaskOperations:
-        return self._tasks(self.store, self.runs)
+        local = self._tasks(self.store, self.runs)
+        return RemoteTasks(self._way, local) if self._storeless else local
 
     def _tasks(self, store: Store, runs: RunOperations) -> TaskOperations:
         return TaskOperations(store, runs.check, self.reach, now_us=self.clock.now_us)
 
     @property
     def batches(self) -> BatchOperations:
+        if self._storeless:
+            return RemoteBatches(self._way)
         return BatchOperations(self.store, self.operations, self.store.known_handlers)
 
     @property
     def bulk_jobs(self) -> BulkOperations:
-        return self._bulk_jobs(self.store, self.businesses)
+        if self._storeless:
+            return RemoteBulkJobs(self._way)
+        return self._bulk_jobs(self.store, self.businesses, trusted=True)
 
-    def _bulk_jobs(self, store: Store, businesses: Businesses) -> BulkOperations:
+    def _bulk_jobs(self, store: Store, businesses: Businesses, *, trusted: bool) -> BulkOperations:
         allowed = self.config.executors.bulk
         return BulkOperations(
             store,
@@ -67,6 +74,7 @@ class Operates(Core):
             store.known_handlers,
             self._remote,
             SourceLimits(allowed.folders, allowed.databases),
+            trusted=trusted,
         )
 
     @property
@@ -90,6 +98,8 @@ class Operates(Core):
 
     @property
     def workflows(self) -> WorkflowOperations:
+        if self._storeless:
+            return RemoteWorkflows(self._way)
         return WorkflowOperations(self.store, self.runs.check)
 
     @property
@@ -132,15 +142,11 @@ class Operates(Core):
 
                 check_dask(spec.payload or {})
 
-    @property
-    def _creates(self) -> Any:
-        backing = self._backing
-        return self.batches if backing is self._store else RemoteBatches(backing)
-
     async def _create_bulk_job(self, *job: Any, **how: Any) -> Any:
-        backing = self._backing
-        create = self.bulk_jobs.create if backing is self._store else RemoteBatches(backing).create_bulk_job
-        return await create(*job, **how)
+        """For runs, which anybody may have submitted."""
+        if self._storeless:
+            return await self.bulk_jobs.create(*job, **how)
+        return await self._bulk_jobs(self.store, self.businesses, trusted=False).create(*job, **how)
 
     def _store_of(self, namespace: str) -> Store:
         return self.store if namespace == self.store.namespace else self.store.for_namespace(namespace)
@@ -150,4 +156,21 @@ class Operates(Core):
         return BatchOperations(store, self.operations, store.known_handlers)
 
     def _bulk_jobs_of(self, namespace: str) -> BulkOperations:
-        return self._bulk_jobs(self._store_of(namespace), self.businesses)
+        """For what comes by message."""
+        return self._bulk_jobs(self._store_of(namespace), self.businesses, trusted=False)
+
+    def _runs_for(self, namespace: str) -> RunOperations:
+        """For what comes by message, as for REST: what this process itself could run says nothing there."""
+        own = namespace == self.config.namespace
+        return RunOperations(
+            self._store_of(namespace),
+            self.bus,
+            handlers=self.handlers if own else (),
+            check_payload=self._check_payload,
+        )
+
+    def _tasks_of(self, namespace: str) -> TaskOperations:
+        return self._tasks(self._store_of(namespace), self._runs_for(namespace))
+
+    def _workflows_of(self, namespace: str) -> WorkflowOperations:
+        return WorkflowOperations(self._store_of(namespace), self._runs_for(namespace).check)

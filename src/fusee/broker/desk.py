@@ -9,12 +9,26 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-from fusee.model import Lane, WorkerInfo
+from fusee.errors import Invalid
+from fusee.model import Lane, RunSpec, WorkerInfo
+from fusee.model.batch import Batch
 from fusee.model.bulk import BulkJob, HeldBy, Quarantined
 from fusee.model.business import RegisteredBusiness
-from fusee.store import BulkAnswer, Finished, Order, Progress, Settlement, Store, Taken, Waiter
+from fusee.store import (
+    BulkAnswer,
+    Enqueued,
+    Finished,
+    Order,
+    Progress,
+    Settlement,
+    StartedWorkflow,
+    Store,
+    Taken,
+    Triggered,
+    Waiter,
+)
 
-__all__ = ["Desk", "HandedIn", "Lanes", "Starters"]
+__all__ = ["Commands", "Desk", "HandedIn", "Lanes"]
 
 
 class HandedIn(NamedTuple):
@@ -31,14 +45,43 @@ class Lanes(NamedTuple):
     lanes: list[Lane]
 
 
-class Starters(Protocol):
-    """How a run starts something larger than itself, for one namespace."""
+class Commands(Protocol):
+    """What is checked and carried out as if it had been asked for through the API, for one namespace."""
 
-    async def start_batch(
-        self, namespace: str, fields: dict[str, Any], targets: list[Any], waiter: Waiter
-    ) -> None: ...
+    async def submit(
+        self, namespace: str, specs: Sequence[RunSpec], allow_unknown: bool
+    ) -> list[Enqueued]: ...
 
-    async def start_bulk_job(self, namespace: str, job: dict[str, Any], data: Any, waiter: int) -> None: ...
+    async def create_batch(
+        self,
+        namespace: str,
+        fields: dict[str, Any],
+        targets: list[Any],
+        apply: bool,
+        key: str | None,
+        waiter: Waiter | None,
+    ) -> tuple[Batch, bool]: ...
+
+    async def create_bulk_job(
+        self,
+        namespace: str,
+        job: dict[str, Any],
+        data: Any,
+        start: bool,
+        key: str | None,
+        waiter: int | None,
+        who: str,
+    ) -> tuple[BulkJob, bool]: ...
+
+    async def log_bulk_data(self, namespace: str, job_id: int, text: str, who: str, key: str) -> int: ...
+
+    async def start_workflow(
+        self, namespace: str, name: str, params: dict[str, Any], key: str
+    ) -> StartedWorkflow: ...
+
+    async def trigger(
+        self, namespace: str, ref: str | int, payload: dict[str, Any] | None, key: str, reason: str
+    ) -> Triggered: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +89,7 @@ class Desk:
     """The store of one namespace, seen from afar. All its methods can be asked for, and may be repeated."""
 
     store: Store
-    starters: Starters
+    commands: Commands
 
     # -- a worker's session
 
@@ -123,11 +166,32 @@ class Desk:
     async def start_workflow(self, workflow: str, params: dict[str, Any], waiter: Waiter) -> None:
         await self.store.start_workflow(workflow, params, waiter=waiter)
 
-    async def start_batch(self, fields: dict[str, Any], targets: list[Any], waiter: Waiter) -> None:
-        await self.starters.start_batch(self.store.namespace, fields, targets, waiter)
+    async def submit(self, specs: list[RunSpec], allow_unknown: bool) -> list[Enqueued]:
+        """Every spec has a key, so that a repeated request makes no second run."""
+        if any(spec.idempotency_key is None for spec in specs):
+            raise Invalid("a run that is submitted by message needs an idempotency key")
+        return await self.commands.submit(self.store.namespace, specs, allow_unknown)
 
-    async def start_bulk_job(self, job: dict[str, Any], data: Any, waiter: int) -> None:
-        await self.starters.start_bulk_job(self.store.namespace, job, data, waiter)
+    async def create_batch(
+        self, fields: dict[str, Any], targets: list[Any], apply: bool, key: str | None, waiter: Waiter | None
+    ) -> tuple[Batch, bool]:
+        return await self.commands.create_batch(self.store.namespace, fields, targets, apply, key, waiter)
+
+    async def create_bulk_job(
+        self, job: dict[str, Any], data: Any, start: bool, key: str | None, waiter: int | None, who: str
+    ) -> tuple[BulkJob, bool]:
+        return await self.commands.create_bulk_job(self.store.namespace, job, data, start, key, waiter, who)
+
+    async def begin_workflow(self, name: str, params: dict[str, Any], key: str) -> StartedWorkflow:
+        return await self.commands.start_workflow(self.store.namespace, name, params, key)
+
+    async def trigger_task(
+        self, ref: str | int, payload: dict[str, Any] | None, key: str, reason: str
+    ) -> Triggered:
+        return await self.commands.trigger(self.store.namespace, ref, payload, key, reason)
+
+    async def log_bulk_data(self, job_id: int, text: str, who: str, key: str) -> int:
+        return await self.commands.log_bulk_data(self.store.namespace, job_id, text, who, key)
 
     async def keep_image(self, run_id: int, attempt: int, image: Any) -> Any:
         return await self.store.keep_image(run_id, attempt, image)

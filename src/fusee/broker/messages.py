@@ -18,7 +18,7 @@ from fusee.model.dispatch import Dispatched
 
 __all__ = ["VERSION", "Bundle", "Malformed", "Message", "Reply", "Request", "answer_of", "arguments_of"]
 
-VERSION = 1
+VERSION = 2
 ERRORS: dict[str, type[FuseeError]] = {
     kind.__name__: kind for kind in (LeaseLost, NotFound, Conflict, Invalid, StoreUnavailable)
 }

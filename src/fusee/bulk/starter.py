@@ -18,14 +18,12 @@ BULK_HANDLER = "fusee.bulk"
 class BulkStarter:
     def __init__(self, create: Callable[..., Awaitable[Any]]) -> None:
         self.create = create
+        """Must not trust what it is given: whoever may create a run chose what the job reads."""
 
     async def start(self, run: RunContext, job: dict[str, Any], data: Any = None) -> Wait:
         """An attempt that is repeated finds the job that the earlier one started."""
         try:
-            # Not trusted: whoever may create a run chose what it reads.
-            await self.create(
-                job, data=data, start=True, waiter=run.run_id, who=f"run {run.run_id}", trusted=False
-            )
+            await self.create(job, data=data, start=True, waiter=run.run_id, who=f"run {run.run_id}")
         except (NotFound, Invalid, Conflict) as error:  # trying again would not change that
             raise Abandon(str(error)) from None
         return Wait()

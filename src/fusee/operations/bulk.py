@@ -47,6 +47,8 @@ class BulkOperations:
         known_elsewhere: Callable[[], Awaitable[frozenset[str]]],
         remote: Callable[[HttpBusiness], Business],
         limits: SourceLimits | None = None,
+        *,
+        trusted: bool,
     ) -> None:
         self.store = store
         self.businesses = businesses
@@ -57,6 +59,9 @@ class BulkOperations:
         """Makes a business of the registry one that can be called."""
         self.limits = limits or SourceLimits()
         """What a job may read that was asked for from outside."""
+        self.trusted = trusted
+        """Whether whoever asks may read any file: code of this process, and nobody who sends a request, a
+        message or a run."""
 
     # -- creating
 
@@ -69,11 +74,10 @@ class BulkOperations:
         start: bool = False,
         waiter: int | None = None,
         who: str = "",
-        trusted: bool = True,
     ) -> tuple[BulkJob, bool]:
         """(the job, whether it is new). Its source is looked at, and its business asked, before it exists.
 
-        `waiter` is a run that waits for the job's end; `trusted`: whoever asks may read any file."""
+        `waiter` is a run that waits for the job's end."""
         _check_key(idempotency_key)
         digest = None
         if idempotency_key is not None:
@@ -82,7 +86,7 @@ class BulkOperations:
             if before is not None:  # its source may be gone by now, and its business is not asked again
                 return await self._started(before, start, who), False
         spec, business = await self._spec(fields)
-        if not trusted:
+        if not self.trusted:
             self.limits.check(spec.source)
         source = self.sources.make(spec.source)
         await source.check()

@@ -32,7 +32,7 @@ INFO = WorkerInfo(
     queues=("*",),
     labels={"gpu": "yes"},
     policies={"a": RetryPolicy(max_attempts=3, on=("failed",))},
-    broker="rabbitmq/1",
+    broker="rabbitmq/2",
 )
 ENDED = Ended(End.FAILED, error="no luck", output="…", effect=Effect.NONE, after=1.5)
 FINISHED = Finished([1, 2], [1, 4], [None, '{"a":1}'], [7, 7], [2])
@@ -129,8 +129,8 @@ def test_no_two_parts_of_the_store_share_a_name() -> None:
 
 def test_names_tell_the_version_and_fit_into_what_rabbitmq_takes() -> None:
     names = Names("p" * 64)
-    assert Names().runs(7, HIGH) == "fusee.v1.runs.7.high"
-    assert Names().runs(-12, NORMAL) == "fusee.v1.runs.-12.normal"
+    assert Names().runs(7, HIGH) == "fusee.v2.runs.7.high"
+    assert Names().runs(-12, NORMAL) == "fusee.v2.runs.-12.normal"
     assert max(len(names.runs(-(2**63), level)) for level in LEVELS) < 255
 
 

@@ -18,6 +18,17 @@ from fusee.worker.context import RunContext, current_run
 from fusee.worker.executors.answer import Stopped
 
 
+async def platform() -> str:
+    """What the SDK says in this process."""
+    from fusee import Fusee
+
+    try:
+        await Fusee().enqueue("work")
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return "accepted"
+
+
 def whoami(run: RunContext, text: str = "") -> dict[str, Any]:
     print("to stdout", text)
     print("to stderr", file=sys.stderr)

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from fusee.model import Effect, End
+from fusee.without_database import ENVIRONMENT
 from fusee.worker.executors.base import Job
 from fusee.worker.executors.importable import address_of, fetch
 from fusee.worker.executors.process import ProcessExecutor
@@ -46,6 +47,20 @@ def run(
         return await processes.call(job(**payload), handler(function, "process"))
 
     return call
+
+
+async def test_a_child_of_a_worker_without_a_database_cannot_open_one(
+    job: Callable[..., Job], handler: Callable[..., Handler], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would open fusee.db in the working folder, where nothing ever runs what it accepts."""
+    monkeypatch.chdir(tmp_path)
+    executor = ProcessExecutor(1, environment={ENVIRONMENT: "1"})
+    try:
+        ended = await executor.call(job(), handler(work.platform, "process"))
+    finally:
+        await executor.close()
+    assert json.loads(ended.result or "").startswith("NoDatabase: ")
+    assert os.listdir() == []  # noqa: PTH208
 
 
 async def test_one_warm_child_serves_call_after_call(run: Callable[..., Any]) -> None:
@@ -171,7 +186,8 @@ async def test_children_die_with_the_worker_and_main_is_importable(
         textwrap.dedent(
             f"""
             import asyncio, os, pathlib, subprocess, time
-            from fusee.worker.executors.base import Job
+            from fusee.without_database import ENVIRONMENT
+from fusee.worker.executors.base import Job
             from fusee.worker.executors.process import ProcessExecutor
             from fusee.worker.handlers import Handlers
 

@@ -76,7 +76,6 @@ async def create_bulk_job(
         idempotency_key=checked_key(idempotency_key),
         start=start,
         who=who_asks(request),
-        trusted=False,
     )
     response.headers["Location"] = link(request, "bulk-jobs", job.id)
     response.status_code = 201 if new else 200

@@ -6,6 +6,7 @@ was accepted along with what has ended, and answers what was granted.
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import time
 from collections.abc import Iterable, Sequence
@@ -19,10 +20,24 @@ from fusee.broker.rabbitmq.inbox import Held
 from fusee.broker.rabbitmq.link import Link
 from fusee.broker.rabbitmq.topology import Topology
 from fusee.errors import FuseeError, Invalid, LeaseLost
-from fusee.model import Claimed, QueueLimits, WorkerInfo
+from fusee.model import Claimed, QueueLimits, RunSpec, WorkerInfo
+from fusee.model.batch import Batch
 from fusee.model.bulk import BulkJob, HeldBy, Quarantined
 from fusee.model.business import RegisteredBusiness
-from fusee.store import BulkAnswer, Exchanged, Finished, LaneMap, Order, Progress, Settlement, Taken, Waiter
+from fusee.store import (
+    BulkAnswer,
+    Enqueued,
+    Exchanged,
+    Finished,
+    LaneMap,
+    Order,
+    Progress,
+    Settlement,
+    StartedWorkflow,
+    Taken,
+    Triggered,
+    Waiter,
+)
 from fusee.store.wakes import CANCEL, DRAIN, PENDING, Wakes
 
 __all__ = ["RabbitDepot"]
@@ -47,10 +62,13 @@ class RabbitDepot:
         self.feed = Feed(
             link, names, topology, prefetch=prefetch, arrived=self._arrived, hand_back=self._hand_back
         )
+        self.loop: asyncio.AbstractEventLoop | None = None
+        """Where it runs: threads with a loop of their own have their calls made there."""
         self._lanes_at = -LANES_EVERY
 
     def start(self) -> None:
         """Connect, and stay connected; asked again, nothing changes."""
+        self.loop = asyncio.get_running_loop()
         self.feed.start()
         self.link.start()
 
@@ -180,11 +198,37 @@ class RabbitDepot:
     async def start_workflow(self, workflow: str, params: dict[str, Any], *, waiter: Waiter) -> None:
         await self.asking.ask("start_workflow", workflow, params, waiter)
 
-    async def start_batch(self, fields: dict[str, Any], targets: Sequence[Any], waiter: Waiter) -> None:
-        await self.asking.ask("start_batch", fields, list(targets), waiter)
+    async def submit(self, specs: Sequence[RunSpec], allow_unknown: bool) -> list[Enqueued]:
+        accepted: list[Enqueued] = await self.asking.ask("submit", list(specs), allow_unknown)
+        return accepted
 
-    async def start_bulk_job(self, job: dict[str, Any], data: Any, waiter: int) -> None:
-        await self.asking.ask("start_bulk_job", job, data, waiter)
+    async def create_batch(
+        self, fields: dict[str, Any], targets: list[Any], apply: bool, key: str | None, waiter: Waiter | None
+    ) -> tuple[Batch, bool]:
+        made: tuple[Batch, bool] = await self.asking.ask("create_batch", fields, targets, apply, key, waiter)
+        return made
+
+    async def create_bulk_job(
+        self, job: dict[str, Any], data: Any, start: bool, key: str | None, waiter: int | None, who: str
+    ) -> tuple[BulkJob, bool]:
+        made: tuple[BulkJob, bool] = await self.asking.ask(
+            "create_bulk_job", job, data, start, key, waiter, who
+        )
+        return made
+
+    async def begin_workflow(self, name: str, params: dict[str, Any], key: str) -> StartedWorkflow:
+        started: StartedWorkflow = await self.asking.ask("begin_workflow", name, params, key)
+        return started
+
+    async def trigger_task(
+        self, ref: str | int, payload: dict[str, Any] | None, key: str, reason: str
+    ) -> Triggered:
+        fired: Triggered = await self.asking.ask("trigger_task", ref, payload, key, reason)
+        return fired
+
+    async def log_bulk_data(self, job_id: int, text: str, who: str, key: str) -> int:
+        line: int = await self.asking.ask("log_bulk_data", job_id, text, who, key)
+        return line
 
     async def keep_image(self, run_id: int, attempt: int, image: Any) -> Any:
         return await self.asking.ask("keep_image", run_id, attempt, image)

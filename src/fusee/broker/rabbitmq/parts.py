@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fusee.broker.desk import Starters
+from fusee.broker.desk import Commands
 from fusee.broker.names import Names
 from fusee.broker.rabbitmq.depot import RabbitDepot
 from fusee.broker.rabbitmq.link import Link
@@ -37,8 +37,8 @@ class RabbitMQ:
         return RabbitDepot(link, self.names, self._topology(), namespace=namespace, prefetch=self.prefetch)
 
     def station(
-        self, store: Store, starters: Starters, bus: Bus, *, name: str = "fusee dispatcher"
+        self, store: Store, commands: Commands, bus: Bus, *, name: str = "fusee dispatcher"
     ) -> RabbitStation:
         """The end of a process that has the store."""
         link = self.link(self.url, bus, name=name)
-        return RabbitStation(link, self.names, self._topology(), store, starters, bus)
+        return RabbitStation(link, self.names, self._topology(), store, commands, bus)

@@ -8,7 +8,7 @@ from functools import cache, partial
 from types import TracebackType
 from typing import Self
 
-from fusee.broker.desk import Desk, Starters
+from fusee.broker.desk import Commands, Desk
 from fusee.broker.names import Names
 from fusee.broker.rabbitmq.graves import Graves
 from fusee.broker.rabbitmq.link import Link
@@ -30,12 +30,12 @@ class RabbitStation:
     """`async with station:` it is open; `outlet` and the listener share one connection."""
 
     def __init__(
-        self, link: Link, names: Names, topology: Topology, store: Store, starters: Starters, bus: Bus
+        self, link: Link, names: Names, topology: Topology, store: Store, commands: Commands, bus: Bus
     ) -> None:
         @cache
         def desk_of(namespace: str) -> Desk:
             own = namespace == store.namespace
-            return Desk(store if own else store.for_namespace(namespace), starters)
+            return Desk(store if own else store.for_namespace(namespace), commands)
 
         self.link = link
         self.store = store

@@ -7,6 +7,7 @@ import json
 import os
 import socket
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from math import inf
 from typing import Any
@@ -42,11 +43,14 @@ class ProcessExecutor:
 
     name = "process"
 
-    def __init__(self, size: int, output_tail: int = 64 * 1024) -> None:
+    def __init__(
+        self, size: int, output_tail: int = 64 * 1024, environment: Mapping[str, str] | None = None
+    ) -> None:
         if size < 1:
             raise ValueError(f"size must be at least 1, not {size!r}")
         self._free = asyncio.Semaphore(size)
         self._output_tail = output_tail
+        self._environment = {**os.environ, **environment} if environment else None
         self._idle: list[_Line] = []
         self._warden = Warden()
 
@@ -117,7 +121,7 @@ class ProcessExecutor:
             if not line.group.exited.done():
                 return line
             await line.end()
-        return await _Line.open(self._warden)
+        return await _Line.open(self._warden, self._environment)
 
 
 class _Line:
@@ -129,7 +133,7 @@ class _Line:
         self._writer = writer
 
     @classmethod
-    async def open(cls, warden: Warden) -> _Line:
+    async def open(cls, warden: Warden, environment: Mapping[str, str] | None = None) -> _Line:
         ours, theirs = socket.socketpair()
         with theirs:
             ours.setblocking(False)
@@ -137,7 +141,7 @@ class _Line:
                 path = [entry or os.getcwd() for entry in sys.path]  # noqa: PTH109
                 group = Group.start(
                     [sys.executable, "-c", _BOOT, str(theirs.fileno()), str(os.getpid()), json.dumps(path)],
-                    env=None,
+                    env=environment,
                     tail=Tail(1),
                     warden=warden,
                     pass_fds=(theirs.fileno(),),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from fusee.model import Ended
 from fusee.worker.executors.answer import arguments, ended_by, ended_by_error, misfit
 from fusee.worker.executors.base import Job
@@ -17,10 +19,18 @@ class PythonExecutor:
 
     name = "python"
 
-    def __init__(self, handlers: Handlers, *, threads: int = 32, processes: int = 32) -> None:
+    def __init__(
+        self,
+        handlers: Handlers,
+        *,
+        threads: int = 32,
+        processes: int = 32,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """`environment` is added to that of the processes in which handlers run."""
         self.handlers = handlers
         self._threads = ThreadExecutor(threads)
-        self._processes = ProcessExecutor(processes)
+        self._processes = ProcessExecutor(processes, environment=environment)
 
     async def execute(self, job: Job) -> Ended:
         handler = self.handlers.get(job.handler)

@@ -1,0 +1,215 @@
+"""What a handler may ask of the platform on a worker without a database: everything that starts something.
+
+Each starter and each call of the SDK is made by a real handler, fed by real messages; with the broker
+`database` the same code runs beside the store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fusee import Fusee
+from fusee.batch import Target
+from fusee.errors import NoDatabase
+from fusee.model import Run, RunStatus
+from fusee.store import RunFilter
+from tests.broker.fabric import Fabric
+from tests.chaos.inside import until
+
+
+def registered(done: list[Any]) -> Any:
+    """Operations and businesses that write down what they did."""
+
+    def register(app: Fusee) -> None:
+        @app.operation("thing", "touch")
+        class Touch:
+            async def finished(self, target: Target) -> bool:
+                return target.id in done
+
+            async def apply(self, target: Target) -> None:
+                done.append(target.id)
+
+            async def undo(self, target: Target) -> None:
+                done.remove(target.id)
+
+        @app.bulk("count", concurrency=4)
+        async def count(item: Any) -> None:
+            done.append(item)
+
+    return register
+
+
+BATCH = {"batch_name": "b", "target_type": "thing", "batch_type": "touch"}
+JOB = {"name": "j", "business": "count", "source": 5}
+
+
+async def ended(fabric: Fabric, handle: Any) -> Run:
+    (run,) = await fabric.ended(handle)
+    return run
+
+
+@pytest.mark.parametrize(
+    ("handler", "payload", "items"),
+    [
+        (
+            "fusee.batch",
+            {"batch": {**BATCH, "targets": [{"target_id": "a"}, {"target_id": "b"}]}},
+            ["a", "b"],
+        ),
+        ("fusee.bulk", {"job": JOB}, [0, 1, 2, 3, 4]),
+        ("fusee.workflow", {"workflow": "w"}, []),
+    ],
+)
+async def test_each_starter_starts_what_it_names_and_ends_with_it(
+    fabric: Fabric, handler: str, payload: dict[str, Any], items: list[Any]
+) -> None:
+    done: list[Any] = []
+    registered(done)(fabric.app)
+    async with fabric.hire(prepare=registered(done)):
+        await fabric.app.workflows.create({"name": "w", "nodes": [{"name": "a", "handler": "work"}]})
+        run = await ended(fabric, await fabric.app.enqueue(handler, payload))
+    assert run.status is RunStatus.SUCCEEDED, run.error
+    assert sorted(done) == items
+
+
+async def test_a_bulk_job_that_a_run_asks_for_reads_only_what_is_allowed(
+    fabric: Fabric, tmp_path: Path
+) -> None:
+    """Whoever may create a run may not read any file of the machine."""
+    secret = tmp_path / "secret.txt"
+    secret.write_text("password\n")
+    done: list[Any] = []
+    registered(done)(fabric.app)
+    source = {"kind": "file", "path": str(secret)}
+    async with fabric.hire(prepare=registered(done)):
+        handle = await fabric.app.enqueue("fusee.bulk", {"job": {**JOB, "source": source}})
+        run = await ended(fabric, handle)
+    assert run.status is RunStatus.FAILED
+    assert "executors.bulk.folders" in (run.error or "")
+    assert not done
+
+
+async def test_every_call_of_the_sdk_that_starts_something_works_inside_a_handler(fabric: Fabric) -> None:
+    done: list[Any] = []
+    said: dict[str, Any] = {}
+
+    def prepare(app: Fusee) -> None:
+        registered(done)(app)
+
+        @app.handler("parent")
+        async def parent() -> None:
+            said["one"] = (await app.enqueue("work", {"value": 1})).id
+            many = await app.enqueue_each("work", [{"value": 2}, {"value": 3}])
+            said["each"] = [handle.id for handle in many]
+            keyed = [await app.enqueue("work", {"value": 4}, idempotency_key="k") for _ in range(2)]
+            said["keyed"] = [(handle.id, handle.created) for handle in keyed]
+            batch, new = await app.batches.create(BATCH, [{"target_id": "t"}], apply=True)
+            said["batch"] = (batch.id, new)
+            job, new = await app.bulk_jobs.create(JOB, start=True)
+            said["job"] = (job.id, new)
+            said["line"] = await app.bulk_jobs.log(job.id, "seen by the handler")
+            said["workflow"] = (await app.workflows.start("w")).id
+            said["fire"] = (await app.tasks.trigger("t", payload={"value": 9})).run_ids
+
+    prepare(fabric.app)
+    async with fabric.hire(prepare=prepare):
+        app = fabric.app
+        await app.workflows.create({"name": "w", "nodes": [{"name": "a", "handler": "work"}]})
+        await app.tasks.create({"name": "t", "handler": "work"})
+        run = await ended(fabric, await app.enqueue("parent"))
+        assert run.status is RunStatus.SUCCEEDED, run.error
+        (first, created), (second, again) = said["keyed"]
+        assert first == second and (created, again) == (True, False)
+        runs = [said["one"], *said["each"], first, *said["fire"]]
+        ends = [await app.runs.wait(number, 30) for number in runs]
+        assert [one.result for one in ends] == [1, 2, 3, 4, 9]
+        await app.workflows.wait(said["workflow"], timeout=30)
+
+        async def over() -> bool:
+            batch = await app.batches.get(said["batch"][0])
+            job = await app.bulk_jobs.get(said["job"][0])
+            return (str(batch.status), str(job.status)) == ("success", "finished")
+
+        await until(over, 30, "the batch's and the job's end")
+        assert said["batch"][1] is True and said["job"][1] is True
+        texts = [line.text for line in await app.bulk_jobs.logs(said["job"][0], kind="data")]
+    assert texts == ["seen by the handler"]
+    assert sorted(done, key=str) == [0, 1, 2, 3, 4, "t"]
+
+
+async def test_a_request_that_is_delivered_twice_makes_one_of_each(woven: Fabric) -> None:
+    """As when the answer of the first was lost: another dispatcher would not know it."""
+    done: list[Any] = []
+    registered(done)(woven.app)
+    async with woven.hire(prepare=registered(done)) as hired:
+        ask, sent = hired.app._way.asking.ask, list[tuple[Any, ...]]()
+
+        async def twice(call: str, *args: Any, **how: Any) -> Any:
+            sent.append((call, *args))
+            await ask(call, *args, **how)
+            return await ask(call, *args, **how)
+
+        hired.app._way.asking.ask = twice  # type: ignore[method-assign]
+        await woven.app.workflows.create({"name": "w", "nodes": [{"name": "a", "handler": "work"}]})
+        await woven.app.tasks.create({"name": "t", "handler": "work"})
+        inside = hired.app
+        run = await inside.enqueue("work", {"value": 1})
+        assert run.created, "the first answer was lost, not given to someone else"
+        batch, _ = await inside.batches.create(BATCH, [{"target_id": "t"}])
+        job, _ = await inside.bulk_jobs.create(JOB)
+        started = await inside.workflows.start("w")
+        fired = await inside.tasks.trigger("t")
+        assert (run.id > 0, batch.id, job.id, started.id, len(fired.run_ids)) == (True, 1, 1, 1, 1)
+        assert {call for call, *_ in sent} >= {"submit", "create_batch", "create_bulk_job", "trigger_task"}
+
+
+def strays(folder: Path) -> list[Path]:
+    """Files that nobody asked for, such as a database."""
+    return list(folder.iterdir())
+
+
+CALLS = {
+    "a list of runs": lambda app: app.runs.list(RunFilter()),
+    "a run's end": lambda app: app.runs.wait(1),
+    "a cancel": lambda app: app.runs.cancel(1),
+    "a new task": lambda app: app.tasks.create({"name": "x", "handler": "work"}),
+    "a rollback": lambda app: app.batches.roll_back(1),
+    "a stop": lambda app: app.bulk_jobs.stop(1),
+    "a new workflow": lambda app: app.workflows.get("w"),
+    "a limit": lambda app: app.queues.list(),
+    "its own transaction": lambda app: app.store.enqueue([]),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+async def test_everything_else_is_refused_by_name(
+    woven: Fabric, call: str, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path_factory.mktemp("working")
+    monkeypatch.chdir(folder)
+    async with woven.hire() as hired:
+        with pytest.raises(NoDatabase, match=r"has no database, so .* is not possible here"):
+            await CALLS[call](hired.app)
+    assert not strays(folder)
+
+
+async def test_a_handler_in_a_thread_reaches_the_platform(woven: Fabric) -> None:
+    def prepare(app: Fusee) -> None:
+        @app.handler("sync")
+        def sync() -> int:
+            return asyncio.run(_enqueue(app))
+
+    prepare(woven.app)
+    async with woven.hire(prepare=prepare):
+        run = await ended(woven, await woven.app.enqueue("sync"))
+        assert run.status is RunStatus.SUCCEEDED, run.error
+        child = await woven.app.runs.wait(int(run.result), 30)
+    assert child.result == "from a thread"
+
+
+async def _enqueue(app: Fusee) -> int:
+    return (await app.enqueue("work", {"value": "from a thread"})).id
