@@ -13,6 +13,7 @@ from typing import Any
 
 from fusee.events import BrokerLink, Bus, QueuesStalled
 from fusee.model import QueueLimits, QueueStats
+from fusee.model.batch import BatchLoad
 from fusee.model.bulk import BulkLoad, BulkStatus
 from fusee.observe import Metrics
 
@@ -61,11 +62,16 @@ async def _all_series() -> list[Series]:
     async def bulk() -> list[BulkLoad]:
         return [BulkLoad(business="b", status=BulkStatus.RUNNING, jobs=1, left=1, speed=1.0)]
 
+    async def batches() -> list[BatchLoad]:
+        return []
+
     async def totals() -> list[tuple[str, str, int]]:
         return []
 
     bus = Bus()
-    metrics = Metrics(bus, version="1", queues=queues, workers=workers, bulk=bulk, totals=totals)
+    metrics = Metrics(
+        bus, version="1", queues=queues, workers=workers, bulk=bulk, batches=batches, totals=totals
+    )
     bus.emit(QueuesStalled(waiting={("n", "q"): 1.0}, new=()))
     bus.emit(BrokerLink(up=True, error=None))
     await metrics.render()

@@ -5,11 +5,14 @@ Nothing is built when nobody listens: hot places ask `bus.wants(RunStarted)` fir
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 __all__ = [
+    "BatchEnded",
+    "BatchRollingBack",
+    "BatchStopped",
     "BrokerLink",
     "BulkJobRested",
     "BulkProgressed",
@@ -37,6 +40,7 @@ __all__ = [
     "SessionExpired",
     "SessionLost",
     "SessionStarted",
+    "TaskPaused",
     "TasksFired",
 ]
 
@@ -79,6 +83,8 @@ class RunAttemptEnded(Event):
     status: str
     seconds: float
     error: str | None
+    belongs: Mapping[str, Any] = field(default_factory=dict)
+    """Whose run it is: its task, or its batch and target …"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +144,56 @@ class TasksFired(Event):
 
     counts: dict[str, int]
     lateness: list[float]
+
+
+@dataclass(frozen=True, slots=True)
+class TaskPaused(Event):
+    """A task was paused by its own policy."""
+
+    namespace: str
+    task: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class BatchStopped(Event):
+    """More targets of a batch failed than it allows: no further one starts."""
+
+    namespace: str
+    batch_id: int
+    name: str
+    operation: str
+    reason: str
+    rollback: bool
+    """What was applied is undone next."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRollingBack(Event):
+    """What a batch applied, or may have applied, is being undone."""
+
+    namespace: str
+    batch_id: int
+    name: str
+    operation: str
+    targets: int
+    reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class BatchEnded(Event):
+    """Nothing is left to do for a batch."""
+
+    namespace: str
+    batch_id: int
+    name: str
+    operation: str
+    status: str
+    targets: int
+    failed: int
+    """Targets that failed, or could not be undone."""
+    seconds: float
+    reason: str | None
 
 
 @dataclass(frozen=True, slots=True)

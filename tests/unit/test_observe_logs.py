@@ -5,11 +5,16 @@ from __future__ import annotations
 import io
 import json
 import logging
+from dataclasses import replace
 
 import pytest
 
 from fusee.config import LoggingConfig
 from fusee.events import (
+    BatchEnded,
+    BatchRollingBack,
+    BatchStopped,
+    BulkJobRested,
     Bus,
     LoopFailed,
     RunAttemptEnded,
@@ -18,6 +23,7 @@ from fusee.events import (
     RunStuck,
     SessionLost,
     SessionStarted,
+    TaskPaused,
 )
 from fusee.observe import log_events, set_up_logging
 from fusee.observe.logs import LINES_A_SECOND, SUMMARY_EVERY
@@ -140,3 +146,38 @@ def test_a_loop_that_keeps_failing_is_told_less_and_less(caplog):
         bus.emit(LoopFailed(loop="recover", error=RuntimeError("down"), failures=failures))
     assert [record.failures for record in caplog.records] == [1, 2, 4, 8, 16, 32, 64]
     assert caplog.records[0].error == "RuntimeError: down"
+
+
+def test_an_attempt_names_what_it_belongs_to(caplog):
+    caplog.set_level(logging.INFO)
+    bus = Bus()
+    log_events(bus)
+    bus.emit(replace(failed(), belongs={"batch_id": 3, "target_id": "t1"}))
+    bus.emit(replace(failed(), belongs={"task": "nightly"}))
+    assert bus.broken == 0
+    first, second = caplog.records
+    assert (first.batch_id, first.target_id, second.task) == (3, "t1", "nightly")
+
+
+def test_what_the_platform_decides_by_itself_leaves_a_line(caplog):
+    caplog.set_level(logging.INFO)
+    bus = Bus()
+    log_events(bus)
+    named = {"namespace": "n", "batch_id": 3, "name": "dials", "operation": "dial.turn"}
+    over = {**named, "targets": 6, "failed": 0, "seconds": 1.5, "reason": None}
+    bus.emit(TaskPaused(namespace="n", task="nightly", reason="failure_action PAUSE: run 7 ended failed"))
+    bus.emit(BatchStopped(**named, reason="max_errors 0: 1 of 6 failed", rollback=True))
+    bus.emit(BatchRollingBack(**named, targets=2, reason="max_errors 0: 1 of 6 failed"))
+    bus.emit(BatchEnded(**over, status="success"))
+    bus.emit(BatchEnded(**over, status="partial_fail"))
+    bus.emit(BulkJobRested(job_id=4, business="mail", status="finished", reason=None))
+    assert bus.broken == 0, "no fact has the name of something that a log record has"
+    assert [(record.levelname, record.message) for record in caplog.records] == [
+        ("WARNING", "task paused by its policy: resume it when the cause is mended"),
+        ("WARNING", "batch stopped: too many targets failed"),
+        ("WARNING", "batch is rolled back"),
+        ("INFO", "batch ended: success"),
+        ("WARNING", "batch ended: partial_fail"),
+        ("INFO", "bulk job finished"),
+    ]
+    assert caplog.records[1].batch == "dials" and caplog.records[0].task == "nightly"

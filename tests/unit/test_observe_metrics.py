@@ -19,6 +19,7 @@ from fusee.events import (
     SessionExpired,
 )
 from fusee.model import QueueLimits, QueueStats, Session, SessionState, WorkerInfo
+from fusee.model.batch import BatchLoad, BatchPhase, BatchStatus
 from fusee.model.bulk import BulkLoad, BulkStatus
 from fusee.observe import Metrics
 from fusee.observe.histogram import BOUNDS, Histogram
@@ -273,7 +274,35 @@ async def test_totals_are_those_of_the_database_and_stay_when_it_is_away():
     assert value(metrics, "fusee_sessions_lost_total") == 3
     assert value(metrics, "fusee_runs_refused_total") == 0, "what never happened is 0"
     assert value(metrics, "fusee_runs_lost_total", outcome="requeued") == 5
+    assert value(metrics, "fusee_runs_lost_total", outcome="canceled") == 0
+    assert value(metrics, "fusee_fires_missed_total", code="catch_up") == 0
     away = True
     now[0] += SAMPLE_EVERY
     await metrics.render()
     assert value(metrics, "fusee_sessions_lost_total") == 3, "a gap would hide the next loss"
+
+
+async def test_batches_are_counted_by_operation_and_never_by_name():
+    def load(operation, phase=BatchPhase.APPLYING):
+        targets = {BatchStatus.PENDING: 3, BatchStatus.RUNNING: 1}
+        return BatchLoad(operation=operation, phase=phase, batches=1, targets=targets)
+
+    async def batches():
+        return [load(f"dial.op{nr}") for nr in range(MOST_NAMES + 5)] + [
+            load("dial.op0", BatchPhase.STOPPING)
+        ]
+
+    async def totals():
+        return [("batches_ended", "partial_fail dial.turn", 2), ("batches_stopped", "dial.turn", 1)]
+
+    async def nothing():
+        return ()
+
+    metrics = Metrics(Bus(), queues=nothing, workers=nothing, batches=batches, totals=totals)
+    await metrics.render()
+    assert value(metrics, "fusee_batches", operation="dial.op0", phase="applying") == 1
+    assert value(metrics, "fusee_batches", operation="dial.op0", phase="stopping") == 1
+    assert value(metrics, "fusee_batch_targets", operation="dial.op0", status="pending") == 6
+    assert value(metrics, "fusee_batches", operation="other", phase="applying") >= 5
+    assert value(metrics, "fusee_batches_ended_total", status="partial_fail", operation="dial.turn") == 2
+    assert value(metrics, "fusee_batches_stopped_total", operation="dial.turn") == 1

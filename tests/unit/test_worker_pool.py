@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -135,3 +136,48 @@ async def test_options_that_no_version_wrote_count_as_not_given() -> None:
         assert Options.of(plan, text) == Options(7.0, RetryPolicy())
     newer = Options.of(plan, '{"timeout": 3, "retry": {"max_attempts": 9, "backoff": "fibonacci", "x": 1}}')
     assert newer == Options(3, RetryPolicy(max_attempts=9)), "what is known holds"
+
+
+@pytest.mark.parametrize(
+    ("kind", "payload", "options", "belongs"),
+    [
+        (None, "{}", None, {}),
+        ("task", None, '{"task": "nightly", "shard_index": 2}', {"task": "nightly", "shard": 2}),
+        ("batch", '{"target_id": "t1"}', None, {"batch_id": 9, "target_id": "t1"}),
+        (
+            "batch",
+            '{"target_id": "t1", "rollback": true}',
+            None,
+            {"batch_id": 9, "target_id": "t1", "rollback": True},
+        ),
+        ("bulk", '{"job": 9, "segment": 4}', None, {"bulk_job_id": 9, "segment": 4}),
+        ("batch", "{ what", None, {}),
+    ],
+)
+async def test_an_attempt_that_failed_names_what_it_belongs_to(
+    kind: str | None, payload: str | None, options: str | None, belongs: dict[str, object]
+) -> None:
+    bus, handlers = Bus(), Handlers()
+    ended: list[RunAttemptEnded] = []
+    bus.subscribe(RunAttemptEnded, ended.append)
+
+    async def fail(**_: object) -> None:
+        raise RuntimeError("no luck")
+
+    handlers.register("work", fail)
+    pool = Pool(1, 5.0, bus, lambda: None, wanted)
+    pool.plans[1] = Planner(handlers, {}).plan(Lane("default", "default", "python", "work"))
+    if options is not None:  # such runs go through an executor
+        pool.plans[1] = replace(pool.plans[1], executor=Failing())
+    soon = time.monotonic() + 60
+    pool.take([Claimed(5, 1, 0, 1, payload, options, start_by=soon, kind=kind, owner_id=9)])
+    (slot,) = pool.slots
+    assert slot.task is not None
+    await slot.task
+    (event,) = ended
+    assert event.belongs == belongs
+
+
+class Failing(Counting):
+    async def execute(self, job: Job) -> Ended:
+        return Ended(End.FAILED, error="no luck")

@@ -201,6 +201,7 @@ class Builds(Declares):
                 queues=None if self._storeless else mine.queues.list,
                 workers=None if self._storeless else mine.workers.list,
                 bulk=mine.bulk_jobs.loads,
+                batches=None if self._storeless else self.store.batch_loads,
                 totals=None if self._storeless else self.store.totals,
                 unreadable=unreadable,
                 now_us=self.clock.now_us,

@@ -82,6 +82,7 @@ class Core:
                 statement_timeout=database.statement_timeout,
             )
             self._store.set_aside.tell = self._tell_of_row
+            self._store.decisions.tell = self.bus.emit
         return self._store
 
     def _tell_of_row(self, row: UnreadableRow, readable: bool) -> None:

@@ -20,6 +20,7 @@ from fusee.model.words import Word
 __all__ = [
     "BATCH_TASK",
     "Batch",
+    "BatchLoad",
     "BatchPhase",
     "BatchSpec",
     "BatchStatus",
@@ -253,6 +254,17 @@ class Batch:
     updated_at: int
     started_at: int | None
     finished_at: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchLoad:
+    """The batches of an operation that are in the same phase, and are not done."""
+
+    operation: str
+    phase: BatchPhase
+    batches: int
+    targets: Mapping[BatchStatus, int]
+    """Where their targets stand."""
 
 
 def target_status(

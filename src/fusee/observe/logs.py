@@ -15,6 +15,9 @@ import structlog
 
 from fusee.config import LoggingConfig
 from fusee.events import (
+    BatchEnded,
+    BatchRollingBack,
+    BatchStopped,
     BrokerLink,
     BulkJobRested,
     BulkSegmentEnded,
@@ -38,6 +41,7 @@ from fusee.events import (
     SessionExpired,
     SessionLost,
     SessionStarted,
+    TaskPaused,
     TasksFired,
 )
 from fusee.facts import facts
@@ -105,6 +109,10 @@ def log_events(
         bus.subscribe(QueuesStalled, subscriber.stalled),
         bus.subscribe(BulkSegmentEnded, subscriber.segment_ended),
         bus.subscribe(BulkJobRested, subscriber.bulk_rested),
+        bus.subscribe(TaskPaused, subscriber.task_paused),
+        bus.subscribe(BatchStopped, subscriber.batch_stopped),
+        bus.subscribe(BatchRollingBack, subscriber.batch_rolling_back),
+        bus.subscribe(BatchEnded, subscriber.batch_ended),
         bus.subscribe(BrokerLink, subscriber.broker_link),
         bus.subscribe(MessageDied, subscriber.message_died),
         bus.subscribe(RunsPublished, subscriber.published),
@@ -201,6 +209,7 @@ class _EventLog:
             status=event.status,
             seconds=round(event.seconds, 6),
             error=(event.error or "")[-2000:] or None,
+            **event.belongs,
         )
 
     def _has_room(self) -> bool:
@@ -271,6 +280,35 @@ class _EventLog:
             reason=event.reason,
         )
 
+    def task_paused(self, event: TaskPaused) -> None:
+        self._say(
+            logging.WARNING,
+            "task paused by its policy: resume it when the cause is mended",
+            namespace=event.namespace,
+            task=event.task,
+            reason=event.reason,
+        )
+
+    def batch_stopped(self, event: BatchStopped) -> None:
+        what = "batch stopped: too many targets failed"
+        self._say(logging.WARNING, what, **_of_batch(event), reason=event.reason, rollback=event.rollback)
+
+    def batch_rolling_back(self, event: BatchRollingBack) -> None:
+        what = "batch is rolled back"
+        self._say(logging.WARNING, what, **_of_batch(event), targets=event.targets, reason=event.reason)
+
+    def batch_ended(self, event: BatchEnded) -> None:
+        good = event.status in ("success", "rollback_success", "cancel")
+        self._say(
+            logging.INFO if good else logging.WARNING,
+            f"batch ended: {event.status}",
+            **_of_batch(event),
+            targets=event.targets,
+            failed=event.failed,
+            seconds=round(event.seconds, 3),
+            reason=event.reason,
+        )
+
     def fired(self, event: TasksFired) -> None:
         """Fires that came in time go without a line; those that were missed are worth one."""
         missed = {code: count for code, count in event.counts.items() if code in ("catch_up", "caught_up")}
@@ -316,3 +354,12 @@ class _EventLog:
         if self.now() - self._summed_at >= SUMMARY_EVERY:
             counts, self._counts, self._summed_at = self._counts, {}, self.now()
             self._say(logging.DEBUG, "runs", **counts)
+
+
+def _of_batch(event: BatchStopped | BatchRollingBack | BatchEnded) -> dict[str, Any]:
+    return {
+        "namespace": event.namespace,
+        "batch_id": event.batch_id,
+        "batch": event.name,
+        "operation": event.operation,
+    }

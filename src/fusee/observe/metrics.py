@@ -41,7 +41,9 @@ from fusee.events import (
 )
 from fusee.facts import facts
 from fusee.model import TERMINAL, QueueStats, Session, SessionState
+from fusee.model.batch import BatchLoad
 from fusee.model.bulk import BulkLoad
+from fusee.observe.batches import batch_gauges
 from fusee.observe.bulk import BulkMetrics
 from fusee.observe.counter import MOST_NAMES, Counter, Labels, Names
 from fusee.observe.histogram import Histogram
@@ -72,6 +74,7 @@ class Metrics(Collector):
         queues: Callable[[], Awaitable[Sequence[QueueStats]]] | None = None,
         workers: Callable[[], Awaitable[Sequence[Session]]] | None = None,
         bulk: Callable[[], Awaitable[Sequence[BulkLoad]]] | None = None,
+        batches: Callable[[], Awaitable[Sequence[BatchLoad]]] | None = None,
         totals: Callable[[], Awaitable[Sequence[tuple[str, str, int]]]] | None = None,
         unreadable: Callable[[], Sequence[tuple[str, int, str]]] = tuple,
         now_us: Callable[[], int] = lambda: time.time_ns() // 1000,
@@ -81,6 +84,7 @@ class Metrics(Collector):
         self.queues = queues
         self.workers = workers
         self.bulk = bulk
+        self.batches = batches
         self.totals = totals
         self.unreadable = unreadable
         self.now_us = now_us
@@ -111,6 +115,7 @@ class Metrics(Collector):
         self.durations: dict[str, Histogram] = {}
         self.bulk_metrics = BulkMetrics(bus)
         self._sampled: tuple[Sequence[QueueStats], Sequence[Session], Sequence[BulkLoad]] | None = None
+        self._batches: Sequence[BatchLoad] = ()
         self._totals: Sequence[tuple[str, str, int]] | None = None
         self._sampled_at = -SAMPLE_EVERY
         self._sampling = asyncio.Lock()
@@ -202,6 +207,7 @@ class Metrics(Collector):
             try:
                 async with asyncio.timeout(SAMPLE_PATIENCE):
                     loads = () if self.bulk is None else await self.bulk()
+                    self._batches = () if self.batches is None else await self.batches()
                     # Kept when the next sample fails: a counter that went away for a while shows no increase.
                     self._totals = None if self.totals is None else await self.totals()
                     self._sampled = (await self.queues(), await self.workers(), loads)
@@ -268,6 +274,7 @@ class Metrics(Collector):
             yield from self._of_queues(self._sampled[0])
             yield from self._of_workers(self._sampled[1])
             yield from self.bulk_metrics.gauges(self._sampled[2])
+            yield from batch_gauges(self._batches, self._label)
 
     def _of_queues(self, queues: Sequence[QueueStats]) -> Iterable[Metric]:
         depth = GaugeMetricFamily(

@@ -23,17 +23,35 @@ TOTALS: dict[str, tuple[str, str, tuple[str, ...]]] = {
         "Fires that no dispatcher decided in time: missed for good, or caught up.",
         ("code",),
     ),
+    "batches_ended": (
+        "fusee_batches_ended",
+        "Batches for which nothing was left to do, by how they ended.",
+        ("status", "operation"),
+    ),
+    "batches_stopped": (
+        "fusee_batches_stopped",
+        "Batches that stopped because more targets failed than they allow.",
+        ("operation",),
+    ),
 }
 """Name in the store → (metric, help, labels). The label of a total has one word for each."""
+BEGIN_AT_0 = {"runs_lost": ("requeued", "failed", "canceled"), "fires_missed": ("catch_up", "caught_up")}
 
 
 def total_metrics(totals: Sequence[tuple[str, str, int]], names: Names) -> Iterable[Metric]:
     """A counter for each kind; what never happened is 0 where it has no labels."""
     for kind, (metric, help, labels) in TOTALS.items():
         family = CounterMetricFamily(metric, help, labels=labels)
-        sums: dict[tuple[str, ...], int] = {} if labels else {(): 0}
+        # From 0 on: Prometheus sees no increase in a series that begins with its first loss.
+        sums: dict[tuple[str, ...], int] = {(word,): 0 for word in BEGIN_AT_0.get(kind, ())}
+        if not labels:
+            sums = {(): 0}
         for _, label, value in (total for total in totals if total[0] == kind):
-            values = tuple(names(word) for word in label.split(" ", len(labels) - 1)) if labels else ()
+            words = label.split(" ", len(labels) - 1) if labels else ()
+            # Users name operations; the values of all other labels are ours, and few.
+            values = tuple(
+                names(word) if of == "operation" else word for of, word in zip(labels, words, strict=True)
+            )
             sums[values] = sums.get(values, 0) + value
         for values, value in sums.items():
             family.add_metric(values, value)

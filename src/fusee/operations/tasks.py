@@ -246,7 +246,7 @@ class TaskOperations:
 
     async def explain(self, ref: str | int, at: int) -> Explanation:
         """What was decided about that time, and by which rule."""
-        task = await self.store.task(ref)
+        task = await self.store.task(ref, deleted=True)
         return explain(task, at, await self.store.fires_at(task.id, at), self.now_us())
 
     async def simulate(

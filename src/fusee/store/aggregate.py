@@ -55,7 +55,7 @@ class Aggregate(Triggers, Workflows, BatchWaiters, BulkWaiters):
         """(how many notices were taken, the bulk jobs that came to rest)."""
         place = f"ended {kind}"
         try:
-            taken, rested = await self.database.write(
+            taken, rested = await self._write_aloud(
                 lambda connection: self._react(connection, kind, limit, region)
             )
             again = self.set_aside.due(place)
@@ -68,7 +68,7 @@ class Aggregate(Triggers, Workflows, BatchWaiters, BulkWaiters):
             )
         if again:
             done = await self.set_aside.one_by_one(
-                self.database,
+                self._write_aloud,
                 place,
                 again,
                 "notice",

@@ -10,7 +10,15 @@ from sqlalchemy import Connection, Select, func, select
 
 from fusee.errors import NotFound
 from fusee.model import Effect, RunStatus
-from fusee.model.batch import Batch, BatchPhase, BatchStatus, BatchTask, batch_status, target_status
+from fusee.model.batch import (
+    Batch,
+    BatchLoad,
+    BatchPhase,
+    BatchStatus,
+    BatchTask,
+    batch_status,
+    target_status,
+)
 from fusee.store.batch_intake import HIDDEN, spec_of_batch
 from fusee.store.batch_schema import COUNTED, batch_tasks, batches
 from fusee.store.parts import StorePart
@@ -45,6 +53,9 @@ class TargetFilter:
     limit: int = 50
 
 
+NOT_DONE = (BatchPhase.PLANNED, BatchPhase.APPLYING, BatchPhase.STOPPING, BatchPhase.ROLLING_BACK)
+
+
 class BatchLooks(StorePart):
     async def batch(self, batch_id: int) -> Batch:
         query = self._visible().where(batches.c.id == batch_id)
@@ -63,6 +74,26 @@ class BatchLooks(StorePart):
         if wanted.before is not None:
             query = query.where(batches.c.id < wanted.before)
         return await self._page(query, wanted.limit, lambda last: batches.c.id < last.id, "batch", batch_from)
+
+    async def batch_loads(self) -> list[BatchLoad]:
+        """What is not done, by operation and phase."""
+        sums = [func.sum(batches.c[name]).label(name) for name in COUNTED]
+        by = (batches.c.target_type, batches.c.batch_type, batches.c.phase)
+        query = (
+            select(*by, func.count().label("many"), *sums)
+            .where(batches.c.namespace == self.namespace, batches.c.phase.in_(NOT_DONE))
+            .group_by(*by)
+        )
+        rows = await self.database.read(lambda connection: connection.execute(query).all())
+        return [
+            BatchLoad(
+                operation=f"{row.target_type}.{row.batch_type}",
+                phase=BatchPhase(row.phase),
+                batches=int(row.many),
+                targets={BatchStatus(name): int(getattr(row, name)) for name in COUNTED},
+            )
+            for row in rows
+        ]
 
     def _visible(self) -> Select[Any]:
         return select(batches).where(batches.c.namespace == self.namespace, batches.c.phase.not_in(HIDDEN))

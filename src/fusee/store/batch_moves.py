@@ -11,6 +11,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Table, Update, bindparam, exists, func, or_, select, update
 
+from fusee.events import BatchEnded, BatchRollingBack, BatchStopped
 from fusee.model import Lane, RunStatus
 from fusee.model.batch import BatchPhase, BatchSpec, BatchStatus, batch_status
 from fusee.store.batch_births import BatchBirths, Range
@@ -23,6 +24,7 @@ from fusee.store.cancels import Cancels
 from fusee.store.own_lanes import own_lanes, standing_in
 from fusee.store.rows import decode, encode, encode_rows
 from fusee.store.schema import lanes, later, line, runs
+from fusee.store.totals import BATCHES_ENDED, BATCHES_STOPPED, add_to_totals
 from fusee.store.wakes import ENDED
 
 __all__ = ["BatchMoves", "Moving", "handler_of"]
@@ -81,6 +83,8 @@ class BatchMoves(Cancels, BatchBirths):
             reason = f"max_errors {batch.spec.max_errors:g}: {batch.fail} of {batch.total} failed"
             self._stop(connection, batch, reason, now)
             batch.undo_next = batch.spec.on_error == "rollback"
+            self._note(connection, BatchStopped(**batch.named, reason=reason, rollback=batch.undo_next))
+            add_to_totals(connection, BATCHES_STOPPED, {(batch.namespace, batch.named["operation"]): 1})
             return
         batch.grow_window()
         room = min(batch.room(), PORTION)
@@ -337,6 +341,8 @@ class BatchMoves(Cancels, BatchBirths):
         connection.execute(update(batch_tasks).where(*conditions).values(todo="undo", turn=started))
         batch.undo_next = False
         batch.phase = BatchPhase.ROLLING_BACK if lined_up else BatchPhase.DONE
+        if lined_up:
+            self._note(connection, BatchRollingBack(**batch.named, targets=lined_up, reason=batch.reason))
         return lined_up
 
     def _undo_more(self, connection: Connection, batch: Moving, rivals: Rivals, now: int) -> None:
@@ -386,9 +392,25 @@ class BatchMoves(Cancels, BatchBirths):
             values["finished_at"] = now if batch.row.phase != BatchPhase.DONE else batch.row.finished_at
             if batch.waiter is not None and batch.row.phase != BatchPhase.DONE:
                 self._tell(connection, [("waiter", batch.waiter)])
+            if batch.row.phase != BatchPhase.DONE:
+                self._note_end(connection, batch, str(values["status"]), now)
         else:
             values["finished_at"] = None
         connection.execute(update(batches).where(batches.c.id == batch.id).values(**values))
+
+    def _note_end(self, connection: Connection, batch: Moving, status: str, now: int) -> None:
+        add_to_totals(
+            connection, BATCHES_ENDED, {(batch.namespace, f"{status} {batch.named['operation']}"): 1}
+        )
+        ended = BatchEnded(
+            **batch.named,
+            status=status,
+            targets=batch.total,
+            failed=batch.fail + batch.rollback_fail,
+            seconds=(now - (batch.started_at or now)) / 1_000_000,
+            reason=batch.reason,
+        )
+        self._note(connection, ended)
 
 
 class Moving:
@@ -436,6 +458,13 @@ class Moving:
             return self.__dict__["_counts"][name]  # type: ignore[no-any-return]
         except KeyError:
             raise AttributeError(name) from None
+
+    @property
+    def named(self) -> dict[str, Any]:
+        """How events name it."""
+        operation = f"{self.spec.target_type}.{self.spec.batch_type}"
+        name = self.spec.batch_name
+        return {"namespace": self.namespace, "batch_id": self.id, "name": name, "operation": operation}
 
     def shift(self, from_status: str, to_status: str, count: int) -> None:
         """So many targets stand elsewhere now."""

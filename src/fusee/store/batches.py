@@ -163,7 +163,7 @@ class Batches(BatchIntake, BatchEnds, BatchImages, BatchLooks):
             self._move_on(connection, batch, now)
             return batch_from(connection.execute(select(batches).where(batches.c.id == batch_id)).one())
 
-        batch = await self.database.write(work)
+        batch = await self._write_aloud(work)
         for kind in ("pending", "ended", "cancel"):
             self.wakes.fire(kind)
         return batch

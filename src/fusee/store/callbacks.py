@@ -9,8 +9,8 @@ from __future__ import annotations
 import hashlib
 import hmac
 import random
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -18,7 +18,9 @@ from sqlalchemy import Connection, and_, insert, literal, select, update
 
 from fusee.errors import LeaseLost
 from fusee.model import TERMINAL, Effect, End, Ended, RunStatus, decide
+from fusee.model.belongs import belongs_to
 from fusee.store.contract import Settlement
+from fusee.store.rows import decode
 from fusee.store.schema import attempts, runs
 from fusee.store.set_aside import is_about_a_row
 from fusee.store.settle import RULED_BY, Settle
@@ -59,6 +61,8 @@ class Concluded:
     """What this made of the run."""
     seconds: float
     error: str | None
+    belongs: Mapping[str, Any] = field(default_factory=dict)
+    """Whose run it is."""
 
 
 class Fate(StrEnum):
@@ -165,7 +169,7 @@ class Callbacks(Settle):
             expired, again = [], [*ids, *again]
         if again:
             each = await self.set_aside.one_by_one(
-                self.database,
+                self._write_aloud,
                 PLACE,
                 again,
                 "run",
@@ -223,6 +227,7 @@ class Callbacks(Settle):
                 settlement.verdict.status,
                 (now - row.started_at) / 1_000_000,
                 settlement.ended.error,
+                _belongs(row),
             )
             for settlement, row in owned
         ]
@@ -232,6 +237,13 @@ class Callbacks(Settle):
             self.wakes.fire(DELAYED)
         if statuses & TERMINAL:
             self.wakes.fire(ENDED)
+
+
+def _belongs(row: Any) -> dict[str, Any]:
+    try:
+        return belongs_to(row.kind, row.owner_id, decode(row.options) or {}, {})
+    except (ValueError, AttributeError):  # reported where the policy is read
+        return {}
 
 
 def _unanswered(timeout_us: int) -> Ended:

@@ -15,6 +15,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Select, bindparam, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
+from fusee.events import TaskPaused
 from fusee.model import Lane, RunStatus
 from fusee.model.action import batch_payload
 from fusee.model.catch_up import Due, due_fires
@@ -115,10 +116,10 @@ class Firing(Admission, Cancels, Alarms, TaskRegions):
 
     async def _fire_all_due(self, limit: int, region: str) -> Fired:
         try:
-            return await self.database.write(lambda connection: self._fire_due(connection, limit, region))
+            return await self._write_aloud(lambda connection: self._fire_due(connection, limit, region))
         except IntegrityError:
             # Such a fire is on record: the database's clock went back meanwhile. This time, look first.
-            return await self.database.write(
+            return await self._write_aloud(
                 lambda connection: self._fire_due(connection, limit, region, look=True)
             )
 
@@ -128,7 +129,7 @@ class Firing(Admission, Cancels, Alarms, TaskRegions):
         def fire(connection: Connection, task_id: int) -> Fired:
             return self._fire_due(connection, 1, region, look=True, only=task_id)
 
-        return _together(await self.set_aside.one_by_one(self.database, PLACE, ids, "task", fire))
+        return _together(await self.set_aside.one_by_one(self._write_aloud, PLACE, ids, "task", fire))
 
     def _due(self, now: int, limit: int, region: str, columns: Sequence[Any]) -> Select[Any]:
         return (
@@ -361,6 +362,8 @@ class Firing(Admission, Cancels, Alarms, TaskRegions):
                 rule = str(standing.values["reason"])
                 ruling = Ruling(decision=Decision.SKIP, code="failure", rule=rule)
                 self._pass_over(connection, standing, ruling, now)
+                paused = TaskPaused(namespace=standing.row.namespace, task=standing.row.name, reason=rule)
+                self._note(connection, paused)
 
     def _next_in(self, connection: Connection, now: int, region: str = "") -> float | None:
         earliest = select(func.min(tasks.c.next_fire_at)).where(*served_by(region), *self._not_set_aside())

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from sqlalchemy import ARRAY, BigInteger, ColumnElement, Connection, Select, any_, literal, text
 
+from fusee.events import Event
 from fusee.store.contract import LaneMap
 from fusee.store.wakes import Wakes
 
@@ -15,9 +16,17 @@ if TYPE_CHECKING:
     from fusee.store.hot import Hot
     from fusee.store.set_aside import SetAside
 
-__all__ = ["StorePart"]
+__all__ = ["Decisions", "StorePart"]
 
 T = TypeVar("T")
+_NOTED = "fusee_noted"
+
+
+class Decisions:
+    """Where the store tells what it decided by itself (a pause by policy, a batch that stopped …)."""
+
+    def __init__(self) -> None:
+        self.tell: Callable[[Event], None] = lambda event: None
 
 
 class StorePart:
@@ -29,6 +38,7 @@ class StorePart:
     wakes: Wakes
     lane_map: LaneMap
     set_aside: SetAside
+    decisions: Decisions
 
     def _notify(self, connection: Connection, kind: str) -> None:
         """Tell the other processes, at commit, where the database can."""
@@ -41,6 +51,29 @@ class StorePart:
         if not self.database.capabilities.arrays:
             return column.in_(numbers)
         return column == any_(literal(list(numbers), ARRAY(BigInteger)))
+
+    async def _write_aloud(self, work: Callable[[Connection], T]) -> T:
+        """`database.write`; when it is committed, what was decided in it without being asked is told."""
+        noted: list[Event] = []
+
+        def unit(connection: Connection) -> T:
+            noted.clear()  # it may be the second try
+            connection.info[_NOTED] = noted
+            try:
+                return work(connection)
+            finally:
+                del connection.info[_NOTED]
+
+        result = await self.database.write(unit)
+        for event in noted:
+            self.decisions.tell(event)
+        return result
+
+    def _note(self, connection: Connection, event: Event) -> None:
+        """Have this told when the transaction is committed."""
+        noted = connection.info.get(_NOTED)
+        if noted is not None:
+            noted.append(event)
 
     async def _page(
         self,

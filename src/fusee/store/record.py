@@ -47,7 +47,7 @@ class Past:
 
 class Record(Tasks):
     async def fires(self, ref: str | int, wanted: FireFilter) -> list[Fire]:
-        task = await self.database.read(lambda connection: self._task_row(connection, ref))
+        task = await self.database.read(lambda connection: self._recorded_task(connection, ref))
         query = _select().where(fires.c.task_id == task.id)
         if wanted.since is not None:
             query = query.where(fires.c.fire_time >= wanted.since)
@@ -73,7 +73,7 @@ class Record(Tasks):
         stands for it after a long outage."""
 
         def work(connection: Connection) -> list[Fire]:
-            task = self._task_row(connection, ref)
+            task = self._recorded_task(connection, ref)
             mine = _select().where(fires.c.task_id == task.id)
             last = at + SECOND - 1 if at % SECOND == 0 else at
             query = mine.where(fires.c.fire_time.between(at, last)).order_by(fires.c.fire_time, fires.c.shard)
@@ -95,7 +95,7 @@ class Record(Tasks):
         """How the fires of a stretch of time went, oldest first."""
 
         def work(connection: Connection) -> list[Past]:
-            task = self._task_row(connection, ref)
+            task = self._recorded_task(connection, ref)
             query = (
                 select(
                     fires.c.fire_time,

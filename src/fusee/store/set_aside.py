@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Awaitable, Callable, Hashable, Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
@@ -18,7 +18,6 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError
 
 from fusee.errors import LeaseLost, StoreUnavailable, Unreadable
-from fusee.store.database import Database
 
 __all__ = ["SetAside", "UnreadableRow", "is_about_a_row", "reading"]
 
@@ -92,7 +91,7 @@ class SetAside:
 
     async def one_by_one(
         self,
-        database: Database,
+        write: Callable[[Callable[[Connection], T]], Awaitable[T]],
         place: str,
         keys: Iterable[Any],
         kind: str,
@@ -103,7 +102,7 @@ class SetAside:
         done: list[T] = []
         for key in keys:
             try:
-                done.append(await database.write(lambda connection, key=key: work(connection, key)))  # type: ignore[misc]
+                done.append(await write(lambda connection, key=key: work(connection, key)))  # type: ignore[misc]
             except Exception as error:
                 if not is_about_a_row(error):
                     raise

@@ -19,6 +19,7 @@ from fusee.store.given import Given
 from fusee.store.hot import Hot
 from fusee.store.keys import Keys
 from fusee.store.letters import Letters
+from fusee.store.parts import Decisions
 from fusee.store.placement import Placement
 from fusee.store.record import Record
 from fusee.store.set_aside import SetAside
@@ -42,6 +43,7 @@ class Store(
         *,
         wakes: Wakes | None = None,
         set_aside: SetAside | None = None,
+        decisions: Decisions | None = None,
     ) -> None:
         assert isinstance(database, Hot)
         self.database = database
@@ -50,10 +52,17 @@ class Store(
         self.wakes = wakes or Wakes()
         self.lane_map = LaneMap()
         self.set_aside = set_aside or SetAside()
+        self.decisions = decisions or Decisions()
 
     def for_namespace(self, namespace: str) -> Store:
         """The same database seen as another tenant; opened and closed with this one."""
-        return Store(self.database, namespace, wakes=self.wakes, set_aside=self.set_aside)
+        return Store(
+            self.database,
+            namespace,
+            wakes=self.wakes,
+            set_aside=self.set_aside,
+            decisions=self.decisions,
+        )
 
     async def open(self) -> None:
         await self.database.open()

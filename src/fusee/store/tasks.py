@@ -90,9 +90,10 @@ class Tasks(TaskGraph, Lanes):
         self.wakes.fire(SCHEDULE)
         return task
 
-    async def task(self, ref: str | int) -> Task:
-        """By its name, or by its number."""
-        return task_from(await self.database.read(lambda connection: self._task_row(connection, ref)))
+    async def task(self, ref: str | int, *, deleted: bool = False) -> Task:
+        """By its name, or by its number; with `deleted` also one that is no more, for its record."""
+        look = self._recorded_task if deleted else self._task_row
+        return task_from(await self.database.read(lambda connection: look(connection, ref)))
 
     async def tasks(self, wanted: TaskFilter) -> list[Task]:
         query = (
@@ -124,6 +125,19 @@ class Tasks(TaskGraph, Lanes):
             shown = ref if isinstance(ref, int) else repr(ref)
             raise NotFound(f"no task {shown} in namespace {self.namespace!r}")
         return row
+
+    def _recorded_task(self, connection: Connection, ref: str | int) -> Row[Any]:
+        """The live task, else the one of that name or number that was deleted last: its record is kept."""
+        try:
+            return self._task_row(connection, ref)
+        except NotFound:
+            mine = tasks.c.id == ref if isinstance(ref, int) else tasks.c.name == ref
+            gone = tasks.c.live_name.is_(None)
+            query = select(tasks).where(mine, tasks.c.namespace == self.namespace, gone)
+            row = connection.execute(query.order_by(tasks.c.id.desc()).limit(1)).one_or_none()
+            if row is None:
+                raise
+            return row
 
 
 def lane_of(spec: TaskSpec, namespace: str) -> Lane:

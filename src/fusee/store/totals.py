@@ -16,6 +16,8 @@ from fusee.store.parts import StorePart
 from fusee.store.schema import totals
 
 __all__ = [
+    "BATCHES_ENDED",
+    "BATCHES_STOPPED",
     "FIRES_MISSED",
     "RESULTS_REFUSED",
     "RUNS_LOST",
@@ -31,6 +33,10 @@ RUNS_LOST = "runs_lost"
 FIRES_MISSED = "fires_missed"
 """By code: catch_up, caught_up."""
 RESULTS_REFUSED = "results_refused"
+BATCHES_ENDED = "batches_ended"
+"""By status and operation."""
+BATCHES_STOPPED = "batches_stopped"
+"""By operation: batches that stopped because more targets failed than they allow."""
 LONGEST_LABEL = 160
 
 

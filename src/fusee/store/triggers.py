@@ -100,9 +100,9 @@ class Triggers(Steering):
             return Triggered(at, planned.ruling.decision, planned.ruling.rule, planned.run_ids)
 
         try:
-            triggered = await self.database.write(work)
+            triggered = await self._write_aloud(work)
         except IntegrityError:  # another caller used the key just now: look again
-            triggered = await self.database.write(work)
+            triggered = await self._write_aloud(work)
         self._wake_all(True)
         return triggered
 
@@ -139,9 +139,9 @@ class Triggers(Steering):
             return self._do_again(connection, row, [again], f"run {run_id}", idempotency_key, digest)
 
         try:
-            triggered = await self.database.write(work)
+            triggered = await self._write_aloud(work)
         except IntegrityError:  # another caller used the key just now: look again
-            triggered = await self.database.write(work)
+            triggered = await self._write_aloud(work)
         self._wake_all(True)
         return triggered
 

@@ -131,7 +131,7 @@ class Upkeep(BatchRetention, BulkRetention, Settle, WorkflowRetention, TaskReten
             again = await self.database.read(lambda connection: self._orphaned_keys(connection, limit))
         if again:
             done += await self.set_aside.one_by_one(
-                self.database,
+                self._write_aloud,
                 PLACE,
                 again,
                 "receipt of session",

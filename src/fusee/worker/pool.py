@@ -20,6 +20,7 @@ import msgspec
 
 from fusee.events import Bus, RunAttemptEnded, RunsFinished, RunStuck
 from fusee.model import Claimed, Effect, End, Ended, decide
+from fusee.model.belongs import belongs_to
 from fusee.model.session import START_WITHIN
 from fusee.model.times import iso
 from fusee.store import Finished, Settlement
@@ -363,6 +364,7 @@ class Pool:
                     status=verdict.status,
                     seconds=seconds,
                     error=ended.error,
+                    belongs=_belongs(claimed),
                 )
             )
 
@@ -397,6 +399,17 @@ def _unfit(plan: Plan, claimed: Claimed, error: BaseException) -> Ended | None:
     except ValueError:
         return None  # it cannot be read at all: the error says so
     return misfit(plan.handler, payload, error)
+
+
+def _belongs(claimed: Claimed) -> dict[str, Any]:
+    """Whose run it is; read only for attempts that are told of."""
+    if claimed.kind is None:
+        return {}
+    try:
+        options = {} if claimed.options is None else _decode(claimed.options)
+        return belongs_to(claimed.kind, claimed.owner_id, options, _payload(claimed))
+    except (ValueError, AttributeError):  # unreadable: the error of the attempt says so
+        return {}
 
 
 def _why(slot: Slot, claimed: Claimed) -> str:
