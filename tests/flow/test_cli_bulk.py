@@ -101,8 +101,11 @@ def test_from_creation_to_undo(cli: Any) -> None:
         assert [(row["index"], row["item"]) for row in rows] == [("3", "3")]
         lines = cli.text("bulk", "quarantine", number, "--format", "ndjson").splitlines()
         assert [json.loads(line)["index"] for line in lines] == [3]
-        again = cli.json("bulk", "rerun", number, "--wait", "--name", "again")
-        assert (again["name"], again["total"], again["quarantined"]) == ("again", 1, 1)
+        rerun = cli("--json", "bulk", "rerun", number, "--wait", "--name", "again")
+        assert rerun.exit_code == Exit.UNSUCCESSFUL, "all that there was is in quarantine again"
+        again = json.loads(rerun.stdout)
+        assert (again["name"], again["status"], again["quarantined"]) == ("again", "finished", 1)
+        assert cli("bulk", "wait", str(again["id"])).exit_code == Exit.UNSUCCESSFUL
         assert cli.json("bulk", "undo", number, "--wait", "--concurrency", "1")["status"] == "finished"
         assert undone == [5, 4, 2, 1, 0]
     assert cli.json("bulk", "log", number, "all is well")["id"] == 4

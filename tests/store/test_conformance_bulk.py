@@ -13,7 +13,7 @@ from fusee.errors import Conflict, LeaseLost, NotFound
 from fusee.model import Effect, End, Ended, RetryPolicy, RunStatus, decide
 from fusee.model.bulk import BulkSpec, BulkStatus, HeldBy, SegmentState
 from fusee.model.pacing import HOLD, UNLIMITED
-from fusee.store import BulkAnswer, Settlement
+from fusee.store import BulkAnswer, BulkFilter, Settlement
 from tests.store.bulks import HANDLER, Bulks, bad
 from tests.store.harness import World
 
@@ -166,6 +166,24 @@ async def test_speed_and_eta(bulks: Bulks, world: World) -> None:
     seen = await bulks.look(job)
     assert seen.speed == pytest.approx(100, rel=0.1)
     assert seen.eta == pytest.approx(60, rel=0.1)
+
+
+async def test_a_job_that_nobody_works_on_has_no_speed(bulks: Bulks, world: World) -> None:
+    job = await bulks.launched(1000, segments=1)
+    (held,) = await bulks.take()
+    for second in range(1, 6):
+        await world.clock.tick(1)
+        await held.write(second * 100)
+    assert (await bulks.look(job)).speed > 50
+    await world.clock.tick(4)
+    assert (await bulks.look(job)).speed > 50, "a checkpoint may be late"
+    await world.clock.tick(2)  # its worker is dead, and nobody has noticed yet
+    seen = await bulks.look(job)
+    assert (str(seen.status), seen.speed, seen.eta) == ("running", 0.0, None)
+    assert [one.speed for one in await world.store.bulk_jobs(BulkFilter())] == [0.0]
+    assert [load.speed for load in await world.store.bulk_loads()] == [0.0]
+    await held.write(600)
+    assert (await bulks.look(job)).speed > 0
 
 
 # --- quarantine and the error budget ----------------------------------------------------------------

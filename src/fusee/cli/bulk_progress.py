@@ -59,7 +59,7 @@ def held_words(job: BulkJob) -> str | None:
 async def follow(
     app: Fusee, out: Out, job_id: int, timeout: float | None = None, *, lines: bool = False
 ) -> None:
-    """Until it rests; exits 5 when it did not finish, 124 when the time was up first.
+    """Until it rests; exits 5 when it did not finish or every item was quarantined, 124 when the time was up.
 
     `lines`: with --json a line whenever it has moved, and its end is no error."""
     from rich.progress import BarColumn, Progress, TextColumn
@@ -98,8 +98,13 @@ async def follow(
         out.show(summary(job))
     elif not lines:
         out.data(bulk_object(job))
-    if str(job.status) != "finished" and not lines:
+    if not lines and (str(job.status) != "finished" or _all_failed(job)):
         raise SystemExit(Exit.UNSUCCESSFUL)
+
+
+def _all_failed(job: BulkJob) -> bool:
+    """It finished, in that every item was tried, and not one of them was done."""
+    return job.ended > 0 and job.quarantined == job.ended
 
 
 def _words(job: BulkJob) -> str:

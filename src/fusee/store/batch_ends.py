@@ -10,7 +10,7 @@ from sqlalchemy import Connection, bindparam, select, update
 
 from fusee.model import RunStatus
 from fusee.store.batch_moves import BatchMoves, Moving
-from fusee.store.batch_schema import batch_tasks, batches
+from fusee.store.batch_schema import Stands, batch_tasks, batches
 from fusee.store.rows import decode
 from fusee.store.schema import runs
 
@@ -82,7 +82,7 @@ class _End:
         self.reason: str | None = row.reason
 
 
-def _stands(end: _End) -> str:
+def _stands(end: _End) -> Stands:
     if end.undo:
         return "rollback_success" if end.status == RunStatus.SUCCEEDED else "rollback_fail"
     match RunStatus(end.status):

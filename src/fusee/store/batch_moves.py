@@ -17,7 +17,7 @@ from fusee.model.batch import BatchPhase, BatchSpec, BatchStatus, batch_status
 from fusee.store.batch_births import BatchBirths, Range
 from fusee.store.batch_exclusion import Rivals, take_target_turn
 from fusee.store.batch_intake import HIDDEN, spec_of_batch
-from fusee.store.batch_schema import COUNTED, batch_tasks, batches
+from fusee.store.batch_schema import COUNTED, Stands, batch_tasks, batches
 from fusee.store.births import Birth
 from fusee.store.broker_schema import dispatched
 from fusee.store.cancels import Cancels
@@ -332,7 +332,7 @@ class BatchMoves(Cancels, BatchBirths):
         )
         lined_up = 0
         for status, undone_before, count in connection.execute(query).all():
-            stands = "rollback_fail" if undone_before else _STANDS[RunStatus(status)]
+            stands: Stands = "rollback_fail" if undone_before else _STANDS[RunStatus(status)]
             batch.shift(stands, "rollback_pending", count)
             lined_up += count
         # Newest first: the later it started, the earlier its turn. In the database: it may be a million rows.
@@ -451,13 +451,16 @@ class Moving:
         self.waits_for: int | None = row.waits_for
         self.entered_at: int | None = row.entered_at
         self.version_step = 0
-        self._counts: dict[str, int] = {name: getattr(row, name) for name in COUNTED}
-
-    def __getattr__(self, name: str) -> int:
-        try:
-            return self.__dict__["_counts"][name]  # type: ignore[no-any-return]
-        except KeyError:
-            raise AttributeError(name) from None
+        self.pending: int = row.pending
+        self.running: int = row.running
+        self.success: int = row.success
+        self.fail: int = row.fail
+        self.cancel: int = row.cancel
+        self.retry_pending: int = row.retry_pending
+        self.rollback_pending: int = row.rollback_pending
+        self.rollback_running: int = row.rollback_running
+        self.rollback_success: int = row.rollback_success
+        self.rollback_fail: int = row.rollback_fail
 
     @property
     def named(self) -> dict[str, Any]:
@@ -466,13 +469,13 @@ class Moving:
         name = self.spec.batch_name
         return {"namespace": self.namespace, "batch_id": self.id, "name": name, "operation": operation}
 
-    def shift(self, from_status: str, to_status: str, count: int) -> None:
+    def shift(self, from_status: Stands, to_status: Stands, count: int) -> None:
         """So many targets stand elsewhere now."""
-        self._counts[from_status] -= count
-        self._counts[to_status] += count
+        setattr(self, from_status, getattr(self, from_status) - count)
+        setattr(self, to_status, getattr(self, to_status) + count)
 
     def counts(self) -> dict[BatchStatus, int]:
-        return {BatchStatus(name): count for name, count in self._counts.items()}
+        return {BatchStatus(name): getattr(self, name) for name in COUNTED}
 
     @property
     def under_way(self) -> int:
@@ -514,7 +517,7 @@ class Moving:
         )
 
     def changes(self) -> dict[str, Any]:
-        values = {name: getattr(self, name) for name in self.KEPT} | dict(self._counts)
+        values = {name: getattr(self, name) for name in (*self.KEPT, *COUNTED)}
         return values | {"version": self.row.version + self.version_step}
 
 
@@ -529,7 +532,7 @@ def _waits(batch_id: int) -> str:
     return f"waits: batch {batch_id} has this target"
 
 
-_STANDS = {
+_STANDS: dict[RunStatus, Stands] = {
     RunStatus.SUCCEEDED: "success",
     RunStatus.FAILED: "fail",
     RunStatus.TIMED_OUT: "fail",

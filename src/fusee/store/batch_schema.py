@@ -5,6 +5,8 @@ A target's own row never says where it stands: its runs do.
 
 from __future__ import annotations
 
+from typing import Literal, get_args
+
 from sqlalchemy import (
     BigInteger,
     Boolean,
@@ -21,9 +23,9 @@ from sqlalchemy import (
 
 from fusee.store.schema import NUMBERED, TABLE, Id, Long, metadata, partial_index
 
-__all__ = ["COUNTED", "batch_tasks", "batches"]
+__all__ = ["COUNTED", "Stands", "batch_tasks", "batches"]
 
-COUNTED = (
+Stands = Literal[
     "pending",
     "running",
     "success",
@@ -34,8 +36,9 @@ COUNTED = (
     "rollback_running",
     "rollback_success",
     "rollback_fail",
-)
+]
 """Where a target can stand; a column each."""
+COUNTED: tuple[Stands, ...] = get_args(Stands)
 
 batches = Table(
     "fusee_batches",

@@ -15,7 +15,7 @@ from fusee.store.batch_images import BatchImages
 from fusee.store.batch_intake import BatchIntake
 from fusee.store.batch_looks import BatchLooks, batch_from
 from fusee.store.batch_moves import Moving
-from fusee.store.batch_schema import batch_tasks, batches
+from fusee.store.batch_schema import Stands, batch_tasks, batches
 from fusee.store.request_keys import KeyedRequest, made_before, remember
 from fusee.store.schema import runs
 from fusee.store.task_schema import ended
@@ -201,7 +201,7 @@ class Batches(BatchIntake, BatchEnds, BatchImages, BatchLooks):
         )
         count = 0
         for status, many in self._by_status(connection, *conditions):
-            stands = "cancel" if status in ("canceled", "skipped") else "fail"
+            stands: Stands = "cancel" if status in ("canceled", "skipped") else "fail"
             batch.shift(stands, "retry_pending", many)
             count += many
         change = update(batch_tasks).where(*conditions)

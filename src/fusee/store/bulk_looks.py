@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import case, func, select
+from sqlalchemy import Select, and_, case, func, select
 
 from fusee.errors import NotFound
 from fusee.model.bulk import BulkJob, BulkLoad, BulkLog, BulkStatus, Quarantined, Segment
 from fusee.model.done_map import decode_done
 from fusee.store.bulk_rows import (
+    SPEED_HOLDS,
     checkpoint_of,
     held_by_from,
     job_from,
@@ -50,14 +51,19 @@ class BulkLooks(StorePart):
         return NotFound(f"no bulk job {job_id} in namespace {self.namespace!r}")
 
     async def bulk_job(self, job_id: int) -> BulkJob:
-        query = _job(job_id).where(bulk_jobs.c.namespace == self.namespace)
+        query = self._bulk_jobs_now().where(bulk_jobs.c.id == job_id)
         row = await self.database.read(lambda connection: connection.execute(query).one_or_none())
         if row is None:
             raise self._no_bulk(job_id)
         return job_from(row)
 
+    def _bulk_jobs_now(self) -> Select[Any]:
+        """With the time at which they are read, which tells whether their speed still holds."""
+        asked_at = self.database.now.label("asked_at")
+        return select(bulk_jobs, asked_at).where(bulk_jobs.c.namespace == self.namespace)
+
     async def bulk_jobs(self, wanted: BulkFilter) -> list[BulkJob]:
-        query = select(bulk_jobs).where(bulk_jobs.c.namespace == self.namespace)
+        query = self._bulk_jobs_now()
         if wanted.status:
             query = query.where(bulk_jobs.c.status.in_(wanted.status))
         if wanted.business is not None:
@@ -74,6 +80,7 @@ class BulkLooks(StorePart):
     async def bulk_loads(self) -> list[BulkLoad]:
         """What is not over, by business, state, and what holds it."""
         runs = bulk_jobs.c.status == BulkStatus.RUNNING
+        holds = bulk_jobs.c.speed_at >= self.database.now - SPEED_HOLDS
         rest = case((runs, func.coalesce(bulk_jobs.c.total, 0) - bulk_jobs.c.ended), else_=0)
         query = (
             select(
@@ -82,7 +89,7 @@ class BulkLooks(StorePart):
                 case((runs, bulk_jobs.c.held_by)).label("held_by"),
                 func.count().label("jobs"),
                 func.sum(rest).label("rest"),
-                func.sum(case((runs, bulk_jobs.c.speed), else_=0.0)).label("speed"),
+                func.sum(case((and_(runs, holds), bulk_jobs.c.speed), else_=0.0)).label("speed"),
             )
             .where(bulk_jobs.c.namespace == self.namespace, bulk_jobs.c.status.in_(NOT_OVER))
             .group_by(bulk_jobs.c.business, bulk_jobs.c.status, case((runs, bulk_jobs.c.held_by)))

@@ -22,6 +22,7 @@ from fusee.store.rows import decode, encode
 from fusee.store.set_aside import reading
 
 __all__ = [
+    "SPEED_HOLDS",
     "checkpoint_of",
     "definition_of",
     "done_text",
@@ -32,6 +33,10 @@ __all__ = [
     "segment_from",
     "spec_of_bulk",
 ]
+
+
+SPEED_HOLDS = 5_000_000
+"""Microseconds for which a speed holds after the checkpoint that measured it; they come every second."""
 
 
 def definition_of(spec: BulkSpec) -> tuple[str, str]:
@@ -74,7 +79,7 @@ def _job(row: Any) -> BulkJob:
         replayed=row.replayed,
         rate=row.rate,
         concurrency=row.concurrency,
-        speed=row.speed if row.status in (BulkStatus.RUNNING, BulkStatus.STOPPING) else 0.0,
+        speed=_speed(row),
         created_at=row.created_at,
         updated_at=row.updated_at,
         started_at=row.started_at,
@@ -87,6 +92,14 @@ def _job(row: Any) -> BulkJob:
 def held_by_from(text: str | None) -> HeldBy | None:
     """None also for a word of a newer version."""
     return HeldBy(text) if text in tuple(HeldBy) else None
+
+
+def _speed(row: Any) -> float:
+    """As of the last checkpoints; none when there was none for a while: nobody works on it."""
+    if row.status not in (BulkStatus.RUNNING, BulkStatus.STOPPING):
+        return 0.0
+    asked_at = row._mapping.get("asked_at", row.speed_at)
+    return float(row.speed) if asked_at - row.speed_at <= SPEED_HOLDS else 0.0
 
 
 def segment_from(row: Any) -> Segment:

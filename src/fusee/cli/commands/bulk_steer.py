@@ -110,7 +110,8 @@ def _stop(context: click.Context, job_id: int, reason: str, version: int | None)
 def wait(context: click.Context, job_id: int, timeout: float | None) -> None:
     """Follow a bulk job to its end, with a bar that shows how far it is.
 
-    Exits 0 when it finished, 5 when it stopped or failed, 124 when the time was up first.
+    Exits 0 when it finished, 5 when it stopped or failed or when every item was quarantined, 124 when the
+    time was up first.
 
     \b
     Example:

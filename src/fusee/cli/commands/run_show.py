@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,7 +15,7 @@ from fusee.cli.output import Out, clean, human, status_text, table
 from fusee.cli.shapes import run_object
 
 if TYPE_CHECKING:
-    from fusee.model import Run
+    from fusee.model import Attempt, Run
     from fusee.operations import RunWithAttempts
 
 __all__ = ["show", "show_run"]
@@ -136,10 +137,13 @@ def _compact(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def ended_line(run: Run) -> str:
-    """How a run ended, in one line."""
-    took = None if run.started_at is None or run.finished_at is None else run.finished_at - run.started_at
+def ended_line(run: Run, attempts: Sequence[Attempt] = ()) -> str:
+    """How a run ended, in one line. With its earlier attempts the time counts from the first."""
+    began = min((one.started_at for one in attempts if one.started_at is not None), default=run.started_at)
+    took = None if began is None or run.finished_at is None else run.finished_at - began
     times = "" if took is None else f" in {human(took / 1e6)}"
+    if attempts and took is not None:
+        times += f" ({run.attempt} attempts)"
     why = (run.error or run.reason or "").strip().splitlines()
     if run.status == "succeeded":
         return f"run {run.id} succeeded{times}: {_compact(run.result)}"

@@ -100,7 +100,8 @@ async def tell_ends(app: Fusee, out: Out, ends: dict[int, RunStatus]) -> None:
         if out.json:
             out.data(run_object(runs[0]) if len(runs) == 1 else {"items": [run_object(run) for run in runs]})
         else:
-            out.show(*(ended_line(run) for run in runs))
+            retried = {run.id: await app.store.attempts(run.id) for run in runs if run.attempt > 1}
+            out.show(*(ended_line(run, retried.get(run.id, ())) for run in runs))
     else:
         counts: dict[str, int] = {}
         for status in ends.values():
