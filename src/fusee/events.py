@@ -42,6 +42,7 @@ __all__ = [
     "SessionStarted",
     "TaskPaused",
     "TasksFired",
+    "WorkerMemory",
 ]
 
 
@@ -265,6 +266,17 @@ class BrokerLink(Event):
 
     up: bool
     error: BaseException | None
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerMemory(Event):
+    """A worker's process went above its memory limit, or came back below it."""
+
+    worker: str
+    used: int | None
+    """Bytes; None where the system does not tell, so that the limit cannot be kept."""
+    limit: int
+    full: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from fusee import Fusee
+from fusee.events import WorkerMemory
 from fusee.model import QueueLimits, RunSpec, RunStatus
 from fusee.worker.settings import WorkerSettings
 from tests.chaos.inside import Journal, all_ended, make_app, until, working
@@ -96,3 +97,33 @@ async def test_a_limit_holds_from_the_first_run_of_a_queue(
         handles = await asking.enqueue_many([RunSpec(handler="work", queue="narrow")] * 8)
         await all_ended(one, handles)
     assert journal.most_at_once() == 2
+
+
+async def test_above_its_memory_limit_a_worker_claims_nothing_and_others_do(database_url: str) -> None:
+    full, free = make_app(database_url, worker_id="full"), make_app(database_url, worker_id="free")
+    where: list[str] = []
+    for app in (full, free):
+
+        @app.handler("work")
+        async def work(app: Fusee = app) -> None:
+            where.append(str(app.config.worker.worker_id))
+
+    used = [0]
+    told: list[bool] = []
+    full.bus.subscribe(WorkerMemory, lambda event: told.append(event.full))
+    async with working(full) as worker:
+        worker.memory.limit, worker.memory.measure = 100, lambda: used[0]
+        await all_ended(full, await full.enqueue_many([RunSpec(handler="work")] * 5))
+        used[0] = 101
+        await until(lambda: told == [True])
+        await full.queues.limit("slow", QueueLimits(concurrency=5))
+        handles = await full.enqueue_many(
+            [RunSpec(handler="work"), RunSpec(handler="work", queue="slow")] * 5
+        )
+        async with working(free, dispatcher=False):
+            await all_ended(full, handles)
+        assert where == ["full"] * 5 + ["free"] * 10
+        last = await full.enqueue_many([RunSpec(handler="work")] * 5)
+        used[0] = 50
+        await all_ended(full, last)
+    assert where[15:] == ["full"] * 5 and told == [True, False]

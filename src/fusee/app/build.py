@@ -123,6 +123,7 @@ class Builds(Declares):
                 prefetch=settings.prefetch,
                 drain_timeout=settings.drain_timeout,
                 grace=settings.grace,
+                max_memory=settings.max_memory,
             ),
             self.bus,
         )

@@ -55,6 +55,7 @@ _PLACEHOLDERS: dict[KeyPath, str] = {
     ("worker", "address"): "10.0.0.7",
     ("worker", "cpu"): "4",
     ("worker", "memory"): "8GiB",
+    ("worker", "max_memory"): "2GiB",
 }
 
 

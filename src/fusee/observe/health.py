@@ -8,7 +8,7 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 
-from fusee.events import BrokerLink, Bus, LoopFailed, QueuesStalled
+from fusee.events import BrokerLink, Bus, LoopFailed, QueuesStalled, WorkerMemory
 from fusee.facts import facts
 
 __all__ = ["Health"]
@@ -45,10 +45,12 @@ class Health:
         self._asking = asyncio.Lock()
         self._stalled: dict[tuple[str, str], float] = {}
         self._unlinked_at: float | None = None
+        self._full: dict[str, str] = {}
         undo = [
             bus.subscribe(LoopFailed, self._failed),
             bus.subscribe(QueuesStalled, self._look_at),
             bus.subscribe(BrokerLink, self._linked),
+            bus.subscribe(WorkerMemory, self._measured),
         ]
         self.forget = lambda: [one() for one in undo]
 
@@ -64,6 +66,12 @@ class Health:
         elif self._unlinked_at is None:
             self._unlinked_at = self.now()
 
+    def _measured(self, event: WorkerMemory) -> None:
+        self._full.pop(event.worker, None)
+        if event.full:
+            limit = f"{event.limit / 2**20:.0f} MiB"
+            self._full[event.worker] = f"this worker is above its memory limit of {limit}: it claims nothing"
+
     def warnings(self) -> Sequence[str]:
         """What is wrong with the work, not with this process: it stays ready, since others could not help."""
         unlinked = self._unlinked_at
@@ -72,7 +80,7 @@ class Health:
             f"queue {queue} of {namespace} has stalled: its oldest run has waited for {seconds:.0f} s"
             for (namespace, queue), seconds in sorted(self._stalled.items())
         ]
-        return [*broker, *stalled, *self._set_aside()]
+        return [*broker, *stalled, *self._full.values(), *self._set_aside()]
 
     def _set_aside(self) -> list[str]:
         """Without the reason, which may quote the row of a tenant: the log has it."""

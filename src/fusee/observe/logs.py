@@ -43,6 +43,7 @@ from fusee.events import (
     SessionStarted,
     TaskPaused,
     TasksFired,
+    WorkerMemory,
 )
 from fusee.facts import facts
 
@@ -114,6 +115,7 @@ def log_events(
         bus.subscribe(BatchRollingBack, subscriber.batch_rolling_back),
         bus.subscribe(BatchEnded, subscriber.batch_ended),
         bus.subscribe(BrokerLink, subscriber.broker_link),
+        bus.subscribe(WorkerMemory, subscriber.worker_memory),
         bus.subscribe(MessageDied, subscriber.message_died),
         bus.subscribe(RunsPublished, subscriber.published),
         bus.subscribe(RunsRecalled, subscriber.recalled),
@@ -149,6 +151,15 @@ class _EventLog:
 
     def _say(self, level: int, what: str, /, **about: Any) -> None:
         self.log.log(level, what, extra=facts(about))
+
+    def worker_memory(self, event: WorkerMemory) -> None:
+        about = {"worker": event.worker, "used": event.used, "limit": event.limit}
+        if event.used is None:
+            self._say(logging.ERROR, "worker.max_memory cannot be kept: the system tells no memory", **about)
+        elif event.full:
+            self._say(logging.WARNING, "above worker.max_memory: nothing more is claimed", **about)
+        else:
+            self._say(logging.INFO, "below worker.max_memory again: runs are claimed", **about)
 
     def broker_link(self, event: BrokerLink) -> None:
         """Once for each change, not for each try."""

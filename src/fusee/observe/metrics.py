@@ -38,6 +38,7 @@ from fusee.events import (
     RunStuck,
     SessionExpired,
     TasksFired,
+    WorkerMemory,
 )
 from fusee.facts import facts
 from fusee.model import TERMINAL, QueueStats, Session, SessionState
@@ -109,6 +110,7 @@ class Metrics(Collector):
         self.recalled = Counter("fusee_broker_recalled", "Dispatched runs that went back in line.")
         self.dead = Counter("fusee_broker_dead", "Messages that the broker gave up.", "reason")
         self.linked: bool | None = None
+        self.memory_full = False
         """Whether the message broker is connected; none when there is none."""
         self.lateness = Histogram()
         self.stalled: dict[str, float] = {}
@@ -137,6 +139,7 @@ class Metrics(Collector):
             bus.subscribe(RunsRecalled, lambda event: self.recalled.add(event.count)),
             bus.subscribe(MessageDied, lambda event: self.dead.add(1, event.reason)),
             bus.subscribe(BrokerLink, self._on_link),
+            bus.subscribe(WorkerMemory, self._on_memory),
             bus.subscribe(LoopFailed, lambda event: self.loop_failures.add(1, self._loop(event.loop))),
         ]
 
@@ -175,6 +178,9 @@ class Metrics(Collector):
     def _on_granted(self, event: RunsGranted) -> None:
         self.granted.add(event.granted)
         self.denied.add(event.refused)
+
+    def _on_memory(self, event: WorkerMemory) -> None:
+        self.memory_full = event.full
 
     def _on_link(self, event: BrokerLink) -> None:
         self.linked = event.up
@@ -245,6 +251,11 @@ class Metrics(Collector):
             yield GaugeMetricFamily(
                 "fusee_broker_connected", "1 while the message broker is connected.", value=int(self.linked)
             )
+        yield GaugeMetricFamily(
+            "fusee_worker_memory_full",
+            "1 while this process is above worker.max_memory and claims nothing.",
+            value=int(self.memory_full),
+        )
         durations = HistogramMetricFamily(
             "fusee_run_duration_seconds", "How long attempts took.", labels=["handler"]
         )

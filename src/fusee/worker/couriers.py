@@ -14,6 +14,7 @@ from fusee.events import Bus, LoopFailed, RunsClaimed
 from fusee.model import Claimed, End
 from fusee.store import Exchanged, Order
 from fusee.worker.doubt import Doubt
+from fusee.worker.memory import MemoryLimit
 from fusee.worker.nudge import Nudge
 from fusee.worker.pace import Pace
 from fusee.worker.pool import Pool
@@ -45,6 +46,7 @@ class Couriers:
         *,
         nudge: Nudge,
         draining: asyncio.Event,
+        memory: MemoryLimit,
         expire: Callable[[], None],
     ) -> None:
         self.depot = depot
@@ -56,6 +58,7 @@ class Couriers:
         self.bus = bus
         self.nudge = nudge
         self.draining = draining
+        self.memory = memory
         self.expire = expire
         """Called when the store says that the lease is over."""
         self.pace = Pace(settings.prefetch)
@@ -207,7 +210,7 @@ class Couriers:
         """How many to ask for: enough to keep busy, and not in many small portions."""
         if self.draining.is_set() or now < self._dry_until or not self.served.free:
             return 0
-        if not self.tenure.lease.holds(now) or self.lost_answer:
+        if not self.tenure.lease.holds(now) or self.lost_answer or self.memory.full:
             return 0
         pool = self.pool
         target = pool.capacity + self.pace.ahead
@@ -265,7 +268,12 @@ class Couriers:
         """Queues with limits, one after the other; at most ten times a second, or when a place came free."""
         now = time.monotonic()
         nothing = not self.served.limited and not self.served.own_limited
-        if nothing or self.draining.is_set() or now - self._limited_at < LIMITED_EVERY / 2:
+        if (
+            nothing
+            or self.draining.is_set()
+            or self.memory.full
+            or now - self._limited_at < LIMITED_EVERY / 2
+        ):
             return False
         if self.lost_answer:
             return False  # what we claim now would be taken for a stranger

@@ -19,6 +19,8 @@ class WorkerSettings:
     """Seconds of work to hold beyond what runs."""
     drain_timeout: float = 30.0
     grace: float = 10.0
+    max_memory: int | None = None
+    """Bytes that the process may hold before it stops claiming."""
 
     @property
     def renew_interval(self) -> float:

@@ -20,6 +20,7 @@ from fusee.events import (
 )
 from fusee.model import End, Lease, WorkerInfo
 from fusee.worker.couriers import COURIERS, Couriers
+from fusee.worker.memory import MemoryLimit
 from fusee.worker.nudge import Nudge
 from fusee.worker.plan import Planner
 from fusee.worker.pool import Pool
@@ -61,6 +62,7 @@ class Worker:
         self._beat_now = Nudge()
         self._late: list[Late] = []
         """What ended after the lease was lost: told to the store as stale, once it answers."""
+        self.memory = MemoryLimit(settings.max_memory, info.name, bus)
         self.couriers = Couriers(
             depot,
             self.pool,
@@ -71,6 +73,7 @@ class Worker:
             bus,
             nudge=self._nudge,
             draining=self._draining,
+            memory=self.memory,
             expire=self._expire,
         )
 
@@ -250,6 +253,8 @@ class Worker:
             await asyncio.sleep(WATCH_EVERY)
             now = time.monotonic()
             self.pool.watch(now)
+            if self.memory.look():
+                self._nudge()
             if self.pool.hand_back_stale(now):
                 self.couriers.pace.stall()
             if self.session is not None and not self.tenure.lease.holds(now):

@@ -68,6 +68,13 @@ class WorkerConfig(Section):
         description="Memory that this worker has for work which says how much it needs; left out, it gets "
         "no work that asks for memory.",
     )
+    max_memory: Size | None = Field(
+        default=None,
+        ge=1,
+        description="Memory that this worker's process may hold. Above it the worker claims nothing more "
+        "until it has fallen to nine tenths; what runs goes on. Programs and handlers in processes of their "
+        "own are not counted.",
+    )
     poll_interval: Duration = Field(
         default=0.5,
         ge=0.001,
