@@ -16,6 +16,7 @@ from fusee.model import QueueLimits, QueueStats
 from fusee.model.batch import BatchLoad
 from fusee.model.bulk import BulkLoad, BulkStatus
 from fusee.observe import Metrics
+from fusee.observe.totals import TOTALS
 
 TARGET = Path(__file__).parents[1] / "deploy" / "grafana" / "fusee.json"
 SOURCE = {"type": "prometheus", "uid": "${datasource}"}
@@ -43,6 +44,10 @@ class Panel:
     about: str = ""
     stacked: bool = False
     stat: bool = False
+
+
+SHARED = {f"{metric}_total" for metric, _, _ in TOTALS.values()}
+"""Counters that are kept in the database: all processes tell the same ones."""
 
 
 @cache
@@ -303,6 +308,8 @@ def left_out() -> list[Panel]:
         labels = sorted(one.labels)
         by = f" by ({', '.join(labels)})" if labels else ""
         match one.kind:
+            case "counter" if one.name in SHARED:
+                expression = f"max{by} (rate({one.name}{RATE}))"
             case "counter":
                 expression = f"sum{by} (rate({one.name}{RATE}))"
             case "histogram":

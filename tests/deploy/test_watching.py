@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from fusee.observe.totals import TOTALS
 from tests.deploy.files import DEPLOY, ROOT, documents, load_yaml
 from tests.deploy.promql import check_promql, selectors, series
 from tests.unit.test_docs import anchors
@@ -93,6 +94,11 @@ def test_what_every_process_tells_of_the_same_database_is_not_added_up() -> None
         for name in shared:
             for before in re.findall(rf"([^\s(]+(?: by \([^)]*\))?) ?\({name}", expression):
                 assert before.startswith("max"), expression
+        for metric, _, _ in TOTALS.values():
+            for before in re.findall(
+                rf"([^\s(]+)(?: by \([^)]*\))? ?\((?:rate|increase)\({metric}_total", expression
+            ):
+                assert before == "max", expression
 
 
 def test_the_operator_gets_the_same_rules() -> None:
