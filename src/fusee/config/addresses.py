@@ -30,8 +30,7 @@ _LABEL = r"[A-Za-z0-9_](?:[A-Za-z0-9_-]*[A-Za-z0-9_])?"
 _HOST = re.compile(rf"{_LABEL}(?:\.{_LABEL})*\.?")
 _BIND = re.compile(r"(?:\[(?P<six>[^\[\]]+)\]|(?P<host>[^\[\]:/]+)):(?P<port>[0-9]{1,5})")
 
-# Greedy to the last @: a password may itself hold @, : or /.
-_PASSWORD = re.compile(r"(://[^:@/]*):.*@", re.DOTALL)
+_PASSWORD = re.compile(r"(://[^:@/]*):.*", re.DOTALL)
 _PASSWORD_PARAMETER = re.compile(r"([?&](?:password|passwd|pwd|sslpassword)=)[^&]*", re.IGNORECASE)
 
 
@@ -63,7 +62,10 @@ def check_broker_url(url: str) -> str:
 
 def hide_password(url: str) -> str:
     """The URL as it may be shown to anyone."""
-    return _PASSWORD_PARAMETER.sub(r"\1***", _PASSWORD.sub(r"\1:***@", url))
+    # To the last @: a password may itself hold @, : or /.
+    before, at, after = url.rpartition("@")
+    shown = _PASSWORD.sub(r"\1:***", before, count=1) + at + after
+    return _PASSWORD_PARAMETER.sub(r"\1***", shown)
 
 
 def split_bind_address(address: str) -> tuple[str, int]:

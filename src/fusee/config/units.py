@@ -31,7 +31,8 @@ _BYTES = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2*
 _NUMBER = r"[0-9]+(?:\.[0-9]+)?"
 _PLAIN = re.compile(_NUMBER)
 # Largest unit first, each at most once: `30m1h` is more likely a slip than a wish.
-_DURATION = re.compile(r"\s*".join(rf"(?:({_NUMBER})\s*{unit}(?![a-z]))?" for unit in _SECONDS))
+# Possessive (`*+`): five loops over spaces that may give some back to each other take N to the fifth.
+_DURATION = re.compile(r"\s*+".join(rf"(?:({_NUMBER})\s*+{unit}(?![a-z]))?" for unit in _SECONDS))
 _SIZE = re.compile(rf"({_NUMBER})\s*([a-z]+)", re.IGNORECASE)
 
 # A century: longer is a mistake, and overflows the databases' own intervals.

@@ -14,7 +14,8 @@ LONGEST = 10 * 366 * 86400.0
 _UNITS = {"d": Decimal(86400), "h": Decimal(3600), "m": Decimal(60), "s": Decimal(1), "ms": Decimal("0.001")}
 _NUMBER = r"[0-9]{1,12}(?:\.[0-9]{1,6})?"
 # Largest unit first, each at most once: `30m1h` is more likely a slip than a wish.
-_TEXT = re.compile(r"\s*".join(rf"(?:({_NUMBER})\s*{unit}(?![a-z]))?" for unit in _UNITS))
+# Possessive (`*+`): five loops over spaces that may give some back to each other take N to the fifth.
+_TEXT = re.compile(r"\s*+".join(rf"(?:({_NUMBER})\s*+{unit}(?![a-z]))?" for unit in _UNITS))
 
 
 def seconds_from(value: object, what: str, *, least: float = 0.0, most: float = LONGEST) -> float:
