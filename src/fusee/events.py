@@ -227,6 +227,7 @@ class BulkJobRested(Event):
     business: str
     status: str
     reason: str | None
+    namespace: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ import pytest
 
 from fusee.api.problems import KINDS
 from fusee.events import LoopFailed, QueuesStalled, RunsFinished
+from fusee.model import RunSpec
 
 RUNS = "/api/v1/runs"
 HANDLERS = ["fail", "fusee.batch", "fusee.bulk", "fusee.bulk_http", "fusee.workflow", "greet", "hang"]
@@ -130,9 +131,47 @@ async def test_a_stalled_queue_is_a_warning_and_no_reason_to_be_taken_out(served
     served.app.bus.emit(QueuesStalled(waiting={("default", "mail"): 400.0}, new=()))
     status, body, _ = await served.ask("GET", "/readyz")
     assert status == 200
-    assert body["warnings"] == ["queue mail of default has stalled: its oldest run has waited for 400 s"]
+    assert body["warnings"] == [
+        "1 queue has stalled: ask with an API key, or see `fusee queue list`, for which"
+    ]
     _, text, _ = await served.ask("GET", "/metrics")
     assert 'fusee_queue_stalled_seconds{queue="mail"} 400.0' in text
+
+
+async def test_a_namespace_learns_nothing_of_another(served):
+    """Neither who has no key, nor a key of one namespace, is told names of another."""
+    other = served.server.services.operations("acme")
+    await other.runs.submit([RunSpec(handler="greet", queue="theirs")], allow_unknown=True)
+    waiting = {("default", "mail"): 400.0, ("acme", "theirs"): 500.0}
+    served.app.bus.emit(QueuesStalled(waiting=waiting, new=()))
+    await served.app.enqueue("greet", queue="ours")
+    ours = (await served.app.keys.create("ada", "viewer"))[1]
+    theirs = (await other.keys.create("bob", "viewer"))[1]
+
+    async def shown(path: str, key: str | None) -> str:
+        headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+        status, body, _ = await served.ask("GET", path, headers=headers)
+        assert status == 200
+        return str(body)
+
+    ready = await shown("/readyz", None)
+    assert "2 queues have stalled" in ready and not re.search("mail|theirs|acme", ready)
+    assert "queue mail of default" in (ready := await shown("/readyz", ours)) and "theirs" not in ready
+    assert "queue theirs of acme" in (ready := await shown("/readyz", theirs)) and "mail" not in ready
+    assert (await served.ask("GET", "/readyz", headers={"X-API-Key": "fusee_wrong"}))[0] == 401
+
+    for key in (None, ours):
+        text = await shown("/metrics", key)
+        assert "theirs" not in text
+        assert 'fusee_queue_stalled_seconds{queue="(other namespaces)"} 500.0' in text
+        assert (
+            'fusee_runs_enqueued_total{handler="(other namespaces)",queue="(other namespaces)"} 1.0' in text
+        )
+        assert 'fusee_queue_depth{queue="ours",status="pending"} 1.0' in text
+    text = await shown("/metrics", theirs)
+    assert 'fusee_queue_depth{queue="theirs",status="pending"} 1.0' in text
+    for not_theirs in ("ours", "mail", "greet", "process_", "fusee_loop_failures"):
+        assert not_theirs not in text
 
 
 async def test_metrics(working):

@@ -42,7 +42,9 @@ async def test_it_is_told_of_once_and_shown_until_it_moves(world: World) -> None
     for one in (watch, other, watch):
         await one.run_once()
     assert [event.new for event in told] == [(("default", "mail"),), ()]
-    assert "queue mail of default has stalled" in health.warnings()[0]
+    assert "queue mail of default has stalled" in health.warnings("default")[0]
+    assert health.warnings("other") == []
+    assert "1 queue has stalled" in health.warnings()[0] and "mail" not in health.warnings()[0]
     alerts = [run for run in await world.store.runs(RunFilter()) if run.queue == "fusee.alerts"]
     assert len(alerts) == 1, "two dispatchers, one alert"
     session = await world.session()

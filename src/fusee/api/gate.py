@@ -48,7 +48,8 @@ class Gate:
     async def _admit(self, scope: Scope) -> Caller | None:
         path = path_of(scope)
         if path in OPEN:
-            return None
+            # Who has a key learns more from /readyz; who sends a wrong one should know.
+            return await self._with_key(scope) if path == "/readyz" and _key(scope) is not None else None
         if path == "/metrics":
             local = _key(scope) is None and self.services.config.loopback
             return self._local(scope) if local else await self._with_key(scope)

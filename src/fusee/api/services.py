@@ -49,10 +49,10 @@ class Services:
     """Answers of services; each proves by its token whose run it is about."""
     health: Callable[[], Awaitable[Sequence[str]]]
     """Why this process is not ready; nothing when it is."""
-    warnings: Callable[[], Sequence[str]] = lambda: ()
-    """What is wrong with the work, such as a queue that has stalled."""
-    metrics: Callable[[], Awaitable[bytes]] | None = None
-    """The metrics as Prometheus reads them; None when they are off."""
+    warnings: Callable[[str | None], Sequence[str]] = lambda namespace: ()
+    """What is wrong with the work of a namespace, such as a queue that has stalled; None: name no queue."""
+    metrics: Callable[[str], Awaitable[bytes]] | None = None
+    """What a caller of that namespace may see, as Prometheus reads it; None when metrics are off."""
     version: str = "0"
     closing: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the server shuts down: whoever holds a request open answers now."""

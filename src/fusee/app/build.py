@@ -193,23 +193,30 @@ class Builds(Declares):
                 businesses=self._business_registry(store, self.businesses if own else Businesses()),
             )
 
-        mine = operations(self.config.namespace)
         unreadable = tuple if self._storeless else self.store.set_aside.rows
-        metrics = (
-            Metrics(
-                self.bus,
+
+        @functools.cache
+        def metrics(namespace: str) -> Metrics:
+            own, its = namespace == self.config.namespace, operations(namespace)
+            store, stored = base if own else base.for_namespace(namespace), not self._storeless
+            return Metrics(
+                self.bus if own else None,
                 version=__version__,
-                queues=None if self._storeless else mine.queues.list,
-                workers=None if self._storeless else mine.workers.list,
-                bulk=mine.bulk_jobs.loads,
-                batches=None if self._storeless else self.store.batch_loads,
-                totals=None if self._storeless else self.store.totals,
+                namespace=namespace,
+                queues=its.queues.list if stored else None,
+                workers=its.workers.list if stored else None,
+                bulk=its.bulk_jobs.loads,
+                batches=store.batch_loads if stored else None,
+                totals=store.totals if stored else None,
                 unreadable=unreadable,
                 now_us=self.clock.now_us,
             )
-            if self.config.metrics.enabled
-            else None
-        )
+
+        async def render(namespace: str) -> bytes:
+            return await metrics(namespace).render()
+
+        if self.config.metrics.enabled:
+            metrics(self.config.namespace)  # it listens from now on
         health = Health(self.bus, ping=base.ping, revision=base.revision, unreadable=unreadable)
         return Services(
             config=config,
@@ -218,7 +225,7 @@ class Builds(Declares):
             callbacks=CallbackOperations(base, self.bus),
             health=health.reasons,
             warnings=health.warnings,
-            metrics=metrics.render if metrics else None,
+            metrics=render if self.config.metrics.enabled else None,
             version=__version__,
         )
 

@@ -34,7 +34,11 @@ class Aggregate(Service):
         for rest in did.rested:
             self.bus.emit(
                 BulkJobRested(
-                    job_id=rest.job_id, business=rest.business, status=str(rest.status), reason=rest.reason
+                    job_id=rest.job_id,
+                    business=rest.business,
+                    status=str(rest.status),
+                    reason=rest.reason,
+                    namespace=rest.namespace,
                 )
             )
         now = monotonic()

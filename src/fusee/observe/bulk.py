@@ -14,7 +14,9 @@ __all__ = ["BulkMetrics"]
 
 
 class BulkMetrics:
-    def __init__(self, bus: Bus) -> None:
+    def __init__(self, bus: Bus, named: Callable[[str, str], str] = lambda namespace, name: name) -> None:
+        """`named` gives a name as it may be shown, from its namespace and itself."""
+        self._named = named
         self._business = Names()
         self.items = Counter(
             "fusee_bulk_items",
@@ -49,7 +51,8 @@ class BulkMetrics:
                 counter.add(count, *labels)
 
     def _on_rest(self, event: BulkJobRested) -> None:
-        self.rested.add(1, self._business(event.business), event.status)
+        business = self._business(self._named(event.namespace, event.business))
+        self.rested.add(1, business, event.status)
 
     def counters(self) -> Iterable[Metric]:
         for counter in (self.items, self.retries, self.replays, self.rested):

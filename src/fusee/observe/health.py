@@ -72,15 +72,24 @@ class Health:
             limit = f"{event.limit / 2**20:.0f} MiB"
             self._full[event.worker] = f"this worker is above its memory limit of {limit}: it claims nothing"
 
-    def warnings(self) -> Sequence[str]:
-        """What is wrong with the work, not with this process: it stays ready, since others could not help."""
+    def warnings(self, namespace: str | None = None) -> Sequence[str]:
+        """What is wrong with the work, not with this process: it stays ready, since others could not help.
+
+        Queues are named to their own namespace only; without one, they are counted."""
         unlinked = self._unlinked_at
         broker = [] if unlinked is None else [f"RabbitMQ is unreachable for {self.now() - unlinked:.0f} s"]
-        stalled = [
-            f"queue {queue} of {namespace} has stalled: its oldest run has waited for {seconds:.0f} s"
-            for (namespace, queue), seconds in sorted(self._stalled.items())
+        return [*broker, *self._stalls(namespace), *self._full.values(), *self._set_aside()]
+
+    def _stalls(self, namespace: str | None) -> list[str]:
+        if namespace is None:
+            many = len(self._stalled)
+            says = "1 queue has stalled" if many == 1 else f"{many} queues have stalled"
+            return [f"{says}: ask with an API key, or see `fusee queue list`, for which"] if many else []
+        return [
+            f"queue {queue} of {owner} has stalled: its oldest run has waited for {seconds:.0f} s"
+            for (owner, queue), seconds in sorted(self._stalled.items())
+            if owner == namespace
         ]
-        return [*broker, *stalled, *self._full.values(), *self._set_aside()]
 
     def _set_aside(self) -> list[str]:
         """Without the reason, which may quote the row of a tenant: the log has it."""

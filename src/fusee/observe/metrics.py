@@ -56,6 +56,8 @@ log = logging.getLogger("fusee.metrics")
 
 SAMPLE_EVERY = 5.0
 SAMPLE_PATIENCE = 2.0
+ELSEWHERE = "(other namespaces)"
+"""Stands for every name of a namespace that is not ours."""
 TERMINAL_TEXT = frozenset(str(status) for status in TERMINAL)
 
 E = TypeVar("E", bound=Event)
@@ -64,14 +66,17 @@ E = TypeVar("E", bound=Event)
 class Metrics(Collector):
     """The metrics of one app, in a registry of their own.
 
-    Make it before the workers: they time their runs only when someone listens.
+    Make it before the workers: they time their runs only when someone listens. What belongs to another
+    namespace than `namespace` is counted without its names. Without a bus it shows only what the database
+    knows of a namespace: that is for callers of a namespace that is not the process's own.
     """
 
     def __init__(
         self,
-        bus: Bus,
+        bus: Bus | None,
         *,
         version: str = "0",
+        namespace: str | None = None,
         queues: Callable[[], Awaitable[Sequence[QueueStats]]] | None = None,
         workers: Callable[[], Awaitable[Sequence[Session]]] | None = None,
         bulk: Callable[[], Awaitable[Sequence[BulkLoad]]] | None = None,
@@ -81,7 +86,10 @@ class Metrics(Collector):
         now_us: Callable[[], int] = lambda: time.time_ns() // 1000,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
+        self.of_process = bus is not None
+        bus = bus or Bus()
         self.version = version
+        self.namespace = namespace
         self.queues = queues
         self.workers = workers
         self.bulk = bulk
@@ -115,7 +123,9 @@ class Metrics(Collector):
         self.lateness = Histogram()
         self.stalled: dict[str, float] = {}
         self.durations: dict[str, Histogram] = {}
-        self.bulk_metrics = BulkMetrics(bus)
+        self.bulk_metrics = BulkMetrics(
+            bus, lambda namespace, name: name if self._is_ours(namespace) else ELSEWHERE
+        )
         self._sampled: tuple[Sequence[QueueStats], Sequence[Session], Sequence[BulkLoad]] | None = None
         self._batches: Sequence[BatchLoad] = ()
         self._totals: Sequence[tuple[str, str, int]] | None = None
@@ -123,7 +133,8 @@ class Metrics(Collector):
         self._sampling = asyncio.Lock()
         self.registry = CollectorRegistry()
         self.registry.register(self)
-        ProcessCollector(registry=self.registry)
+        if self.of_process:
+            ProcessCollector(registry=self.registry)
         self._undo = [
             *self.bulk_metrics.undo,
             bus.subscribe(RunsEnqueued, self._on_enqueued),
@@ -152,7 +163,13 @@ class Metrics(Collector):
     # -- what happens
 
     def _on_enqueued(self, event: RunsEnqueued) -> None:
-        self.enqueued.add(event.count, self._queue(event.queue), self._handler(event.handler))
+        if self._is_ours(event.namespace):
+            self.enqueued.add(event.count, self._queue(event.queue), self._handler(event.handler))
+        else:
+            self.enqueued.add(event.count, ELSEWHERE, ELSEWHERE)
+
+    def _is_ours(self, namespace: str) -> bool:
+        return self.namespace is None or namespace == self.namespace
 
     def _on_finished(self, event: RunsFinished) -> None:
         handler = self._handler(event.handler)
@@ -169,7 +186,10 @@ class Metrics(Collector):
         self._duration(handler).add((event.seconds,))
 
     def _on_stalled(self, event: QueuesStalled) -> None:
-        self.stalled = {self._queue(queue): seconds for (_, queue), seconds in event.waiting.items()}
+        self.stalled = {}
+        for (namespace, queue), seconds in event.waiting.items():
+            name = self._queue(queue) if self._is_ours(namespace) else ELSEWHERE
+            self.stalled[name] = max(seconds, self.stalled.get(name, 0.0))
 
     def _on_assigned(self, event: RunsAssigned) -> None:
         self.assigned.add(event.placed)
@@ -226,6 +246,17 @@ class Metrics(Collector):
 
     def collect(self) -> Iterable[Metric]:
         yield InfoMetricFamily("fusee_build", "The version that runs.", {"version": self.version})
+        if self._totals is not None:
+            yield from total_metrics(self._totals, self._label)
+        if self.of_process:
+            yield from self._of_process()
+        if self._sampled is not None:
+            yield from self._of_queues(self._sampled[0])
+            yield from self._of_workers(self._sampled[1])
+            yield from self.bulk_metrics.gauges(self._sampled[2])
+            yield from batch_gauges(self._batches, self._label)
+
+    def _of_process(self) -> Iterable[Metric]:
         for counter in (
             self.enqueued,
             self.finished,
@@ -245,8 +276,6 @@ class Metrics(Collector):
         ):
             yield counter.family()
         yield from self.bulk_metrics.counters()
-        if self._totals is not None:
-            yield from total_metrics(self._totals, self._label)
         if self.linked is not None:
             yield GaugeMetricFamily(
                 "fusee_broker_connected", "1 while the message broker is connected.", value=int(self.linked)
@@ -281,11 +310,6 @@ class Metrics(Collector):
         for kind, many in Tally(kind for kind, _, _ in self.unreadable()).items():
             aside.add_metric([kind], many)
         yield aside
-        if self._sampled is not None:
-            yield from self._of_queues(self._sampled[0])
-            yield from self._of_workers(self._sampled[1])
-            yield from self.bulk_metrics.gauges(self._sampled[2])
-            yield from batch_gauges(self._batches, self._label)
 
     def _of_queues(self, queues: Sequence[QueueStats]) -> Iterable[Metric]:
         depth = GaugeMetricFamily(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Request, Response
 
-from fusee.api.context import services_of
+from fusee.api.context import context_of, services_of
 from fusee.api.docs_page import CSP, PAGE
 from fusee.api.outgoing import ReadyOut
 from fusee.api.problems import Problem
@@ -33,16 +33,21 @@ async def readyz(request: Request) -> ReadyOut:
             ready=False,
             reasons=reasons,
         )
-    return ReadyOut(ready=True, warnings=list(services.warnings()))
+    caller = context_of(request).caller
+    return ReadyOut(
+        ready=True, warnings=list(services.warnings(None if caller is None else caller.namespace))
+    )
 
 
 @router.get("/metrics", response_class=Response)
 async def metrics(request: Request) -> Response:
-    """Prometheus metrics of this process."""
+    """Prometheus metrics: of this process and its namespace, or of the namespace of the key."""
     render = services_of(request).metrics
     if render is None:
         raise Problem(404, "metrics are off: set metrics.enabled = true")
-    return Response(await render(), media_type="text/plain; version=0.0.4; charset=utf-8")
+    caller = context_of(request).caller
+    assert caller is not None
+    return Response(await render(caller.namespace), media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
 @router.get("/docs", include_in_schema=False)
