@@ -204,12 +204,16 @@ def rule_on(
             assert_never(policy.concurrency)
 
 
-def rule_on_head(policy: Policy, now: Situation) -> Ruling | None:
-    """Decide about the first fire in line when there is room for it; None lets it start.
+def rule_on_head(policy: Policy, now: Situation) -> Ruling:
+    """Decide about the first fire in line when there is room for it: it runs, or is left out.
 
-    A failure that was heard while it stood there is about this fire: it is the next one.
+    A failure that was heard while it stood there is about this fire: it is the next one. For the same reason
+    its attempts are counted from the last end, not from what was known when it joined the line.
     """
-    return _skip_after_failure(policy, now)
+    skipped = _skip_after_failure(policy, now)
+    return skipped or Ruling(
+        decision=Decision.RUN, code="concurrency", rule="", attempt=_counted(policy, now)
+    )
 
 
 def start_at(policy: Policy, earliest: int, rate_at: int) -> tuple[int, int]:

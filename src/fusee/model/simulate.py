@@ -54,7 +54,7 @@ class _Task:
         self.lasts = lasts
         self.going: list[_Going] = []
         """A heap: without a cap, thousands are under way at once."""
-        self.line: deque[tuple[Simulated, Ruling]] = deque()
+        self.line: deque[Simulated] = deque()
         self.failed = self.skipped = self.paused = False
         self.attempt = 0
         self.rate_at = 0
@@ -79,13 +79,13 @@ class _Task:
     def admit(self, now: int) -> None:
         """Fill the free places from the line; a paused task holds its line."""
         while self.line and not self.paused and len(self.going) < (self.policy.max_concurrency or 2**62):
-            fire, ruling = self.line.popleft()
-            left_out = rule_on_head(self.policy, self.situation())
-            if left_out is None:
+            fire = self.line.popleft()
+            ruling = rule_on_head(self.policy, self.situation())
+            if ruling.decision is Decision.RUN:
                 self.start(fire, ruling, now)
             else:
-                fire.decision, fire.rule = left_out.decision, left_out.rule
-                self.leave_out(left_out)
+                fire.decision, fire.rule = ruling.decision, ruling.rule
+                self.leave_out(ruling)
 
     def leave_out(self, ruling: Ruling) -> None:
         """One fire was left out because the last failed: the next one runs."""
@@ -100,7 +100,7 @@ class _Task:
     def cancel(self, now: int) -> None:
         for one in self.going:
             one.fire.end, one.fire.canceled = now, True
-        for fire, _ in self.line:
+        for fire in self.line:
             fire.canceled = True
         self.going.clear()
         self.line.clear()
@@ -128,7 +128,7 @@ def simulate(
         if ruling.decision is Decision.RUN:
             task.start(fire, ruling, at + jitter_of(policy, task_id, at))
         elif ruling.decision is Decision.QUEUE:
-            task.line.append((fire, ruling))
+            task.line.append(fire)
         elif ruling.code == "failure":
             task.leave_out(ruling)
     task.until(2**62)

@@ -9,7 +9,7 @@ from sqlalchemy import Connection, and_, func, select, update
 
 from fusee.model import RunStatus
 from fusee.model.fire import Cause, Held
-from fusee.model.policy import rule_on_head, start_at
+from fusee.model.policy import Decision, rule_on_head, start_at
 from fusee.model.task import TaskStatus
 from fusee.store.schema import runs
 from fusee.store.standing import IN_LINE, Closed, OpenFire, Standing, Standings
@@ -57,8 +57,10 @@ class Admission(Standings, Upstreams):
             if not run_ids or len(shards) > 1:  # canceled in line, all or some
                 leaving += [shard.run_id for shard in shards]
             standing.queued -= 1
-            ruling = rule_on_head(standing.spec.policy, standing.situation()) if run_ids else None
-            if ruling is not None:
+            ruling = rule_on_head(standing.spec.policy, standing.situation())
+            if run_ids and shards[0].attempt != ruling.attempt:
+                self._number(connection, run_ids, ruling.attempt)
+            if run_ids and ruling.decision is Decision.SKIP:
                 standing.skip_for_failure(ruling.attempt)
                 left_out |= dict.fromkeys(run_ids, ruling.rule)
                 leaving += run_ids
@@ -83,6 +85,11 @@ class Admission(Standings, Upstreams):
         self._leave_line(connection, [run_id for one in gated for run_id in one.run_ids], Held.UPSTREAM)
         self._raise_gates(connection, gated)
         return again
+
+    def _number(self, connection: Connection, run_ids: Sequence[int], attempt: int) -> None:
+        """Attempts counted before their first one; none of them has begun."""
+        mine = (runs.c.id.in_(run_ids), runs.c.status == RunStatus.BLOCKED)
+        connection.execute(update(runs).where(*mine).values(attempt=attempt))
 
     def _skip_waiting(
         self, connection: Connection, task_id: int, held: Sequence[Held], code: str, rule: str, now: int
@@ -149,6 +156,7 @@ class Admission(Standings, Upstreams):
                 fires.c.held,
                 fires.c.cause,
                 runs.c.status,
+                runs.c.attempt,
             )
             query = query.join(oldest, same).join(runs, runs.c.id == fires.c.run_id)
             for row in connection.execute(query.order_by(fires.c.task_id, fires.c.shard)):
