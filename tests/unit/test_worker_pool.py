@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
 
-from fusee.events import Bus, RunAttemptEnded
+from fusee.events import Bus, RunAttemptEnded, RunStuck
 from fusee.model import Claimed, Effect, End, Ended, Lane, RetryPolicy, RunStatus
-from fusee.worker.executors.base import Job
+from fusee.worker.executors.base import Job, Unstoppable
 from fusee.worker.handlers import Handlers
 from fusee.worker.plan import Options, Plan, Planner
 from fusee.worker.pool import Pool
+from fusee.worker.slot import Slot
 
 
 class Taken:
@@ -181,3 +183,132 @@ async def test_an_attempt_that_failed_names_what_it_belongs_to(
 class Failing(Counting):
     async def execute(self, job: Job) -> Ended:
         return Ended(End.FAILED, error="no luck")
+
+
+# --- a handler that does not stop ----------------------------------------------------------------------
+
+
+class Deaf:
+    """Swallows its cancellation, and goes on until it is let go."""
+
+    def __init__(self) -> None:
+        self.begun = asyncio.Event()
+        self.let_go = asyncio.Event()
+
+    async def __call__(self) -> None:
+        self.begun.set()
+        while not self.let_go.is_set():
+            try:
+                await self.let_go.wait()
+            except asyncio.CancelledError:
+                pass
+        raise RuntimeError("half done")
+
+
+@pytest.fixture
+async def deaf() -> AsyncIterator[Deaf]:
+    """Let go at the end, or a test that fails would never end."""
+    deaf = Deaf()
+    yield deaf
+    deaf.let_go.set()
+
+
+async def told_to_stop(deaf: Deaf, kind: str | None, end: End) -> tuple[Pool, Slot, list[RunStuck]]:
+    """A run of that kind that was told to stop, and is looked at long after its grace."""
+    bus, stuck = Bus(), list[RunStuck]()
+    bus.subscribe(RunStuck, stuck.append)
+    pool = Pool(1, 5.0, bus, lambda: None, wanted)
+    handlers = Handlers()
+    handlers.register("deaf", deaf.__call__)
+    pool.plans[1] = Planner(handlers, {}).plan(Lane("default", "default", "python", "deaf"))
+    pool.take([Claimed(5, 1, 0, 1, None, None, start_by=time.monotonic() + 60, kind=kind)])
+    await deaf.begun.wait()
+    (slot,) = pool.slots
+    pool.tell_all(end, time.monotonic())
+    for seconds in (10.1, 20.0, 1000.0):
+        pool.watch(time.monotonic() + seconds)
+    return pool, slot, stuck
+
+
+async def test_a_canceled_fire_ends_when_its_handler_has_ended(deaf: Deaf) -> None:
+    pool, slot, stuck = await told_to_stop(deaf, "task", End.CANCELED)
+    assert len(stuck) == 1, "told once"
+    assert pool.collect()[1] == [], "the next fire would start beside it"
+    deaf.let_go.set()
+    assert slot.task is not None
+    await slot.task
+    _, (settlement,) = pool.collect()
+    assert settlement.verdict.status == RunStatus.CANCELED
+
+
+@pytest.mark.parametrize(
+    ("kind", "end", "status"),
+    [
+        (None, End.CANCELED, RunStatus.CANCELED),
+        ("task", End.TIMED_OUT, RunStatus.TIMED_OUT),
+        ("batch", End.CANCELED, RunStatus.CANCELED),
+    ],
+)
+async def test_any_other_run_that_does_not_stop_is_ended_for_good(
+    deaf: Deaf, kind: str | None, end: End, status: RunStatus
+) -> None:
+    pool, slot, stuck = await told_to_stop(deaf, kind, end)
+    _, (settlement,) = pool.collect()
+    assert (settlement.verdict.status, settlement.ended.final, len(stuck)) == (status, True, 1)
+    deaf.let_go.set()
+    assert slot.task is not None
+    await slot.task
+    assert pool.collect()[1] == [], "what it says afterwards changes nothing"
+
+
+async def test_a_worker_that_leaves_waits_for_no_canceled_fire(deaf: Deaf) -> None:
+    pool, slot, stuck = await told_to_stop(deaf, "task", End.CANCELED)
+    pool.tell_all(End.RETURNED, time.monotonic())
+    pool.watch(time.monotonic() + 1000)
+    _, (settlement,) = pool.collect()
+    assert (settlement.verdict.status, len(stuck)) == (RunStatus.CANCELED, 1)
+    deaf.let_go.set()
+    assert slot.task is not None
+    await slot.task
+
+
+class Mute:
+    """An executor whose work cannot be stopped; it can tell when that is over."""
+
+    name = "python"
+
+    def __init__(self) -> None:
+        self.begun = asyncio.Event()
+        self.over = False
+
+    async def execute(self, job: Job) -> Ended:
+        self.begun.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            raise Unstoppable("it goes on", over=lambda: self.over) from None
+        raise AssertionError
+
+    async def close(self) -> None: ...
+
+
+@pytest.mark.parametrize("leaves", [False, True])
+async def test_a_canceled_fire_in_a_thread_ends_when_the_thread_has_ended(leaves: bool) -> None:
+    mute, bus, stuck = Mute(), Bus(), asyncio.Event()
+    bus.subscribe(RunStuck, lambda _: stuck.set())
+    pool = Pool(1, 5.0, bus, lambda: None, wanted)
+    pool.plans[1] = Plan(Lane("default", "default", "python", "mute"), mute, None, None, None, RetryPolicy())
+    pool.take([Claimed(5, 1, 0, 1, None, None, start_by=time.monotonic() + 60, kind="task")])
+    await mute.begun.wait()
+    (slot,) = pool.slots
+    pool.tell_all(End.CANCELED, time.monotonic())
+    await stuck.wait()
+    assert pool.collect()[1] == []
+    if leaves:
+        pool.tell_all(End.RETURNED, time.monotonic())
+    else:
+        mute.over = True
+    assert slot.task is not None
+    await slot.task
+    _, (settlement,) = pool.collect()
+    assert (settlement.verdict.status, settlement.ended.final) == (RunStatus.CANCELED, leaves)

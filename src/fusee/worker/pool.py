@@ -39,6 +39,9 @@ SLICE = 0.005
 STUCK_AFTER = 5.0
 """Seconds beyond the grace after which a run that was told to stop counts as stuck."""
 
+LOOK_EVERY = 0.1
+"""Seconds between two looks at a thread that does not stop."""
+
 _decode = msgspec.json.Decoder().decode
 
 
@@ -188,7 +191,16 @@ class Pool:
             elif (
                 slot.told is not None and not slot.reported and now > slot.told_at + self.grace + STUCK_AFTER
             ):
-                self._give_up_on(slot, now)
+                self._tell_of_stuck(slot)
+                if not slot.awaited:
+                    self._give_up_on(slot, now)
+
+    def _tell_of_stuck(self, slot: Slot) -> None:
+        assert slot.claimed is not None and slot.plan is not None
+        if not slot.stuck:
+            slot.stuck = True
+            run = slot.claimed
+            self.bus.emit(RunStuck(run_id=run.id, attempt=run.attempt, handler=slot.plan.lane.handler))
 
     def _give_up_on(self, slot: Slot, now: float) -> None:
         """It can be neither stopped nor killed: end the run for good, so that no attempt runs beside it."""
@@ -204,9 +216,6 @@ class Pool:
             if slot.told is End.RETURNED:
                 ended = Ended(End.FAILED, error=error, effect=Effect.UNKNOWN, final=True)
             self._settle(slot.claimed, slot.plan, ended, now - slot.started)
-        self.bus.emit(
-            RunStuck(run_id=slot.claimed.id, attempt=slot.claimed.attempt, handler=slot.plan.lane.handler)
-        )
 
     # -- running
 
@@ -279,10 +288,26 @@ class Pool:
         assert plan.executor is not None
         try:
             ended = await plan.executor.execute(job)
+        except Unstoppable as error:
+            self._tell_of_stuck(slot)
+            self._failed(slot, plan, claimed, await self._outlast(slot, error))
         except BaseException as error:
             self._failed(slot, plan, claimed, error)
         else:
             self._ended(slot, claimed, plan, ended)
+
+    async def _outlast(self, slot: Slot, error: Unstoppable) -> BaseException:
+        """Wait until work that cannot be stopped has ended, where its run is awaited; returns its end."""
+        if error.over is None:
+            return error
+        while not error.over():
+            if not slot.awaited:
+                return error
+            try:
+                await asyncio.sleep(LOOK_EVERY)
+            except asyncio.CancelledError:  # told again: this worker leaves
+                return error
+        return asyncio.CancelledError()
 
     def _job(self, slot: Slot, claimed: Claimed, plan: Plan, now: float) -> Job:
         options = Options.of(plan, claimed.options)
@@ -304,7 +329,6 @@ class Pool:
             # Its executor cannot stop the work: whatever the reason was, no attempt may follow.
             told = slot.told if slot.told in (End.TIMED_OUT, End.CANCELED) else End.FAILED
             ended = Ended(told, error=str(error), output=output, effect=effect, final=True)
-            self.bus.emit(RunStuck(run_id=claimed.id, attempt=claimed.attempt, handler=plan.lane.handler))
         elif slot.told is not None:
             ended = Ended(slot.told, error=_why(slot, claimed), output=output, effect=effect)
         elif isinstance(error, asyncio.CancelledError) and slot.task is not None and slot.task.cancelling():

@@ -26,9 +26,11 @@ class Slot:
         "claimed",
         "deadline",
         "job",
+        "leaving",
         "plan",
         "reported",
         "started",
+        "stuck",
         "task",
         "told",
         "told_at",
@@ -47,12 +49,25 @@ class Slot:
         self.told_at = 0.0
         self.reported = False
         """Its outcome was decided without it, because it does not stop."""
+        self.stuck = False
+        """It was told of as one that does not stop."""
+        self.leaving = False
+        """Told to stop before, and now its worker leaves or has lost its lease."""
+
+    @property
+    def awaited(self) -> bool:
+        """Whether its run ends only when its handler has ended: that of a canceled fire does, since the next
+        fire must not start beside it. A worker that leaves waits no longer."""
+        canceled = self.told is End.CANCELED and not self.leaving
+        return canceled and self.claimed is not None and self.claimed.kind == "task"
 
     def tell(self, end: End, now: float) -> None:
         """Ask it to stop; the first reason stands, asking again kills at once."""
         if self.told is None:
             self.told = end
             self.told_at = now
+        elif end in (End.RETURNED, End.LOST):
+            self.leaving = True
         if self.job is not None:
             self.job.told = self.told
             self.job.stop.set()

@@ -99,4 +99,11 @@ class Executor(Protocol):
 
 
 class Unstoppable(Exception):
-    """Told to stop and out of grace, the work goes on and cannot be killed (a thread)."""
+    """Told to stop and out of grace, the work goes on and cannot be killed (a thread).
+
+    `over` tells whether it has ended since; None when nobody here can know.
+    """
+
+    def __init__(self, message: str, over: Callable[[], bool] | None = None) -> None:
+        super().__init__(message)
+        self.over = over

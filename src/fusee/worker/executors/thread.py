@@ -136,7 +136,8 @@ class ThreadExecutor:
                 self._stuck.add(thread)
                 raise Unstoppable(
                     f"handler {call.handler.name!r} goes on in its thread {call.job.grace:g} s after it was"
-                    " told to stop: let it look at current_run().stopping, or give it isolation='process'"
+                    " told to stop: let it look at current_run().stopping, or give it isolation='process'",
+                    over=lambda: not thread.is_alive(),
                 )
             await pause(0.005)
 
