@@ -99,7 +99,7 @@ class LeaseLost(FuseeError):
 class Unreadable(FuseeError):
     """A row holds something that this version cannot read."""
 
-    def __init__(self, kind: str, row_id: int, why: str) -> None:
+    def __init__(self, kind: str, row_id: int | str, why: str) -> None:
         super().__init__(
             f"{kind} {row_id} cannot be read by this version of Fusee ({why}): upgrade this process if a"
             " newer version wrote it, else repair or delete it"

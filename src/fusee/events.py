@@ -318,7 +318,7 @@ class RowSetAside(Event):
     """This process cannot read a row (a task, a batch …): it leaves the row out and goes on."""
 
     kind: str
-    id: int
+    id: int | str
     error: str
 
 
@@ -327,7 +327,7 @@ class RowReadable(Event):
     """A row that was set aside can be read again, or is gone."""
 
     kind: str
-    id: int
+    id: int | str
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from fusee.errors import Unreadable
 from fusee.events import Bus
 from fusee.model import End, RetryPolicy
 from fusee.model.bulk import BulkSpec
+from fusee.model.business import HttpBusiness
 from fusee.store import BatchFilter, BulkFilter, FireFilter, RunFilter, Store, TargetFilter, TaskFilter
 from fusee.store.batch_schema import batches
 from fusee.store.schema import receipts, runs
@@ -36,7 +37,7 @@ class Told:
     """What was reported of rows, and a clock for those that are tried again."""
 
     def __init__(self, store: Store) -> None:
-        self.heard: list[tuple[str, int, bool]] = []
+        self.heard: list[tuple[str, int | str, bool]] = []
         self.seconds = 1000.0
         self.aside = store.set_aside
         self.aside.now = lambda: self.seconds
@@ -286,7 +287,12 @@ async def test_lists_leave_out_what_cannot_be_read_and_fill_their_pages(works: C
     )
     shown = await store.batch_tasks(batch.id, TargetFilter(limit=2))
     assert [target.position for target in shown] == [1, 2]
-    assert {kind for kind, _, _ in told.heard} == {"task", "run", "bulk job", "fire", "batch"}
+    for name in ("broken", "whole"):
+        await store.register_business(HttpBusiness(name=name, item="http://crm.example/items"))
+    await world.sql("UPDATE fusee_businesses SET definition = '[]' WHERE name = 'broken'")
+    assert [one.spec.name for one in await store.registered_businesses(limit=1)] == ["whole"]
+    assert ("business", "broken", False) in told.heard
+    assert {kind for kind, _, _ in told.heard} == {"task", "run", "bulk job", "fire", "batch", "business"}
     await works.sql("UPDATE fusee_fires SET decision = 'run' WHERE decision = 'postpone'")
 
 

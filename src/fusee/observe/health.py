@@ -31,7 +31,7 @@ class Health:
         *,
         ping: Callable[[], Awaitable[None]],
         revision: Callable[[], Awaitable[tuple[str | None, str]]],
-        unreadable: Callable[[], Sequence[tuple[str, int, str]]] = tuple,
+        unreadable: Callable[[], Sequence[tuple[str, int | str, str]]] = tuple,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self.bus = bus

@@ -82,7 +82,7 @@ class Metrics(Collector):
         bulk: Callable[[], Awaitable[Sequence[BulkLoad]]] | None = None,
         batches: Callable[[], Awaitable[Sequence[BatchLoad]]] | None = None,
         totals: Callable[[], Awaitable[Sequence[tuple[str, str, int]]]] | None = None,
-        unreadable: Callable[[], Sequence[tuple[str, int, str]]] = tuple,
+        unreadable: Callable[[], Sequence[tuple[str, int | str, str]]] = tuple,
         now_us: Callable[[], int] = lambda: time.time_ns() // 1000,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:

@@ -16,6 +16,7 @@ from fusee.store.bulk_schema import bulk_jobs, businesses
 from fusee.store.parts import StorePart
 from fusee.store.request_keys import KeyedRequest, made_before, remember, write_once
 from fusee.store.rows import decode, encode
+from fusee.store.set_aside import reading
 
 __all__ = ["BulkBusinesses"]
 
@@ -69,9 +70,15 @@ class BulkBusinesses(StorePart):
         query = select(businesses).where(businesses.c.namespace == self.namespace)
         if after is not None:
             query = query.where(businesses.c.name > after)
-        query = query.order_by(businesses.c.name).limit(limit)
-        rows = await self.database.read(lambda connection: connection.execute(query).all())
-        return [_registered(row) for row in rows]
+        query = query.order_by(businesses.c.name)
+        return await self._page(
+            query,
+            limit,
+            lambda last: businesses.c.name > last.name,
+            "business",
+            _registered,
+            id_of=lambda row: str(row.name),
+        )
 
     async def update_business(
         self, name: str, spec: HttpBusiness, version: int | None = None
@@ -140,6 +147,10 @@ def _written(spec: HttpBusiness) -> str:
 
 
 def _registered(row: Any) -> RegisteredBusiness:
+    return reading("business", row.name, lambda: _read(row))
+
+
+def _read(row: Any) -> RegisteredBusiness:
     given: Mapping[str, Any] = decode(row.definition)
     known = {key: value for key, value in given.items() if key in HttpBusiness.__slots__}
     return RegisteredBusiness(

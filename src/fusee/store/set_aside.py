@@ -38,7 +38,8 @@ class UnreadableRow(NamedTuple):
 
     kind: str
     """task, batch, run …"""
-    id: int
+    id: int | str
+    """Its number, or its name where it has none."""
     error: str
 
 
@@ -62,7 +63,7 @@ class SetAside:
         """Each row that is set aside now, once."""
         self._forget_old()
         found = {(e.row.kind, e.row.id): e.row for place in self._places.values() for e in place.values()}
-        return [found[key] for key in sorted(found)]
+        return [found[key] for key in sorted(found, key=lambda key: (key[0], str(key[1])))]
 
     def keys(self, place: str) -> list[Any]:
         """What the passes of this place leave out."""
@@ -96,7 +97,7 @@ class SetAside:
         keys: Iterable[Any],
         kind: str,
         work: Callable[[Connection, Any], T],
-        id_of: Callable[[Any], int] = int,
+        id_of: Callable[[Any], int | str] = int,
     ) -> list[T]:
         """Do `work` for each key in a transaction of its own, and set aside those that fail on their own."""
         done: list[T] = []
@@ -118,7 +119,7 @@ class SetAside:
         rows: Iterable[Any],
         read: Callable[[Any], T],
         *,
-        id_of: Callable[[Any], int] = lambda row: int(row.id),
+        id_of: Callable[[Any], int | str] = lambda row: int(row.id),
         key_of: Callable[[Any], Key] | None = None,
     ) -> list[T]:
         """`read` of each row that can be read. The others are reported, and left out of the list."""
@@ -162,7 +163,7 @@ def is_about_a_row(error: Exception) -> bool:
     return True
 
 
-def reading(kind: str, row_id: int, read: Callable[[], T]) -> T:
+def reading(kind: str, row_id: int | str, read: Callable[[], T]) -> T:
     """`read()`; whatever it raises becomes an `Unreadable` that names the row."""
     try:
         return read()
@@ -172,7 +173,7 @@ def reading(kind: str, row_id: int, read: Callable[[], T]) -> T:
         raise Unreadable(kind, row_id, _words(error)) from error
 
 
-def _row_of(error: Exception, kind: str, row_id: int) -> UnreadableRow:
+def _row_of(error: Exception, kind: str, row_id: int | str) -> UnreadableRow:
     if isinstance(error, Unreadable):
         return UnreadableRow(error.kind, error.row_id, error.why[:LONGEST_ERROR])
     return UnreadableRow(kind, row_id, _words(error))
