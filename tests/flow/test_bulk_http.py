@@ -247,6 +247,8 @@ async def test_the_callbacks_in_turn_and_a_business_that_starts_the_job_itself(
     assert job["concurrency"] == 1, "as its business says"
     (told,) = service.about("/before")
     assert (told["event"], told["job_id"], told["data"]) == ("before_run", job_id, {"v": 1})
+    status, problem, _ = await platform.ask("POST", f"{JOBS}/{job_id}/start", json={})
+    assert status == 409 and "waits for its business" in problem["detail"]
     await platform.ask("PUT", f"{JOBS}/{job_id}/data", json={"data": {"v": 2}})  # as the business would
     status, _, _ = await platform.ask("POST", f"{JOBS}/{job_id}/start", json={"by_business": True})
     assert status == 200
@@ -264,6 +266,32 @@ async def test_the_callbacks_in_turn_and_a_business_that_starts_the_job_itself(
     await platform.ask("POST", f"{JOBS}/{undo['id']}/start")
     await become(platform, undo["id"], "finished")
     assert [(one["index"], one["undo"]) for one in service.about("/undo")] == [(n, True) for n in (2, 1, 0)]
+
+
+async def test_each_call_of_a_callback_has_a_key_of_its_own(platform: Any, service: Service) -> None:
+    """A service that remembers keys would take the second creation, or the second start, for a repetition."""
+    service.answers["/before"] = lambda body: web.json_response({"self_start": True})
+    calls = {
+        name: f"{service.url}/{path}"
+        for name, path in (("on_create", "create"), ("before_run", "before"), ("on_stop", "stop"))
+    }
+    await registered(platform, item=f"{service.url}/item", **calls)
+    for _ in range(2):
+        job_id = await begun(platform, 3)
+        for _ in range(2):
+            await become(platform, job_id, "waiting_business")
+            await platform.ask("POST", f"{JOBS}/{job_id}/stop")
+            await platform.ask("POST", f"{JOBS}/{job_id}/start")
+
+    def keys(path: str) -> list[str]:
+        return [headers["Idempotency-Key"] for asked, _, headers in service.asked if asked == path]
+
+    async def told() -> bool:
+        return len(keys("/before")) == 6 and len(keys("/stop")) == 4
+
+    await until(told, 20, "the business to hear of every stop and start")
+    for path, calls_made in (("/create", 2), ("/before", 6), ("/stop", 4)):
+        assert len(set(keys(path))) == len(keys(path)) == calls_made
 
 
 async def test_a_job_whose_business_cannot_prepare_stops_and_says_why(

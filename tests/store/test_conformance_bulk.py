@@ -11,7 +11,7 @@ import pytest_asyncio
 
 from fusee.errors import Conflict, LeaseLost, NotFound
 from fusee.model import Effect, End, Ended, RetryPolicy, RunStatus, decide
-from fusee.model.bulk import BulkSpec, BulkStatus, HeldBy, SegmentState
+from fusee.model.bulk import BulkJob, BulkSpec, BulkStatus, HeldBy, SegmentState
 from fusee.model.pacing import HOLD, UNLIMITED
 from fusee.store import BulkAnswer, BulkFilter, Settlement
 from tests.store.bulks import HANDLER, Bulks, bad
@@ -348,14 +348,109 @@ async def test_a_business_may_start_the_job_itself(bulks: Bulks, world: World) -
     assert (await bulks.look(job)).status is BulkStatus.FINISHED
 
 
-async def test_a_job_that_waits_for_its_business_can_be_stopped(bulks: Bulks, world: World) -> None:
+async def test_a_job_that_waits_for_its_business_can_be_stopped_and_its_business_hears_of_it(
+    bulks: Bulks, world: World
+) -> None:
+    job = await bulks.create(10)
+    await bulks.store.start_bulk_job(job.id)
+    (claimed,) = await world.claim(bulks.session)
+    await bulks.store.await_business(claimed.id, claimed.attempt, job.id, ("stop", "finish"))
+    await world.finish(bulks.session, claimed)
+    await bulks.store.stop_bulk_job(job.id)
+    assert (await bulks.look(job)).status is BulkStatus.STOPPED
+    (told,) = await world.claim(bulks.session)
+    assert told.payload is not None and '"callback":"stop"' in told.payload
+
+
+async def test_an_operator_starts_a_job_that_waits_for_its_business_only_by_force(
+    bulks: Bulks, world: World
+) -> None:
     job = await bulks.create(10)
     await bulks.store.start_bulk_job(job.id)
     (claimed,) = await world.claim(bulks.session)
     await bulks.store.await_business(claimed.id, claimed.attempt, job.id, ())
     await world.finish(bulks.session, claimed)
+    with pytest.raises(Conflict, match="waits for its business to start it"):
+        await bulks.store.start_bulk_job(job.id, who="op")
+    assert (await bulks.look(job)).status is BulkStatus.WAITING_BUSINESS
+    started = await bulks.store.start_bulk_job(job.id, force=True, who="op")
+    assert started.status is BulkStatus.RUNNING
+    texts = [log.text for log in await bulks.store.bulk_logs(job.id, kind="operator")]
+    assert texts[-1] == "started by force while it waited for its business"
+    assert "started by its business" not in texts
+
+
+async def test_a_command_that_finds_the_job_as_it_should_be_changes_nothing_and_says_so(bulks: Bulks) -> None:
+    job = await bulks.create(10)
+    first = await bulks.store.start_bulk_job(job.id)
+    second = await bulks.store.start_bulk_job(job.id)
+    assert (first.changed, second.changed, second.version) == (True, False, first.version)
     await bulks.store.stop_bulk_job(job.id)
-    assert (await bulks.look(job)).status is BulkStatus.STOPPED
+    assert not (await bulks.store.stop_bulk_job(job.id)).changed
+    same = await bulks.store.adjust_bulk_job(job.id, {"concurrency": job.concurrency})
+    assert not same.changed
+    assert len(await bulks.store.bulk_logs(job.id, kind="operator")) == 3, "created, started, stopped"
+
+
+# --- the error budget -------------------------------------------------------------------------------
+
+
+async def spend_budget(bulks: Bulks, job: BulkJob, mark: int, indexes: list[int]) -> None:
+    """Items below `mark` end, these of them in quarantine; the job comes to rest."""
+    (held,) = await bulks.take()
+    already = held.taken.segment.quarantined
+    new = [bad(index) for index in indexes]
+    answer = await held.write(mark, new=new, quarantined=already + len(new))
+    assert answer.stop
+    await bulks.end(held)
+    assert (await bulks.look(job)).status is BulkStatus.FAILED
+
+
+async def test_a_job_that_failed_by_its_budget_is_resumed_with_a_fresh_one(
+    bulks: Bulks, world: World
+) -> None:
+    job = await bulks.launched(1000, error_budget=4)
+    await spend_budget(bulks, job, 55, [1, 2, 3, 4, 5])
+    resumed = await bulks.store.start_bulk_job(job.id, who="op")
+    assert resumed.errors_left == 4
+    texts = [log.text for log in await bulks.store.bulk_logs(job.id, kind="operator")]
+    assert texts[-1] == "resumed with a fresh error budget: 4 more may be quarantined"
+    await bulks.launch(job, 1000)
+    (held,) = await bulks.take()
+    assert not (await held.write(500, new=[bad(100)], quarantined=6)).stop, "it has four more"
+    assert not (await held.write(1000, quarantined=6)).stop
+    await bulks.end(held)
+    done = await bulks.look(job)
+    assert (done.status, done.ended, done.quarantined) == (BulkStatus.FINISHED, 1000, 6)
+
+
+async def test_the_error_budget_changes_while_the_job_runs(bulks: Bulks) -> None:
+    job = await bulks.launched(1000, error_budget=1)
+    (held,) = await bulks.take()
+    changed = await bulks.store.adjust_bulk_job(job.id, {"error_budget": 0.01})
+    assert (changed.spec.error_budget, changed.errors_left) == (0.01, 10)
+    answer = await held.write(20, new=[bad(n) for n in range(5)], quarantined=5)
+    assert (answer.stop, answer.errors_left) == (False, 5)
+    await bulks.store.adjust_bulk_job(job.id, {"error_budget": None})
+    assert (await held.write(30, quarantined=5)).errors_left is None
+    await bulks.store.adjust_bulk_job(job.id, {"error_budget": 3})
+    assert (await held.write(40, quarantined=5)).stop, "five are more than three"
+
+
+async def test_tries_of_an_item_change_only_while_nothing_runs(bulks: Bulks) -> None:
+    job = await bulks.launched(1000)
+    (held,) = await bulks.take()
+    with pytest.raises(Conflict, match="stop it before you change its item_attempts"):
+        await bulks.store.adjust_bulk_job(job.id, {"item_attempts": 9})
+    await bulks.store.stop_bulk_job(job.id)
+    await held.write(10)
+    await bulks.end(held)
+    changed = await bulks.store.adjust_bulk_job(job.id, {"item_attempts": 9, "item_backoff": 2.0})
+    assert (changed.spec.item_attempts, changed.spec.item_backoff) == (9, 2.0)
+    await bulks.store.start_bulk_job(job.id)
+    await bulks.launch(job, 1000)
+    (held,) = await bulks.take()
+    assert held.taken.job.spec.item_attempts == 9
 
 
 async def test_data_changes_only_while_nothing_runs(bulks: Bulks) -> None:

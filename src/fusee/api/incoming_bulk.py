@@ -80,6 +80,7 @@ class BulkStartIn(Incoming):
     by_business: bool = Field(
         default=False, description="Its business starts it: refused unless it is `waiting_business`."
     )
+    force: bool = Field(default=False, description="Start it also while it waits for its business.")
     version: Version = None
 
 
@@ -89,11 +90,16 @@ class BulkStopIn(Incoming):
 
 
 class BulkRateIn(Incoming):
-    """At least one of the three."""
+    """At least one of these; item_attempts and item_backoff only while the job does not run."""
 
     rate: Rate | None = None
     concurrency: Concurrency | None = None
     window: Window | None = None
+    error_budget: float | str | None = Field(
+        default=None, description="A number, a share such as 0.02 or 2%, or `none`."
+    )
+    item_attempts: int | None = Field(default=None, ge=1, le=1000)
+    item_backoff: Seconds | None = None
     version: Version = None
 
 

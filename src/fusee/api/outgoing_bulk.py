@@ -123,10 +123,14 @@ class BulkOut(BulkBrief):
     """A bulk job, and how far it is."""
 
     data: Any
+    errors_left: int | None = Field(
+        description="Items that may still be quarantined before it fails; null without an error budget."
+    )
+    changed: bool = Field(description="False when a command found the job as it should be.")
 
     @classmethod
     def of(cls, job: BulkJob, **more: Any) -> Self:
-        return super().of(job, data=job.data, **more)
+        return super().of(job, data=job.data, errors_left=job.errors_left, changed=job.changed, **more)
 
 
 class BulkPage(BaseModel):

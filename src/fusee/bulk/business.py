@@ -32,6 +32,8 @@ class BulkContext:
     ended: int = 0
     """Items that were done or quarantined by then."""
     quarantined: int = 0
+    occasion: str = ""
+    """Tells one call of a callback from the job's other calls of it; the same at every try of a call."""
 
     def idempotency_key(self, index: int) -> str:
         """The same at every try of an item: give it to services that take one."""

@@ -98,7 +98,7 @@ class BulkServer:
         if launch is not None:
             return await self._launch(run, business, job, asked=launch == "ask")
         if callback is not None:
-            return await self._call_back(business, job, callback)
+            return await self._call_back(run, business, job, callback)
         raise Abandon("a run of a bulk job names a segment, a launch or a callback")
 
     async def _launch(self, run: RunContext, business: Business, job_id: int, *, asked: bool) -> None:
@@ -107,7 +107,7 @@ class BulkServer:
         try:
             job = await store.bulk_job(job_id)
             if asked and business.before_run is not None:
-                if isinstance(await self._prepare(business, job), SelfStart):
+                if isinstance(await self._prepare(run, business, job), SelfStart):
                     await store.await_business(run.run_id, run.attempt, job_id, business.callbacks)
                     return
                 job = await store.bulk_job(job_id)
@@ -116,18 +116,18 @@ class BulkServer:
         except (Invalid, NotFound, Conflict, OSError) as error:  # trying again would not change that
             raise Abandon(str(error)) from None
 
-    async def _prepare(self, business: Business, job: BulkJob) -> Any:
+    async def _prepare(self, run: RunContext, business: Business, job: BulkJob) -> Any:
         assert business.before_run is not None
         try:
-            return await call_back(business.before_run, context_of(job))
+            return await call_back(business.before_run, context_of(job, str(run.run_id)))
         except Exception as error:  # the job stops and says why; someone starts it again
             raise Abandon(f"its business could not prepare it: {error}") from error
 
-    async def _call_back(self, business: Business, job_id: int, callback: str) -> Any:
+    async def _call_back(self, run: RunContext, business: Business, job_id: int, callback: str) -> Any:
         function = {"stop": business.on_stop, "finish": business.on_finish}.get(callback)
         if function is not None:
             job = await self.store().bulk_job(job_id)
-            return await call_back(function, context_of(job))
+            return await call_back(function, context_of(job, str(run.run_id)))
         return None
 
     async def _segment(self, run: RunContext, business: Business, job_id: int, number: int) -> Any:
@@ -221,8 +221,9 @@ class BulkServer:
         return self.sources.make(job.spec.source)
 
 
-def context_of(job: BulkJob) -> BulkContext:
+def context_of(job: BulkJob, occasion: str = "") -> BulkContext:
     return BulkContext(
+        occasion=occasion,
         job_id=job.id,
         name=job.spec.name,
         business=job.spec.business,

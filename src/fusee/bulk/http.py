@@ -111,7 +111,7 @@ class HttpBusinesses:
                 answer = await self.posts.post(
                     address,
                     body,
-                    key=f"fusee-bulk-{job.job_id}-{event}",
+                    key=f"fusee-bulk-{job.job_id}-{event}-{job.occasion}",
                     headers=spec.headers,
                     timeout=spec.before_run_timeout if long else spec.timeout,
                 )

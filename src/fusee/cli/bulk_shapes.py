@@ -53,6 +53,8 @@ def bulk_object(job: BulkJob, segments: Sequence[Segment] | None = None) -> dict
         "started_at": time_text(job.started_at),
         "finished_at": time_text(job.finished_at),
         "data": job.data,
+        "errors_left": job.errors_left,
+        "changed": job.changed,
     }
     if segments is not None:
         shown["segment_count"] = len(segments)

@@ -27,6 +27,7 @@ __all__ = [
     "Quarantined",
     "Segment",
     "SegmentState",
+    "check_budget",
     "handler_of_business",
     "next_bulk_status",
 ]
@@ -167,11 +168,8 @@ class BulkSpec:
             rate_from(self.rate)
         if not (_is_number(self.item_backoff) and 0 <= self.item_backoff <= 3600):
             raise ValueError("item_backoff must be seconds from 0 to 3600")
-        budget = self.error_budget
-        if budget is not None and not (
-            _is_number(budget) and 0 <= budget <= MOST_ITEMS and (budget < 1 or budget == int(budget))
-        ):
-            raise ValueError("error_budget must be a whole number, or a share of the items from 0 to below 1")
+        if self.error_budget is not None:
+            check_budget(self.error_budget)
         if not isinstance(self.adaptive, bool):
             raise ValueError("adaptive must be true or false")
         if not isinstance(self.labels, Mapping) or not all(
@@ -285,6 +283,10 @@ class BulkJob:
     """Places of each segment's window; 0: chosen by itself."""
     held_by: HeldBy | None = None
     """What keeps it from starting more items; None when it does not run, or nothing does."""
+    errors_left: int | None = None
+    """Items that may still be quarantined before the job fails; None when there is no budget."""
+    changed: bool = True
+    """False when a command found the job as it should be, and changed nothing."""
 
     @property
     def done(self) -> int:
@@ -329,6 +331,11 @@ class BulkRest:
     business: str
     status: BulkStatus
     reason: str | None
+
+
+def check_budget(budget: float) -> None:
+    if not (_is_number(budget) and 0 <= budget <= MOST_ITEMS and (budget < 1 or budget == int(budget))):
+        raise ValueError("error_budget must be a whole number, or a share of the items from 0 to below 1")
 
 
 def _is_number(value: object) -> bool:

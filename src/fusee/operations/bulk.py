@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
@@ -18,6 +19,7 @@ from fusee.model.bulk import (
     BulkStatus,
     Quarantined,
     Segment,
+    check_budget,
     handler_of_business,
 )
 from fusee.model.business import HttpBusiness
@@ -91,7 +93,7 @@ class BulkOperations:
         source = self.sources.make(spec.source)
         await source.check()
         if business is not None and business.on_create is not None:
-            await self._ask(business.on_create, spec, data)
+            await self._ask(business.on_create, spec, data, idempotency_key or secrets.token_hex(8))
         job, new = await self.store.create_bulk_job(
             spec, data, idempotency_key=idempotency_key, request_digest=digest, waiter=waiter, who=who
         )
@@ -132,9 +134,9 @@ class BulkOperations:
             await self._known(name)
         return business
 
-    async def _ask(self, on_create: Callable[..., Any], spec: BulkSpec, data: Any) -> None:
+    async def _ask(self, on_create: Callable[..., Any], spec: BulkSpec, data: Any, occasion: str) -> None:
         """A business refuses a job by raising."""
-        context = BulkContext(job_id=0, name=spec.name, business=spec.business, data=data)
+        context = BulkContext(job_id=0, name=spec.name, business=spec.business, data=data, occasion=occasion)
         try:
             await call_back(on_create, context)
         except FuseeError:
@@ -156,10 +158,19 @@ class BulkOperations:
     # -- steering
 
     async def start(
-        self, job_id: int, *, by_business: bool = False, who: str = "", version: int | None = None
+        self,
+        job_id: int,
+        *,
+        by_business: bool = False,
+        force: bool = False,
+        who: str = "",
+        version: int | None = None,
     ) -> BulkJob:
-        """Start it, or go on where it was."""
-        return await self.store.start_bulk_job(job_id, by_business=by_business, who=who, version=version)
+        """Start it, or go on where it was; one that failed gets a fresh error budget. `force` starts also one
+        that waits for its business. The job's `changed` is false when it was running already."""
+        return await self.store.start_bulk_job(
+            job_id, by_business=by_business, force=force, who=who, version=version
+        )
 
     resume = start
 
@@ -181,19 +192,31 @@ class BulkOperations:
         rate: float | str | None = None,
         concurrency: int | None = None,
         window: int | None = None,
+        error_budget: float | str | None = None,
+        item_attempts: int | None = None,
+        item_backoff: float | str | None = None,
         who: str = "",
         version: int | None = None,
     ) -> BulkJob:
-        """Another rate (items a second, `unlimited` or `hold`), concurrency or window, also while it runs."""
+        """Other values: rate (items a second, `unlimited` or `hold`), concurrency, window and error budget (a
+        number, a share, or `none`) also while it runs; item_attempts and item_backoff while it does not."""
         changes: dict[str, Any] = {}
         if rate is not None:
             try:
                 changes["rate"] = rate_from(rate)
             except ValueError as error:
                 raise Invalid(str(error), field="rate") from None
+        if error_budget is not None:
+            changes["error_budget"] = _budget(error_budget)
+        if item_backoff is not None:
+            try:
+                changes["item_backoff"] = seconds_from(item_backoff, "item_backoff")
+            except ValueError as error:
+                raise Invalid(str(error), field="item_backoff") from None
         for name, value, least, most in (
             ("concurrency", concurrency, 1, MOST_CONCURRENCY),
             ("window", window, 0, LARGEST_WINDOW),
+            ("item_attempts", item_attempts, 1, 1000),
         ):
             if value is None:
                 continue
@@ -201,7 +224,7 @@ class BulkOperations:
                 raise Invalid(f"{name} must be a whole number from {least} to {most}", field=name)
             changes[name] = value
         if not changes:
-            raise Invalid("give a rate, a concurrency or a window", field="rate")
+            raise Invalid("give a rate, a concurrency, a window or an error budget", field="rate")
         return await self.store.adjust_bulk_job(job_id, changes, who=who, version=version)
 
     async def set_data(self, job_id: int, data: Any, *, who: str = "", version: int | None = None) -> BulkJob:
@@ -418,6 +441,18 @@ def _source(given: Any) -> Any:
             return {"kind": "list", "items": list(given)}
         case _:
             return given
+
+
+def _budget(given: float | str) -> float | None:
+    """An error budget as callers write it; None for `none`."""
+    if given == "none":
+        return None
+    try:
+        budget = _share(given) if isinstance(given, str) else given
+        check_budget(budget)
+    except ValueError as error:
+        raise Invalid(str(error), field="error_budget") from None
+    return budget
 
 
 def _share(text: str) -> float:

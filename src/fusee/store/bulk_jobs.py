@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import Connection, insert, select
@@ -43,7 +44,12 @@ from fusee.store.wakes import ENDED, PENDING
 
 __all__ = ["BulkJobs"]
 
-Change = Callable[[Connection, Any, int], None]
+Change = Callable[[Connection, Any, int], bool]
+"""Returns whether it changed anything."""
+LIVE_COLUMNS = ("rate", "concurrency", "window")
+"""What workers hear of with every checkpoint."""
+ONLY_AT_REST = ("item_attempts", "item_backoff")
+"""What a worker reads when it takes a segment."""
 
 
 class BulkJobs(BulkLooks, BulkCheckpoints, BulkBusinesses):
@@ -134,14 +140,26 @@ class BulkJobs(BulkLooks, BulkCheckpoints, BulkBusinesses):
     # -- commands
 
     async def start_bulk_job(
-        self, job_id: int, *, by_business: bool = False, who: str = "", version: int | None = None
+        self,
+        job_id: int,
+        *,
+        by_business: bool = False,
+        force: bool = False,
+        who: str = "",
+        version: int | None = None,
     ) -> BulkJob:
-        """Start, or go on where it was; asked twice, nothing changes."""
+        """Start, or go on where it was. A job that failed gets a fresh error budget.
 
-        def change(connection: Connection, job: Any, now: int) -> None:
+        `force`: also one that waits for its business to start it."""
+
+        def change(connection: Connection, job: Any, now: int) -> bool:
             status = BulkStatus(job.status)
             if status is BulkStatus.RUNNING:
-                return
+                return False
+            if status is BulkStatus.WAITING_BUSINESS and not by_business and not force:
+                raise Conflict(
+                    f"bulk job {job.id} waits for its business to start it; to start it all the same: force"
+                )
             if by_business and status is not BulkStatus.WAITING_BUSINESS:
                 raise Conflict(
                     f"bulk job {job.id} is {status}: its business starts it while it waits for that"
@@ -151,6 +169,7 @@ class BulkJobs(BulkLooks, BulkCheckpoints, BulkBusinesses):
             else:
                 verb = "start" if status is BulkStatus.CREATED else "resume"
             running = _next(job, verb)
+            allowed, words = _fresh_budget(job, status)
             launcher = self._bear_launcher(
                 connection, job, now, by_business=status is BulkStatus.WAITING_BUSINESS
             )
@@ -161,13 +180,18 @@ class BulkJobs(BulkLooks, BulkCheckpoints, BulkBusinesses):
                 status=running,
                 reason=None,
                 launcher=launcher,
+                allowed=allowed,
                 started_at=job.started_at or now,
                 finished_at=None,
                 speed=0.0,
                 speed_at=now,
             )
-            text = {"start": "started", "resume": "resumed", "business_start": "started by its business"}
-            self._bulk_note(connection, job.id, "operator", who, text[verb], now)
+            text = "started" if verb == "start" else "resumed"
+            if verb == "business_start":
+                by_force = "started by force while it waited for its business"
+                text = "started by its business" if by_business else by_force
+            self._bulk_note(connection, job.id, "operator", who, text + words, now)
+            return True
 
         return await self._bulk_command(job_id, version, change)
 
@@ -176,40 +200,65 @@ class BulkJobs(BulkLooks, BulkCheckpoints, BulkBusinesses):
     ) -> BulkJob:
         """A durable intent: seen by every worker at its next checkpoint."""
 
-        def change(connection: Connection, job: Any, now: int) -> None:
+        def change(connection: Connection, job: Any, now: int) -> bool:
             status = BulkStatus(job.status)
             if status in (BulkStatus.STOPPING, BulkStatus.STOPPED):
-                return
+                return False
             if status is BulkStatus.WAITING_BUSINESS:
                 self._set_bulk(connection, job.id, now, status=_next(job, "stop"), reason=reason[:500])
+                self._call_back(connection, job, "stop", now)  # it had its start: it prepared itself
+                if job.waiter is not None:
+                    self._tell(connection, [("waiter", job.waiter)])
             else:
                 _next(job, "stop")
                 self._doom(connection, job, "stop", reason, now)
             self._bulk_note(connection, job.id, "operator", who, f"stopped: {reason}", now)
+            return True
 
         return await self._bulk_command(job_id, version, change)
 
     async def adjust_bulk_job(
         self,
         job_id: int,
-        changes: Mapping[str, float | int],
+        changes: Mapping[str, Any],
         *,
         who: str = "",
         version: int | None = None,
     ) -> BulkJob:
-        """Another rate, concurrency or window; what runs follows at its next checkpoint."""
+        """Other values for what can be changed; what runs follows at its next checkpoint."""
 
-        def change(connection: Connection, job: Any, now: int) -> None:
+        def change(connection: Connection, job: Any, now: int) -> bool:
             if job.status == BulkStatus.FINISHED:
                 raise Conflict(f"bulk job {job.id} is finished: there is nothing to change any more")
-            values = {name: value for name, value in changes.items() if value != getattr(job, name)}
-            if values:
-                self._set_bulk(connection, job.id, now, rate_at=now, **values)
-                shown = ", ".join(
-                    f"{name} {rate_shown(value) if name == 'rate' else value}"
-                    for name, value in values.items()
+            spec = spec_of_bulk(job)
+            now_set = {
+                name: getattr(job, name) if name in LIVE_COLUMNS else getattr(spec, name) for name in changes
+            }
+            different = {name: value for name, value in changes.items() if value != now_set[name]}
+            if not different:
+                return False
+            busy = job.status in (BulkStatus.RUNNING, BulkStatus.STOPPING)
+            if busy and (fixed := [name for name in different if name in ONLY_AT_REST]):
+                raise Conflict(
+                    f"bulk job {job.id} is {job.status}: stop it before you change its {' and '.join(fixed)}"
                 )
-                self._bulk_note(connection, job.id, "operator", who, f"changed: {shown}", now)
+            values = {name: value for name, value in different.items() if name in LIVE_COLUMNS}
+            kept = {name: value for name, value in different.items() if name not in LIVE_COLUMNS}
+            if kept:
+                changed = replace(spec, **kept)
+                values["definition"], _ = definition_of(changed)
+                if "error_budget" in kept and job.total is not None:
+                    fresh = changed.errors_allowed(job.total)
+                    before = (spec.errors_allowed(job.total) or 0) if job.allowed is not None else 0
+                    granted = (job.allowed or 0) - before  # by resumes
+                    values["allowed"] = None if fresh is None else granted + fresh
+            self._set_bulk(connection, job.id, now, rate_at=now, **values)
+            shown = ", ".join(
+                f"{name} {rate_shown(value) if name == 'rate' else value}"
+                for name, value in different.items()
+            )
+            self._bulk_note(connection, job.id, "operator", who, f"changed: {shown}", now)
+            return True
 
         return await self._bulk_command(job_id, version, change)
 
@@ -219,11 +268,12 @@ class BulkJobs(BulkLooks, BulkCheckpoints, BulkBusinesses):
         """The business's own data; only while nothing runs, so that all items see the same."""
         text = None if data is None else encode(data, "data")
 
-        def change(connection: Connection, job: Any, now: int) -> None:
+        def change(connection: Connection, job: Any, now: int) -> bool:
             if job.status in (BulkStatus.RUNNING, BulkStatus.STOPPING) and job.launcher is None:
                 raise Conflict(f"bulk job {job.id} is {job.status}: stop it before you change its data")
             self._set_bulk(connection, job.id, now, data=text)
             self._bulk_note(connection, job.id, "operator", who, "data changed", now)
+            return True
 
         return await self._bulk_command(job_id, version, change)
 
@@ -254,9 +304,10 @@ class BulkJobs(BulkLooks, BulkCheckpoints, BulkBusinesses):
                     f"bulk job {job_id} is at version {row.version}, not {version}: look at it again"
                 )
             now = self._now(connection)
-            change(connection, row, now)
-            self._set_bulk(connection, job_id, now, version=row.version + 1)
-            return job_from(connection.execute(_job(job_id)).one())
+            changed = change(connection, row, now)
+            if changed:
+                self._set_bulk(connection, job_id, now, version=row.version + 1)
+            return replace(job_from(connection.execute(_job(job_id)).one()), changed=changed)
 
         job = await self.database.write(work)
         for kind in (PENDING, ENDED, "cancel"):
@@ -327,6 +378,15 @@ class BulkJobs(BulkLooks, BulkCheckpoints, BulkBusinesses):
         if job is None or owned is None or job.launcher != run_id:
             raise LeaseLost(f"attempt {attempt} of run {run_id} is over: it launches nothing")
         return job
+
+
+def _fresh_budget(job: Any, status: BulkStatus) -> tuple[int | None, str]:
+    """(quarantined items that are allowed from now on, what to tell). Who resumes a job that failed says that
+    the cause is gone: what was quarantined before counts no more."""
+    if status is not BulkStatus.FAILED or job.allowed is None or job.total is None:
+        return job.allowed, ""
+    more = spec_of_bulk(job).errors_allowed(job.total) or 0
+    return job.quarantined + more, f" with a fresh error budget: {more} more may be quarantined"
 
 
 def _job(job_id: int) -> Any:

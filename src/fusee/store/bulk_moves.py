@@ -238,15 +238,18 @@ class BulkMoves(Cancels, Births):
             speed=0.0,
             held_by=None,
         )
-        callback = "finish" if status is BulkStatus.FINISHED else "stop"
-        if callback in job.callbacks.split(","):
-            payload = {"job": job.id, "callback": callback}
-            self._bulk_run(connection, job, [payload], CALLBACK_RETRY, now, timeout=LAUNCH_TIMEOUT, kind=None)
+        self._call_back(connection, job, "finish" if status is BulkStatus.FINISHED else "stop", now)
         if job.waiter is not None:
             self._tell(connection, [("waiter", job.waiter)])
         return BulkRest(
             job_id=job.id, namespace=job.namespace, business=job.business, status=status, reason=reason
         )
+
+    def _call_back(self, connection: Connection, job: Any, callback: str, now: int) -> None:
+        """Have the business told, where it wants to be."""
+        if callback in job.callbacks.split(","):
+            payload = {"job": job.id, "callback": callback}
+            self._bulk_run(connection, job, [payload], CALLBACK_RETRY, now, timeout=LAUNCH_TIMEOUT, kind=None)
 
     def _run_of(self, connection: Connection, run_id: int) -> Any:
         query = select(runs.c.id, runs.c.status, runs.c.error, runs.c.reason).where(runs.c.id == run_id)

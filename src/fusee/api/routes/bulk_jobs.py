@@ -124,7 +124,9 @@ async def get_bulk_job(request: Request, job_id: JobId) -> BulkShown:
     responses=REFUSED,
 )
 async def start_bulk_job(request: Request, job_id: JobId) -> BulkOut:
-    """Start it, or go on where it was; asked twice, nothing changes."""
+    """Start it, or go on where it was; one that failed gets a fresh error budget.
+
+    `changed` is false when it was running already."""
     return await _start(request, job_id)
 
 
@@ -142,7 +144,11 @@ async def resume_bulk_job(request: Request, job_id: JobId) -> BulkOut:
 async def _start(request: Request, job_id: int) -> BulkOut:
     wish = await read_json(request, BulkStartIn, "a start", optional=True)
     job = await operations_of(request).bulk_jobs.start(
-        job_id, by_business=wish.by_business, who=who_asks(request), version=wish.version
+        job_id,
+        by_business=wish.by_business,
+        force=wish.force,
+        who=who_asks(request),
+        version=wish.version,
     )
     audit(request, "bulk job started", bulk_job_id=job_id, by_business=wish.by_business)
     return BulkOut.of(job)
@@ -155,7 +161,9 @@ async def _start(request: Request, job_id: int) -> BulkOut:
     responses=REFUSED,
 )
 async def stop_bulk_job(request: Request, job_id: JobId) -> BulkOut:
-    """No further item starts; every worker sees it within 2 s. It can be resumed."""
+    """No further item starts; every worker sees it within 2 s. It can be resumed.
+
+    `changed` is false when it was stopped already."""
     return await _stop(request, job_id)
 
 
@@ -181,17 +189,13 @@ async def _stop(request: Request, job_id: int) -> BulkOut:
 
 @router.post("/{job_id}/rate", dependencies=[Operator], openapi_extra=body_of(BulkRateIn), responses=REFUSED)
 async def adjust_bulk_job(request: Request, job_id: JobId) -> BulkOut:
-    """Another rate, concurrency or window, also while it runs: workers follow at their next checkpoint."""
+    """Another rate, concurrency, window or error budget, also while it runs: workers follow at their next
+    checkpoint. Other tries of an item and waits between them only while it does not run."""
     wish = await read_json(request, BulkRateIn, "a rate")
+    changes = wish.model_dump(exclude={"version"}, exclude_none=True)
     job = await operations_of(request).bulk_jobs.adjust(
-        job_id,
-        rate=wish.rate,
-        concurrency=wish.concurrency,
-        window=wish.window,
-        who=who_asks(request),
-        version=wish.version,
+        job_id, **changes, who=who_asks(request), version=wish.version
     )
-    changes = wish.model_dump(include={"rate", "concurrency", "window"}, exclude_none=True)
     audit(request, "bulk job adjusted", bulk_job_id=job_id, **changes)
     return BulkOut.of(job)
 

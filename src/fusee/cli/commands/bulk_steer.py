@@ -33,11 +33,14 @@ REASON = click.option("--reason", default="stopped by request", metavar="TEXT", 
 @click.command(cls=Command)
 @JOB_ID
 @click.option("--by-business", is_flag=True, help="Only while the job waits for its business.")
+@click.option("--force", is_flag=True, help="Also while the job waits for its business to start it.")
 @WAIT
 @VERSION
 @click.pass_context
-def start(context: click.Context, job_id: int, by_business: bool, waits: bool, version: int | None) -> None:
-    """Start a bulk job, or go on where it was.
+def start(
+    context: click.Context, job_id: int, by_business: bool, force: bool, waits: bool, version: int | None
+) -> None:
+    """Start a bulk job, or go on where it was. One that failed gets a fresh error budget.
 
     \b
     Example:
@@ -46,7 +49,9 @@ def start(context: click.Context, job_id: int, by_business: bool, waits: bool, v
     _steer(
         context,
         waits,
-        lambda app: app.bulk_jobs.start(job_id, by_business=by_business, who=WHO, version=version),
+        lambda app: app.bulk_jobs.start(
+            job_id, by_business=by_business, force=force, who=WHO, version=version
+        ),
     )
 
 
@@ -56,7 +61,7 @@ def start(context: click.Context, job_id: int, by_business: bool, waits: bool, v
 @VERSION
 @click.pass_context
 def resume(context: click.Context, job_id: int, waits: bool, version: int | None) -> None:
-    """Go on where the job was when it stopped or failed.
+    """Go on where the job was when it stopped or failed. One that failed gets a fresh error budget.
 
     \b
     Example:
@@ -147,6 +152,9 @@ def _follow(context: click.Context, job_id: int, timeout: float | None, *, lines
 @click.option("--rate", "per_second", metavar="N", type=rate_of, help="Items a second, or: unlimited, hold.")
 @click.option("--concurrency", metavar="N", type=click.IntRange(1), help="Items or chunks at once.")
 @click.option("--window", metavar="N", type=click.IntRange(0), help="Places; 0: chosen by itself.")
+@click.option("--error-budget", metavar="N|N%", help="Quarantined items that fail the job, or: none.")
+@click.option("--attempts", "item_attempts", metavar="N", type=click.IntRange(1), help="Only at rest.")
+@click.option("--backoff", "item_backoff", metavar="TIME", help="Only at rest.")
 @VERSION
 @click.pass_context
 def rate(
@@ -155,9 +163,12 @@ def rate(
     per_second: float | str | None,
     concurrency: int | None,
     window: int | None,
+    error_budget: str | None,
+    item_attempts: int | None,
+    item_backoff: str | None,
     version: int | None,
 ) -> None:
-    """Set another rate, concurrency or window, also while the job runs.
+    """Set another rate, concurrency, window or error budget, also while the job runs.
 
     \b
     Example:
@@ -168,7 +179,15 @@ def rate(
         context,
         False,
         lambda app: app.bulk_jobs.adjust(
-            job_id, rate=per_second, concurrency=concurrency, window=window, who=WHO, version=version
+            job_id,
+            rate=per_second,
+            concurrency=concurrency,
+            window=window,
+            error_budget=error_budget,
+            item_attempts=item_attempts,
+            item_backoff=item_backoff,
+            who=WHO,
+            version=version,
         ),
     )
 
@@ -273,5 +292,7 @@ def _steer(context: click.Context, waits: bool, command: Callable[[Fusee], Await
                 out.data(bulk_object(job))
             else:
                 out.show(summary(job))
+                if not job.changed:
+                    out.say("nothing changed: it was so already")
 
     drive(work(Shared.of(context), Out.of(context)))
