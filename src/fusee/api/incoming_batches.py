@@ -59,7 +59,7 @@ class BatchIn(_In):
     timeout: float | str | None = None
     retry: dict[str, Any] | None = None
     apply: bool = Field(default=False, description="Start it at once, without looking at the plan.")
-    targets: list[TargetIn] = Field(min_length=1)
+    targets: list[TargetIn | str | int] = Field(min_length=1, description="Objects, or ids alone.")
 
 
 class SteerIn(_In):
@@ -73,7 +73,7 @@ class BatchRetryIn(_In):
 
 
 class RollbackIn(_In):
-    targets: list[str] | None = Field(default=None, description="Only these; all when left out.")
+    targets: list[str | int] | None = Field(default=None, description="Only these; all when left out.")
     force: bool = Field(default=False, description="Also targets that have drifted.")
     version: Version = None
 

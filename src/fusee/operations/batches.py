@@ -12,6 +12,7 @@ from fusee.model import RetryPolicy
 from fusee.model.batch import Batch, BatchPhase, BatchSpec, BatchStatus, BatchTask, TargetSpec
 from fusee.model.durations import seconds_from
 from fusee.model.names import check_key
+from fusee.operations.batch_targets import target_from
 from fusee.store import (
     BatchFilter,
     KeyedRequest,
@@ -29,16 +30,9 @@ PORTION = 2000
 LONGEST_LIST = 1000
 FIELDS = tuple(BatchSpec.__slots__)
 ALIASES = {"name": "batch_name", "operation": "batch_type", "environment": "env", "zone": "az"}
-TARGET_FIELDS = ("target_id", "target_name", "target_env", "before", "after")
-TARGET_ALIASES = {
-    "id": "target_id",
-    "name": "target_name",
-    "env": "target_env",
-    "before_update": "before",
-    "after_update": "after",
-}
-
-Targets = AsyncIterable[Mapping[str, Any]] | Iterable[Mapping[str, Any]]
+Given = Mapping[str, Any] | str | int
+"""A target as callers write it: an object, or its id alone."""
+Targets = AsyncIterable[Given] | Iterable[Given]
 
 
 class BatchOperations:
@@ -74,12 +68,12 @@ class BatchOperations:
         request = RequestDigest("batch", {**asked(spec), "apply": apply})
         batch_id, new = await self.store.open_batch(spec, idempotency_key, waiter)
         if not new and idempotency_key is not None:
-            async for target in _checked(targets, registered):
+            async for target in _checked(targets, spec, registered):
                 request.add(asked(target))
             await self.store.check_batch_request(batch_id, idempotency_key, str(request))
         if new:
             try:
-                total = await self._take_in(batch_id, targets, registered, request)
+                total = await self._take_in(batch_id, spec, targets, registered, request)
                 await self.store.seal_batch(batch_id, total, str(request))
             except BaseException:
                 with suppress(StoreUnavailable):  # then it is swept away later
@@ -95,10 +89,12 @@ class BatchOperations:
                 raise
         return batch, new
 
-    async def _take_in(self, batch_id: int, targets: Targets, registered: Any, request: RequestDigest) -> int:
+    async def _take_in(
+        self, batch_id: int, spec: BatchSpec, targets: Targets, registered: Any, request: RequestDigest
+    ) -> int:
         total = 0
         portion: list[TargetSpec] = []
-        async for target in _checked(targets, registered):
+        async for target in _checked(targets, spec, registered):
             request.add(asked(target))
             portion.append(target)
             if len(portion) == PORTION:
@@ -217,46 +213,6 @@ def batch_from_fields(given: Mapping[str, Any]) -> BatchSpec:
         raise Invalid(str(error), field=word if word in FIELDS else None) from None
 
 
-def target_from(given: Mapping[str, Any], where: str) -> TargetSpec:
-    if not isinstance(given, Mapping):
-        raise Invalid(f'{where}: a target is an object such as {{"target_id": "17", "after": {{…}}}}')
-    fields: dict[str, Any] = {}
-    for written, value in given.items():
-        name = TARGET_ALIASES.get(written, written)
-        if name not in TARGET_FIELDS:
-            raise Invalid(
-                f"{where}: a target has no {str(written)[:60]!r}; it has {', '.join(TARGET_FIELDS)}",
-                field=str(written)[:60],
-            )
-        if name in fields:
-            raise Invalid(f"{where}: {name} is given twice, under two names", field=name)
-        fields[name] = value
-    target_id = fields.get("target_id")
-    if isinstance(target_id, int) and not isinstance(target_id, bool):
-        fields["target_id"] = target_id = str(target_id)
-    if (
-        not isinstance(target_id, str)
-        or not 1 <= len(target_id) <= 128
-        or not target_id.isprintable()
-        or target_id != target_id.strip()  # MySQL would take it for the same without the space
-    ):
-        raise Invalid(
-            f"{where}: target_id must be 1 to 128 printable characters without a space at either end",
-            field="target_id",
-        )
-    for name in ("target_name", "target_env"):
-        value = fields[name] = fields.get(name) or ""
-        if not isinstance(value, str) or len(value) > 128 or (value and not value.isprintable()):
-            raise Invalid(f"{where}: {name} must be at most 128 printable characters", field=name)
-    for name in ("before", "after"):
-        value = fields.get(name)
-        value = {} if value is None else value
-        if not isinstance(value, Mapping):
-            raise Invalid(f"{where}: {name} must be an object", field=name)
-        fields[name] = value
-    return TargetSpec(**fields)
-
-
 def _check_key(key: str | None) -> None:
     try:
         if key is not None:
@@ -265,17 +221,17 @@ def _check_key(key: str | None) -> None:
         raise Invalid(str(error), field="idempotency_key") from None
 
 
-async def _checked(targets: Targets, registered: Any) -> AsyncIterator[TargetSpec]:
+async def _checked(targets: Targets, spec: BatchSpec, registered: Any) -> AsyncIterator[TargetSpec]:
     number = 0
     async for given in _each(targets):
         number += 1
-        target = target_from(given, f"target {number}")
+        target = target_from(given, f"target {number}", spec.batch_type)
         if registered is not None:
             registered.check(target.after, target.before, f"target {number}")
         yield target
 
 
-async def _each(targets: Targets) -> AsyncIterator[Mapping[str, Any]]:
+async def _each(targets: Targets) -> AsyncIterator[Given]:
     if isinstance(targets, AsyncIterable):
         async for target in targets:
             yield target

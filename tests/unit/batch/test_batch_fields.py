@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -112,7 +113,7 @@ def test_a_target_in_few_words_and_in_many() -> None:
 @pytest.mark.parametrize(
     ("given", "field", "says"),
     [
-        ("17", None, 'target 8: a target is an object such as {"target_id": "17"'),
+        ([17], None, 'target 8: a target is an object such as {"target_id": "17"'),
         ({}, "target_id", "target 8: target_id must be 1 to 128 printable characters"),
         ({"target_id": ""}, "target_id", "target 8: target_id must be"),
         ({"target_id": True}, "target_id", "target 8: target_id must be"),
@@ -132,3 +133,55 @@ def test_what_is_wrong_with_a_target_is_named_with_its_place(
     with pytest.raises(Invalid, match=says) as refused:
         target_from(given, "target 8")
     assert refused.value.field == field
+
+
+# --- the names of the older design
+
+
+@pytest.mark.parametrize("given", [17, "17", {"target_id": 17}, {"TargetId": 17}, {"id": "17"}])
+def test_a_target_may_be_its_id_alone(given: Any) -> None:
+    assert target_from(given, "target 1") == TargetSpec(target_id="17")
+
+
+@pytest.mark.parametrize("given", [True, None, 1.5, [17], ""])
+def test_what_is_no_id_and_no_object_is_refused(given: Any) -> None:
+    with pytest.raises(Invalid, match="target 3"):
+        target_from(given, "target 3")
+
+
+@pytest.mark.parametrize(
+    ("batch_type", "nested", "flat"),
+    [
+        ("cdc_switch_az", {"SwitchAZ": {"AZ": "sg-2"}}, {"az": "sg-2"}),
+        ("cdc_reset_gtid", {"ResetGtid": {"GTID": "0-1-7"}, "SwitchAZ": {"AZ": ""}}, {"gtid": "0-1-7"}),
+        (
+            "cdc_change_config",
+            {"ChangeConfig": {"Cpu": 4, "Memory": None, "MaxPackageSize": 9, "Replicas": 2}},
+            {"cpu": 4, "max_package_size": 9, "replicas": 2},
+        ),
+        ("cdc_switch_run_system", {"SwitchRunSystem": {"RunSystem": "k8s"}}, {"run_system": "k8s"}),
+        ("panama_migrate_to_cdc", {"MigratePanama": {"CdcJob": "c-1"}}, {"cdc_job": "c-1"}),
+        ("cdc_job_start", {"SwitchAZ": {"AZ": ""}, "ChangeConfig": {"Cpu": None}}, {}),
+        ("cdc_switch_az", {"az": "sg-2"}, {"az": "sg-2"}),
+    ],
+)
+def test_parameters_in_groups_are_those_of_the_group_of_the_operation(
+    batch_type: str, nested: dict[str, Any], flat: dict[str, Any]
+) -> None:
+    target = target_from({"id": "1", "BeforeUpdate": nested, "AfterUpdate": nested}, "target 1", batch_type)
+    assert (target.before, target.after) == (flat, flat)
+    text = json.dumps({"BeforeUpdate": nested, "AfterUpdate": nested})
+    assert target_from({"TargetId": 1, "TargetParam": text}, "target 1", batch_type) == target
+
+
+def test_a_group_of_another_operation_that_says_something_is_refused() -> None:
+    with pytest.raises(
+        Invalid, match=r"target 1: AfterUpdate\.ResetGtid is not for operation 'cdc_switch_az'"
+    ):
+        target_from({"id": "1", "AfterUpdate": {"ResetGtid": {"GTID": "0-1-7"}}}, "target 1", "cdc_switch_az")
+
+
+@pytest.mark.parametrize("param", ["not json", "[]", {"Other": {}}, 7])
+def test_a_target_param_that_is_none_is_refused(param: Any) -> None:
+    with pytest.raises(Invalid, match="must be an object with BeforeUpdate and AfterUpdate"):
+        target_from({"TargetId": 1, "TargetParam": param}, "target 1", "cdc_switch_az")

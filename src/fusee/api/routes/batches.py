@@ -243,7 +243,10 @@ async def roll_back_batch(request: Request, batch_id: BatchId) -> BatchOut:
     """Undo what was applied, or may have been; newest first."""
     wish = await read_json(request, RollbackIn, "a rollback", optional=True)
     made = await operations_of(request).batches.roll_back(
-        batch_id, targets=wish.targets, force=wish.force, version=wish.version
+        batch_id,
+        targets=None if wish.targets is None else [str(target) for target in wish.targets],
+        force=wish.force,
+        version=wish.version,
     )
     audit(request, "batch rolled back", batch_id=batch_id, force=wish.force)
     return BatchOut.of(made)
