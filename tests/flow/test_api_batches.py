@@ -97,6 +97,52 @@ async def test_from_plan_to_rollback(lit: tuple[Any, Lamps]) -> None:
     assert told["equal"]
 
 
+async def test_a_plan_asks_the_operation(lit: tuple[Any, Lamps]) -> None:
+    served, lamps = lit
+    lamps.level |= {"0": 7, "1": 3}
+    batch = await created(served, 3)
+    path = f"{BATCHES}/{batch['batch_id']}/plan"
+    status, page, _ = await served.ask("POST", f"{path}?limit=2&timeout=20")
+    assert status == 200, page
+    assert [(one["target_id"], one["action"], one["changes"]) for one in page["items"]] == [
+        ("0", "none", []),
+        ("1", "change", [{"name": "level", "before": 3, "after": 7}]),
+    ]
+    assert page["counts"] == {"none": 1, "change": 1}
+    _, page, _ = await served.ask("POST", f"{path}?cursor={page['next_cursor']}")
+    assert [one["target_id"] for one in page["items"]] == ["2"] and page["next_cursor"] is None
+    for wrong, status in (("timeout=0", 422), ("limit=5000", 422), ("cursor=x", 422)):
+        got, _, _ = await served.ask("POST", f"{path}?{wrong}")
+        assert got == status or got == 400, wrong
+    got, _, _ = await served.ask("POST", f"{BATCHES}/999999/plan")
+    assert got == 404
+
+
+async def test_a_plan_that_nobody_can_make_is_refused(served: Any) -> None:
+    register(served.app, Lamps())
+    batch = await created(served, 2)
+    served.app.operations._known.clear()  # as on a server that has no app
+    status, told, _ = await served.ask("POST", f"{BATCHES}/{batch['batch_id']}/plan")
+    assert (status, "is alive" in told["detail"]) == (409, True)
+
+
+async def test_targets_may_be_ids_alone(lit: tuple[Any, Lamps]) -> None:
+    served, _ = lit
+
+    @served.app.operation("lamp", "blink")
+    class Blink:
+        async def finished(self, target: Target) -> bool:
+            return False
+
+        async def apply(self, target: Target) -> None: ...
+
+        async def undo(self, target: Target) -> None: ...
+
+    batch = await created(served, batch_type="blink", targets=[17, "18", {"target_id": 19}])
+    _, page, _ = await served.ask("GET", f"{BATCHES}/{batch['batch_id']}/tasks")
+    assert [task["target_id"] for task in page["items"]] == ["17", "18", "19"]
+
+
 async def test_the_older_address_starts_at_once(lit: tuple[Any, Lamps]) -> None:
     served, lamps = lit
     status, body, headers = await served.ask("POST", "/api/batch", json={**HEADER, "targets": targets(2)})
@@ -209,8 +255,9 @@ def test_the_command_line_from_create_to_cancel(cli: Any, tmp_path: Path) -> Non
     batch = cli.json(*create)
     number = str(batch["batch_id"])
     assert (batch["total"], batch["phase"], batch["created"]) == (2, "planned", True)
-    assert "level: 0 → 5" in cli.text("batch", "plan", number)
-    assert cli.json("batch", "plan", number)["items"][1]["changes"][0]["after"] == 6
+    assert "no worker that has operation 'set'" in cli.refused("batch", "plan", number)
+    assert "level: 0 → 5" in cli.text("batch", "plan", number, "--recorded")
+    assert cli.json("batch", "plan", number, "--recorded")["items"][1]["changes"][0]["after"] == 6
     assert cli.json("batch", "apply", number)["status"] == "running"
     assert cli.json("batch", "cancel", number, "--reason", "wrong lamps")["reason"] == "wrong lamps"
     assert [one["status"] for one in cli.json("batch", "targets", number)["items"]] == ["cancel", "cancel"]

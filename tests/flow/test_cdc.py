@@ -205,3 +205,52 @@ async def test_a_restarted_control_plane_goes_on_with_its_journal(tmp_path: Path
         statuses = [(await plane.job(f"job-{n}"))["status"] for n in (1, 2, 3)]
         assert statuses == ["running", "stopped", "running"]
         assert [entry.seq for entry in plane.entries()] == [1, 2, 3, 4]
+
+
+async def test_a_plan_shows_what_jobs_are_and_what_they_would_be(tmp_path: Path) -> None:
+    async with plane_running(tmp_path / "journal", "--jobs", "3", "--panama-jobs", "1") as plane:
+        app = Fusee("sqlite://")
+        cdc.register(app, cdc.ControlPlaneDriver(plane.url))
+
+        async def plan(operation: str, *jobs: str, **after: Any) -> dict[str, Any]:
+            kind = "panama" if jobs[0].startswith("panama") else "cdc"
+            fields = {"batch_name": operation, "batch_type": operation, "target_type": kind}
+            batch, _ = await app.batches.create(fields, [{"target_id": job, "after": after} for job in jobs])
+            found = await app.batches.plan(batch.id, TargetFilter())
+            return {one.task.target_id: (str(one.action), dict(one.changes)) for one in found}
+
+        async with app:
+            await plane.change("job-1", "stop")
+            before = [await plane.job(job) for job in ("job-1", "job-2", "panama-1")]
+            assert await plan("cdc_job_start", "job-1", "job-2", "job-99") == {
+                "job-1": ("change", {"status": ("stopped", "running")}),
+                "job-2": ("none", {}),
+                "job-99": ("unreachable", {}),
+            }
+            assert await plan("cdc_job_stop", "job-1", "job-2") == {
+                "job-1": ("none", {}),
+                "job-2": ("change", {"status": ("running", "stopped")}),
+            }
+            assert await plan("panama_migrate_to_cdc", "panama-1") == {
+                "panama-1": ("create", {"cdc_job": (None, "cdc-panama-1")}),
+            }
+            was = before[1]["az"]
+            assert await plan("cdc_switch_az", "job-2", az="sg-9") == {
+                "job-2": ("change", {"az": (was, "sg-9")})
+            }
+            assert [await plane.job(job) for job in ("job-1", "job-2", "panama-1")] == before
+
+
+async def test_parameters_as_the_older_design_nests_them_are_taken(stage: Stage) -> None:
+    target = {
+        "TargetId": 2,
+        "TargetName": "job-2",
+        "TargetParam": {
+            "BeforeUpdate": {"SwitchAZ": {"AZ": "sg-1"}, "ResetGtid": {"GTID": ""}},
+            "AfterUpdate": {"SwitchAZ": {"AZ": "sg-2"}, "ChangeConfig": {"Cpu": None, "Memory": None}},
+        },
+    }
+    fields = {"batch_name": "az", "batch_type": "cdc_switch_az", "target_type": "cdc"}
+    batch, _ = await stage.app.batches.create(fields, [target])
+    task = await stage.task(batch)
+    assert (task.target_id, task.before, task.after) == ("2", {"az": "sg-1"}, {"az": "sg-2"})

@@ -8,10 +8,21 @@ from typing import Any, Self
 from pydantic import BaseModel, Field
 
 from fusee.api.times import show_time
-from fusee.model.batch import Batch, BatchPhase, BatchStatus, BatchTask
+from fusee.model.batch import Batch, BatchPhase, BatchStatus, BatchTask, PlanAction, Planned
 
-__all__ = ["BatchOut", "BatchPage", "BatchTaskOut", "BatchTaskPage", "ChangeOut", "PlanPage", "PlannedOut",
-           "RecountOut", "RetriedOut"]  # fmt: skip
+__all__ = [
+    "BatchOut",
+    "BatchPage",
+    "BatchTaskOut",
+    "BatchTaskPage",
+    "ChangeOut",
+    "PlanPage",
+    "PlannedOut",
+    "RecordedOut",
+    "RecordedPage",
+    "RecountOut",
+    "RetriedOut",
+]
 
 
 class BatchOut(BaseModel):
@@ -143,8 +154,8 @@ class ChangeOut(BaseModel):
     after: Any
 
 
-class PlannedOut(BaseModel):
-    """One target, and what would change; nothing has been done to it."""
+class RecordedOut(BaseModel):
+    """One target, and what would change by what is on record."""
 
     position: int
     target_id: str
@@ -159,13 +170,47 @@ class PlannedOut(BaseModel):
             target_id=task.target_id,
             target_name=task.target_name,
             status=task.status,
-            changes=[ChangeOut(name=n, before=before, after=after) for n, (before, after) in changes.items()],
+            changes=_changes(changes),
+        )
+
+
+class RecordedPage(BaseModel):
+    items: Sequence[RecordedOut]
+    next_cursor: str | None
+
+
+class PlannedOut(BaseModel):
+    """One target, and what applying its batch would do to it, as its operation says; nothing is done."""
+
+    position: int
+    target_id: str
+    target_name: str
+    status: BatchStatus
+    action: PlanAction
+    changes: list[ChangeOut]
+    info: str | None = Field(description="Why, when the target is unreachable or its parameters are invalid.")
+
+    @classmethod
+    def of(cls, one: Planned) -> Self:
+        return cls(
+            position=one.task.position,
+            target_id=one.task.target_id,
+            target_name=one.task.target_name,
+            status=one.task.status,
+            action=one.action,
+            changes=_changes(one.changes),
+            info=one.info,
         )
 
 
 class PlanPage(BaseModel):
     items: Sequence[PlannedOut]
+    counts: dict[str, int] = Field(description="How many targets of this page have which action.")
     next_cursor: str | None
+
+
+def _changes(changes: Mapping[str, tuple[Any, Any]]) -> list[ChangeOut]:
+    return [ChangeOut(name=name, before=before, after=after) for name, (before, after) in changes.items()]
 
 
 class RetriedOut(BaseModel):

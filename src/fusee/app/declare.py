@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from fusee.app.operate import Operates
 from fusee.batch.handler import handler_for
+from fusee.batch.looking import looker_for
 from fusee.batch.operation import DEFAULT_RETRY, DEFAULT_TIMEOUT
 from fusee.batch.starter import BatchStarter
 from fusee.bulk import Business
@@ -24,7 +25,7 @@ from fusee.operations import (
     Change,
     apply,
 )
-from fusee.store import handler_of
+from fusee.store import handler_of, looker_of
 from fusee.worker.workflow import WorkflowStarter
 
 __all__ = ["Declares"]
@@ -100,6 +101,7 @@ class Declares(Operates):
             )
             serve = handler_for(known, lambda: self._backing)
             self.handlers.register(handler_of(target_type, batch_type), serve, timeout=timeout, retry=retry)
+            self.handlers.register(looker_of(target_type, batch_type), looker_for(known), builtin=True)
             return operation
 
         return register

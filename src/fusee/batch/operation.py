@@ -9,7 +9,15 @@ import msgspec
 
 from fusee.model import Effect, RetryPolicy
 
-__all__ = ["DEFAULT_RETRY", "DEFAULT_TIMEOUT", "Captures", "Operation", "Target", "TellsUndone"]
+__all__ = [
+    "DEFAULT_RETRY",
+    "DEFAULT_TIMEOUT",
+    "Captures",
+    "Operation",
+    "Target",
+    "TellsUndone",
+    "TellsWanted",
+]
 
 DEFAULT_TIMEOUT = 20.0
 DEFAULT_RETRY = RetryPolicy(max_attempts=3, on=("timed_out", "lost"))
@@ -60,6 +68,14 @@ class Captures(Protocol):
     """An operation that looks before it touches; what it sees is stored before `apply` is called."""
 
     async def capture(self, target: Target) -> Any: ...
+
+
+@runtime_checkable
+class TellsWanted(Protocol):
+    """An operation that can say what the target shows when it is done: a plan compares it with what `capture`
+    sees. Without it, the plan compares `after`."""
+
+    def wanted(self, target: Target) -> Mapping[str, Any]: ...
 
 
 @runtime_checkable

@@ -32,8 +32,13 @@ class Registered:
 
     def check(self, after: Mapping[str, Any], before: Mapping[str, Any], where: str) -> None:
         """Refuse parameters that the operation could not use; says where and which."""
+        if (mistake := self.mistake(after, before)) is not None:
+            raise Invalid(f"{where}: {mistake}", field=mistake.partition(":")[0])
+
+    def mistake(self, after: Mapping[str, Any], before: Mapping[str, Any]) -> str | None:
+        """What is wrong with parameters that the operation could not use: `after.az: Field required`."""
         if self.params is None:
-            return
+            return None
         for name, given in (("after", after), ("before", before)):
             if name == "before" and not given:
                 continue
@@ -43,7 +48,8 @@ class Registered:
                 first = error.errors()[0]
                 path = ".".join(str(part) for part in (name, *first["loc"]))
                 told = first["msg"].removeprefix("Value error, ")  # pydantic's word for our own
-                raise Invalid(f"{where}: {path}: {told}", field=path) from None
+                return f"{path}: {told}"
+        return None
 
 
 class Operations:

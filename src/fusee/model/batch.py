@@ -27,6 +27,8 @@ __all__ = [
     "BatchTask",
     "OnConflict",
     "OnError",
+    "PlanAction",
+    "Planned",
     "TargetSpec",
     "batch_status",
     "check_operation",
@@ -116,6 +118,20 @@ class OnError(Word):
     """Start no further targets."""
     ROLLBACK = "rollback"
     """And undo those that were applied, or may have been."""
+
+
+class PlanAction(Word):
+    """What applying a batch would do to a target, as its operation says."""
+
+    CREATE = "create"
+    """Nothing of what is wanted is there yet."""
+    CHANGE = "change"
+    NONE = "none"
+    """It is as wanted already."""
+    UNREACHABLE = "unreachable"
+    """Nobody could say: the target, or a worker that can ask it, gave no answer in time."""
+    INVALID = "invalid"
+    """Its parameters do not fit the operation."""
 
 
 class OnConflict(Word):
@@ -231,6 +247,18 @@ class BatchTask:
     retry_time: int
     run_id: int | None
     rollback_run_id: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """A target, and what applying its batch would do to it."""
+
+    task: BatchTask
+    action: PlanAction
+    changes: Mapping[str, tuple[Any, Any]]
+    """Name → (before, after)."""
+    info: str | None = None
+    """Why, when nobody could say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

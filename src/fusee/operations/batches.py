@@ -9,9 +9,10 @@ from typing import Any
 from fusee.batch import Operations
 from fusee.errors import Conflict, Invalid, StoreUnavailable
 from fusee.model import RetryPolicy
-from fusee.model.batch import Batch, BatchPhase, BatchSpec, BatchStatus, BatchTask, TargetSpec
+from fusee.model.batch import Batch, BatchPhase, BatchSpec, BatchStatus, BatchTask, Planned, TargetSpec
 from fusee.model.durations import seconds_from
 from fusee.model.names import check_key
+from fusee.operations.batch_asking import BatchAsking, Progress
 from fusee.operations.batch_targets import target_from
 from fusee.store import (
     BatchFilter,
@@ -28,6 +29,8 @@ __all__ = ["BatchOperations", "batch_from_fields", "target_from"]
 
 PORTION = 2000
 LONGEST_LIST = 1000
+LONGEST_LOOK = 300.0
+"""Seconds that one plan may take."""
 FIELDS = tuple(BatchSpec.__slots__)
 ALIASES = {"name": "batch_name", "operation": "batch_type", "environment": "env", "zone": "az"}
 Given = Mapping[str, Any] | str | int
@@ -45,6 +48,7 @@ class BatchOperations:
         self.operations = operations
         """What this process itself knows."""
         self.known_elsewhere = known_elsewhere
+        self.asking = BatchAsking(store, operations)
 
     async def create(
         self,
@@ -134,9 +138,28 @@ class BatchOperations:
         return await self.store.batch_tasks(batch_id, wanted)
 
     async def plan(
+        self,
+        batch_id: int,
+        wanted: TargetFilter,
+        *,
+        timeout: float = 30.0,
+        progress: Progress | None = None,
+    ) -> Sequence[Planned]:
+        """Its targets, each with what applying it would do, as the operation says who looks at them now.
+
+        Workers that have the operation ask `finished` and `capture` in parallel; nothing is done. What
+        nobody could say within `timeout` seconds is unreachable.
+        """
+        if not 0.1 <= timeout <= LONGEST_LOOK:
+            raise Invalid(f"timeout must be from 0.1 to {LONGEST_LOOK:g} seconds", field="timeout")
+        batch = await self.store.batch(batch_id)
+        tasks = await self.tasks(batch_id, wanted)
+        return await self.asking.look(batch.spec, tasks, timeout=timeout, progress=progress)
+
+    async def recorded_plan(
         self, batch_id: int, wanted: TargetFilter
     ) -> Sequence[tuple[BatchTask, Mapping[str, tuple[Any, Any]]]]:
-        """Its targets, each with what would change: name → (before, after). Nothing is done."""
+        """Its targets, each with what would change by what is on record: name → (before, after)."""
         return [(task, _changes(task)) for task in await self.tasks(batch_id, wanted)]
 
     async def apply(self, batch_id: int, *, version: int | None = None) -> Batch:

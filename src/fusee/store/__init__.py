@@ -2,7 +2,7 @@
 
 from fusee.store.aggregate import Aggregated
 from fusee.store.batch_looks import BatchFilter, TargetFilter
-from fusee.store.batch_moves import handler_of
+from fusee.store.batch_moves import handler_of, looker_of
 from fusee.store.bulk_checkpoints import BulkAnswer, Progress, Taken
 from fusee.store.bulk_looks import BulkFilter
 from fusee.store.callbacks import Answered, Concluded, Fate, KnownCallback, token_digest
@@ -74,6 +74,7 @@ __all__ = [
     "asked",
     "digest_of",
     "handler_of",
+    "looker_of",
     "open_store",
     "own_lane",
     "token_digest",

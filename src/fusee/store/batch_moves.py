@@ -27,7 +27,7 @@ from fusee.store.schema import lanes, later, line, runs
 from fusee.store.totals import BATCHES_ENDED, BATCHES_STOPPED, add_to_totals
 from fusee.store.wakes import ENDED
 
-__all__ = ["BatchMoves", "Moving", "handler_of"]
+__all__ = ["BatchMoves", "Moving", "handler_of", "looker_of"]
 
 PORTION = 5000
 """Targets that start in one transaction."""
@@ -44,6 +44,11 @@ UNDONE_BADLY = ("failed", "timed_out", "canceled", "skipped", "missed")
 def handler_of(target_type: str, batch_type: str) -> str:
     """The name under which workers serve an operation."""
     return f"batch.{target_type}.{batch_type}"
+
+
+def looker_of(target_type: str, batch_type: str) -> str:
+    """The name under which they look at targets for it."""
+    return f"look.{target_type}.{batch_type}"
 
 
 class BatchMoves(Cancels, BatchBirths):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request, Response
 
 from fusee.api.asking import IdempotencyKey, Operator, Viewer, audit, body_of, checked_key
 from fusee.api.batch_intake import read_batch
-from fusee.api.context import operations_of
+from fusee.api.context import context_of, operations_of, services_of
 from fusee.api.cursors import close_cursor, open_cursor, wrong_cursor
 from fusee.api.incoming_batches import BatchRetryIn, RollbackIn, SteerIn
 from fusee.api.outgoing_batches import (
@@ -18,6 +19,8 @@ from fusee.api.outgoing_batches import (
     BatchTaskPage,
     PlannedOut,
     PlanPage,
+    RecordedOut,
+    RecordedPage,
     RecountOut,
     RetriedOut,
 )
@@ -68,6 +71,12 @@ _BODY: dict[str, Any] = {
 _CREATED: dict[int | str, dict[str, Any]] = {
     200: {"model": BatchOut, "description": "The idempotency key had been used before."},
     409: {"description": "The key was used for another batch."},
+}
+Timeout = Annotated[
+    float, Query(ge=0.1, le=300, description="Seconds; targets that nobody saw by then are unreachable.")
+]
+_UNSERVED: dict[int | str, dict[str, Any]] = {
+    409: {"description": "No worker that has the operation is alive."}
 }
 _REFUSED: dict[int | str, dict[str, Any]] = {
     409: {"description": "It is in a phase that does not allow this, or at another version."}
@@ -162,14 +171,32 @@ async def list_targets(
 
 
 @router.get("/{batch_id}/plan", dependencies=[Viewer])
-async def plan_batch(
+async def recorded_plan(
     request: Request, batch_id: BatchId, limit: Limit = 50, cursor: Cursor = None
-) -> PlanPage:
-    """What would change on each target; nothing is done."""
-    found = list(await operations_of(request).batches.plan(batch_id, _page(None, limit, cursor)))
-    return PlanPage(
-        items=[PlannedOut.of(task, changes) for task, changes in found[:limit]],
+) -> RecordedPage:
+    """What would change on each target by what is on record; nobody looks at the targets."""
+    found = list(await operations_of(request).batches.recorded_plan(batch_id, _page(None, limit, cursor)))
+    return RecordedPage(
+        items=[RecordedOut.of(task, changes) for task, changes in found[:limit]],
         next_cursor=_next([task for task, _ in found], limit),
+    )
+
+
+@router.post("/{batch_id}/plan", dependencies=[Operator], responses=_UNSERVED)
+async def plan_batch(
+    request: Request, batch_id: BatchId, limit: Limit = 50, cursor: Cursor = None, timeout: Timeout = 30.0
+) -> PlanPage:
+    """What applying it would do to each target: workers ask its operation, in parallel. Nothing is done."""
+    batches = operations_of(request).batches
+    total = (await batches.get(batch_id)).total
+    context_of(request).extend(timeout + services_of(request).config.request_timeout)
+    wanted = TargetFilter(after=None if cursor is None else _number("t1", cursor), limit=limit)
+    found = await batches.plan(batch_id, wanted, timeout=timeout)
+    last = found[-1].task.position if found else total
+    return PlanPage(
+        items=[PlannedOut.of(one) for one in found],
+        counts=dict(Counter(str(one.action) for one in found)),
+        next_cursor=close_cursor("t1", str(last)) if last + 1 < total else None,
     )
 
 

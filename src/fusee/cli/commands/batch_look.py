@@ -1,4 +1,4 @@
-"""`fusee batch list`, `show`, `plan`, `targets` and `recount`."""
+"""`fusee batch list`, `show`, `targets` and `recount`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fusee.cli.opening import drive, opened
 from fusee.cli.options import Command, Shared
 from fusee.cli.output import Out, clean, status_text, table
 
-__all__ = ["BATCH_ID", "list_batches", "plan", "recount", "show", "targets"]
+__all__ = ["BATCH_ID", "list_batches", "recount", "show", "targets"]
 
 BATCH_ID = click.argument("batch_id", metavar="ID", type=click.IntRange(1))
 LIMIT = click.option(
@@ -98,52 +98,6 @@ async def _show(shared: Shared, out: Out, batch_id: int) -> None:
     drawn.add_row("phase", str(found.phase))
     drawn.add_row("version", str(found.version))
     out.show(drawn)
-
-
-@click.command(cls=Command)
-@BATCH_ID
-@LIMIT
-@click.pass_context
-def plan(context: click.Context, batch_id: int, limit: int) -> None:
-    """Show what would change on each target; nothing is done.
-
-    \b
-    Example:
-      fusee batch plan 17 --limit 200
-    """
-    drive(_plan(Shared.of(context), Out.of(context), batch_id, limit))
-
-
-async def _plan(shared: Shared, out: Out, batch_id: int, limit: int) -> None:
-    from fusee.operations import TargetFilter
-
-    async with opened(shared) as app:
-        batch = await app.batches.get(batch_id)
-        found = await app.batches.plan(batch_id, TargetFilter(limit=limit))
-    if out.json:
-        out.data(
-            {
-                "items": [
-                    {
-                        "target_id": task.target_id,
-                        "target_name": task.target_name,
-                        "changes": [
-                            {"name": name, "before": before, "after": after}
-                            for name, (before, after) in changes.items()
-                        ],
-                    }
-                    for task, changes in found
-                ]
-            }
-        )
-        return
-    drawn = table("target", "name", "change")
-    for task, changes in found:
-        words = ", ".join(f"{name}: {before!r} → {after!r}" for name, (before, after) in changes.items())
-        drawn.add_row(clean(task.target_id), clean(task.target_name), clean(words or "as it is"))
-    out.show(drawn)
-    if batch.total > len(found):
-        out.say(f"the first {len(found)} of {batch.total} targets; --limit shows more")
 
 
 @click.command(cls=Command)

@@ -9,7 +9,8 @@ import click
 from fusee.cli.batch_files import targets_in
 from fusee.cli.batch_progress import follow, summary
 from fusee.cli.batch_shapes import batch_object
-from fusee.cli.commands.batch_look import list_batches, plan, recount, show, targets
+from fusee.cli.commands.batch_look import list_batches, recount, show, targets
+from fusee.cli.commands.batch_plan import plan
 from fusee.cli.commands.batch_steer import apply, cancel, retry, rollback, wait
 from fusee.cli.inputs import json_or_text, member_from
 from fusee.cli.opening import drive, opened

@@ -82,9 +82,9 @@ class CdcStory:
         }
         self.batch, _ = await app.batches.create(fields, targets)
         self.tell(f"plan: cdc_switch_az on {self.batch.total} targets; nothing is done yet")
-        for task, changes in await app.batches.plan(self.batch.id, TargetFilter(limit=3)):
-            what = ", ".join(f"{name}: {before} → {after}" for name, (before, after) in changes.items())
-            self.tell(f"      {task.target_id}  {what}")
+        for one in await app.batches.plan(self.batch.id, TargetFilter(limit=3)):
+            what = ", ".join(f"{name}: {before} → {after}" for name, (before, after) in one.changes.items())
+            self.tell(f"      {one.task.target_id}  {one.action}  {what}")
 
     async def _apply(self, app: Fusee) -> None:
         assert self.batch is not None

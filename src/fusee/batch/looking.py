@@ -1,0 +1,84 @@
+"""What an operation would do to targets: asked of the operation itself, on a worker that has it.
+
+A look changes nothing: it calls `finished` and `capture` only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+from fusee.batch.operation import Captures, Target, TellsWanted
+from fusee.batch.registry import Registered
+from fusee.model.batch import PlanAction
+
+__all__ = ["look_at_targets", "looker_for"]
+
+AT_ONCE = 32
+"""Targets that one call looks at in parallel."""
+LONGEST_INFO = 500
+
+Found = dict[str, Any]
+"""`action`, `changes` (name → [before, after]), and `info`: why, in words."""
+
+
+def looker_for(registered: Registered) -> Callable[..., Awaitable[Any]]:
+    """The handler that workers serve beside the operation: it looks at targets."""
+
+    async def look(targets: Sequence[Mapping[str, Any]], seconds: float = 20.0) -> dict[str, Any]:
+        return {"found": await look_at_targets(registered, targets, min(seconds, registered.timeout))}
+
+    return look
+
+
+async def look_at_targets(
+    registered: Registered, targets: Sequence[Mapping[str, Any]], seconds: float
+) -> list[Found]:
+    """What would be done to each of them; each has that many seconds."""
+    places = asyncio.Semaphore(AT_ONCE)
+
+    async def one(given: Mapping[str, Any]) -> Found:
+        async with places:
+            return await _look(registered, given, seconds)
+
+    return await asyncio.gather(*(one(target) for target in targets))
+
+
+async def _look(registered: Registered, given: Mapping[str, Any], seconds: float) -> Found:
+    if (mistake := registered.mistake(given["after"], given["before"])) is not None:
+        return _found(PlanAction.INVALID, info=mistake)
+    # Without a run: a control plane that fences by run must not take a look for a newer attempt.
+    target = Target(
+        batch_id=given["batch_id"],
+        position=given["position"],
+        id=given["target_id"],
+        name=given["target_name"],
+        env=given["target_env"],
+        before=given["before"],
+        after=given["after"],
+    )
+    operation = registered.operation
+    try:
+        async with asyncio.timeout(seconds):
+            if await operation.finished(target):
+                return _found(PlanAction.NONE)
+            seen = await operation.capture(target) if isinstance(operation, Captures) else target.before
+            wanted = operation.wanted(target) if isinstance(operation, TellsWanted) else target.after
+    except TimeoutError:
+        return _found(PlanAction.UNREACHABLE, info=f"no answer within {seconds:g} s")
+    except Exception as error:
+        return _found(PlanAction.UNREACHABLE, info=f"{error}" or type(error).__name__)
+    before = seen if isinstance(seen, Mapping) else {}
+    changes = {
+        name: [before.get(name), value]
+        for name, value in wanted.items()
+        if name not in before or before[name] != value
+    }
+    is_new = not before or all(was is None for was, _ in changes.values())
+    new = isinstance(operation, Captures) and is_new  # else nobody has looked at what there is
+    return _found(PlanAction.CREATE if new else PlanAction.CHANGE, changes)
+
+
+def _found(action: PlanAction, changes: Mapping[str, Any] | None = None, info: str | None = None) -> Found:
+    return {"action": str(action), "changes": dict(changes or {}), "info": info and info[:LONGEST_INFO]}
