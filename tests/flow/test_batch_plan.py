@@ -1,4 +1,4 @@
-"""A plan asks the operation about each target, on workers that have it."""
+"""A plan asks the operation about each target, on workers that have it; parameters are checked there too."""
 
 from __future__ import annotations
 
@@ -167,6 +167,57 @@ async def test_an_operation_that_captures_nothing_is_compared_with_what_the_call
             "low": ("change", {"level": (1, 7)}),
             "right": ("none", {}),
         }
+
+
+# --- parameters
+
+
+async def test_a_server_without_an_app_refuses_parameters_that_do_not_fit_the_operation(
+    database_url: str,
+) -> None:
+    lamps = SetLevel({})
+    async with platform(database_url, lamps) as server:
+        wrong = [*lamps_of("a"), {"target_id": "b", "after": {"level": "bright"}}]
+        with pytest.raises(Invalid, match=r"target 2: after\.level: Input should be a valid integer"):
+            await server.batches.create(FIELDS, wrong, apply=True)
+        assert lamps.applied == []
+        batch, _ = await server.batches.create(FIELDS, lamps_of("a"))
+        assert batch.id == 2 and batch.total == 1, "nothing of the refused one is left"
+
+
+async def test_accepted_while_no_worker_was_there_the_target_fails_by_the_name_of_the_parameter(
+    database_url: str,
+) -> None:
+    lamps = SetLevel({})
+    async with platform(database_url, lamps):
+        pass  # the operation is known from now on, and its worker is gone
+    worker, server = app_on(database_url, lamps), app_on(database_url)
+    async with server, worker:
+        assert not await server.store.sessions()
+        wrong = [{"target_id": "b", "after": {"level": "bright"}}]
+        batch, _ = await server.batches.create(FIELDS, wrong, apply=True)
+
+        async def is_done() -> bool:
+            return (await server.batches.get(batch.id)).phase == "done"
+
+        async with worker.running():
+            await until(is_done, 30, "the batch to be done")
+        (task,) = await server.batches.tasks(batch.id, TargetFilter())
+        assert (str(task.status), str(task.effect)) == ("fail", "none")
+        assert "after.level: Input should be a valid integer" in (task.info or "")
+        assert lamps.looks == 0, "it was not touched, and not looked at"
+
+
+async def test_the_portions_of_a_large_upload_are_each_checked(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fusee.operations.batches.PORTION", 3)
+    monkeypatch.setattr("fusee.operations.batch_asking.CHECK_AT_ONCE", 2)
+    async with platform(database_url, SetLevel({})) as server:
+        targets = lamps_of(*(f"l{nr}" for nr in range(8)))
+        targets[7]["after"] = {"level": None}
+        with pytest.raises(Invalid, match=r"target 8: after\.level"):
+            await server.batches.create(FIELDS, targets)
 
 
 async def test_the_command_line_plans_with_a_bar_and_as_json(

@@ -54,6 +54,9 @@ def handler_for(registered: Registered, images: Callable[[], Images]) -> Callabl
                 " create a batch with this target",
                 effect=Effect.NONE,
             )
+        if not rollback and (mistake := registered.mistake(after or {}, before or {})) is not None:
+            # Accepted while no worker could say so: the target is refused by name, and not touched.
+            raise Abandon(f"the parameters do not fit the operation: {mistake}", effect=Effect.NONE)
         if captures is not None and run.attempt > 1 and not rollback and image is None:
             image = await images().image_of(run.run_id)
         target = Target(

@@ -13,7 +13,7 @@ from fusee.batch.operation import Captures, Target, TellsWanted
 from fusee.batch.registry import Registered
 from fusee.model.batch import PlanAction
 
-__all__ = ["look_at_targets", "looker_for"]
+__all__ = ["check_targets", "look_at_targets", "looker_for"]
 
 AT_ONCE = 32
 """Targets that one call looks at in parallel."""
@@ -24,12 +24,21 @@ Found = dict[str, Any]
 
 
 def looker_for(registered: Registered) -> Callable[..., Awaitable[Any]]:
-    """The handler that workers serve beside the operation: it looks at targets."""
+    """The handler that workers serve beside the operation: it checks parameters, or looks at targets."""
 
-    async def look(targets: Sequence[Mapping[str, Any]], seconds: float = 20.0) -> dict[str, Any]:
+    async def look(
+        targets: Sequence[Mapping[str, Any]], seconds: float = 20.0, check: bool = False
+    ) -> dict[str, Any]:
+        if check:
+            return {"checks": registered.params is not None, "wrong": check_targets(registered, targets)}
         return {"found": await look_at_targets(registered, targets, min(seconds, registered.timeout))}
 
     return look
+
+
+def check_targets(registered: Registered, targets: Sequence[Mapping[str, Any]]) -> list[str | None]:
+    """For each target what is wrong with its parameters, or nothing."""
+    return [registered.mistake(target["after"], target["before"]) for target in targets]
 
 
 async def look_at_targets(

@@ -11,7 +11,7 @@ from fusee.batch import Operations
 from fusee.batch.looking import look_at_targets
 from fusee.errors import Conflict
 from fusee.model import Lane, RetryPolicy, RunSpec, RunStatus, SessionState
-from fusee.model.batch import BatchSpec, BatchTask, PlanAction, Planned
+from fusee.model.batch import BatchSpec, BatchTask, PlanAction, Planned, TargetSpec
 from fusee.model.placing import serves
 from fusee.store import Store, looker_of
 
@@ -19,6 +19,9 @@ __all__ = ["BatchAsking", "Progress"]
 
 LOOK_AT_ONCE = 20
 """Targets of one run that looks; several runs look in parallel."""
+CHECK_AT_ONCE = 500
+CHECK_WITHIN = 5.0
+"""Seconds that a request waits for workers to check parameters; later they are checked as targets start."""
 URGENT = 100
 """Priority of these runs at least: someone waits for them."""
 ONCE_MORE = RetryPolicy(max_attempts=2, base=0.1, on=("lost",))
@@ -40,6 +43,14 @@ class BatchAsking:
             serves(session.info, lane) and session.state is SessionState.ALIVE
             for session in await self.store.sessions()
         )
+
+    async def mistakes(self, spec: BatchSpec, targets: Sequence[TargetSpec]) -> list[str | None] | None:
+        """For each target what is wrong with its parameters; None when no worker says, or none needs to."""
+        parts = _parts([{"after": t.after, "before": t.before} for t in targets], CHECK_AT_ONCE)
+        answers = await self._ask(spec, [{"targets": part, "check": True} for part in parts], CHECK_WITHIN)
+        if any(answer is None or not answer["checks"] for answer in answers):
+            return None
+        return [mistake for answer in answers if answer for mistake in answer["wrong"]]
 
     async def look(
         self,

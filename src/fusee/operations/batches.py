@@ -98,16 +98,31 @@ class BatchOperations:
     ) -> int:
         total = 0
         portion: list[TargetSpec] = []
+        ask = registered is None and await self.asking.served(spec)
+
+        async def take() -> None:
+            nonlocal ask, total
+            ask = ask and await self._checked_by_worker(spec, total, portion)
+            await self.store.add_targets(batch_id, total, portion)
+            total += len(portion)
+            portion.clear()
+
         async for target in _checked(targets, spec, registered):
             request.add(asked(target))
             portion.append(target)
             if len(portion) == PORTION:
-                await self.store.add_targets(batch_id, total, portion)
-                total += len(portion)
-                portion = []
+                await take()
         if portion:
-            await self.store.add_targets(batch_id, total, portion)
-        return total + len(portion)
+            await take()
+        return total
+
+    async def _checked_by_worker(self, spec: BatchSpec, first: int, portion: Sequence[TargetSpec]) -> bool:
+        """Refuse parameters that the operation could not use; False when no worker says, or none needs to."""
+        mistakes = await self.asking.mistakes(spec, portion)
+        for nr, mistake in enumerate(mistakes or ()):
+            if mistake is not None:
+                raise Invalid(f"target {first + nr + 1}: {mistake}", field=mistake.partition(":")[0])
+        return mistakes is not None
 
     async def _known(self, spec: BatchSpec) -> None:
         elsewhere = await self.known_elsewhere()
