@@ -12,6 +12,7 @@ import pytest_asyncio
 from aiohttp import web
 
 from fusee.model.bulk import HTTP_HANDLER
+from fusee.model.business import HttpBusiness
 from tests.chaos.inside import until
 from tests.flow.test_api_bulk import JOBS, WORKER, become
 
@@ -328,10 +329,12 @@ async def test_a_private_address_is_refused_when_it_is_registered(serving: Any, 
 async def test_a_name_that_leads_inside_stops_the_job_before_its_first_item(
     serving: Any, service: Service
 ) -> None:
-    """`localhost` is a name: only when it is resolved does it show where it leads."""
+    """It is refused when it is registered; a name that leads elsewhere by then is found when it is called."""
     async with serving(worker=WORKER) as served, served.app.running():
-        port = service.url.rpartition(":")[2]
-        await registered(served, item=f"http://localhost:{port}/mail")
+        address = f"http://localhost:{service.url.rpartition(':')[2]}/mail"
+        status, problem, _ = await served.ask("POST", BUSINESSES, json={"name": "crm", "item": address})
+        assert status == 422 and "is not a public address" in problem["detail"]
+        await served.app.store.register_business(HttpBusiness(name="crm", item=address))
         job = await become(served, await begun(served, 1000), "stopped")
     assert "is not a public address" in job["reason"]
     assert (job["quarantined"], service.asked) == (0, [])

@@ -145,9 +145,7 @@ def test_stop_adjust_resume_and_the_exit_codes(cli: Any) -> None:
         assert "on hold" in cli.text("bulk", "show", number)
         freed = cli.json("bulk", "rate", number, "--rate", "unlimited", "--concurrency", "4")
         assert (freed["rate"], freed["concurrency"]) == ("unlimited", 4)
-        assert "give a rate, a concurrency, a window" in cli.refused(
-            "bulk", "rate", number
-        )
+        assert "give a rate, a concurrency, a window" in cli.refused("bulk", "rate", number)
         assert "version" in cli.refused("bulk", "stop", number, "--version", "1")
         assert "stopping" in cli.text("bulk", "pause", number, "--reason", "lunch")
         seen = [json.loads(line) for line in cli.text("--json", "bulk", "watch", number).splitlines()]
