@@ -635,7 +635,7 @@ def asked_by(words: list[str]) -> tuple[str, str, dict[str, str], str | None]:
 
 def test_the_description_knows_every_field_and_its_default():
     described = TASK_BODIES["TaskIn"]
-    assert set(described["properties"]) == {*FIELDS, *HTTP, "enabled", "status"}
+    assert set(described["properties"]) == {*FIELDS, *HTTP, "enabled", "status", "template", "with"}
     older = next(iter(described["patternProperties"]))
     assert set(older.strip("^($)").split("|")) == set(ALIASES)
     defaults = fields_from(TaskSpec(name="a", handler="a"))

@@ -67,10 +67,37 @@ class WorkflowReplaceIn(WorkflowIn):
     )
 
 
+class TemplateIn(Incoming):
+    """A template to make."""
+
+    name: Name
+    description: str = Field(default="", max_length=512)
+    params: dict[str, ParamIn] = Field(default={}, description="What a task may, or must, give.")
+    task: dict[str, Any] = Field(
+        description="Fields of a task, as `POST /api/v1/tasks` takes them; `{{param.x}}` in a text stands"
+        " for a parameter."
+    )
+
+
+class TemplateReplaceIn(TemplateIn):
+    """A template as it shall be. What the server adds is ignored, so that an answer can be sent back."""
+
+    name: Name = Field(default="", description="May be left out; a template keeps its name.")
+    version: int | None = Field(
+        default=None, ge=1, description="The version that you saw; refused when it is stale."
+    )
+
+
 class StartIn(Incoming):
     """What a start is given."""
 
     params: dict[str, Any] = Field(default={}, description="A value for each parameter that has no default.")
 
 
-WORKFLOW_SCHEMAS: tuple[type[BaseModel], ...] = (WorkflowIn, WorkflowReplaceIn, StartIn)
+WORKFLOW_SCHEMAS: tuple[type[BaseModel], ...] = (
+    WorkflowIn,
+    WorkflowReplaceIn,
+    StartIn,
+    TemplateIn,
+    TemplateReplaceIn,
+)

@@ -22,6 +22,7 @@ __all__ = [
     "OF_WORKFLOW",
     "QUEUE",
     "TASK",
+    "TEMPLATE",
     "WORKER",
     "WORKFLOW",
     "EscapedSlashes",
@@ -68,6 +69,7 @@ TASK, OF_TASK = _named(
     alone=["preview", "apply"],
 )
 WORKFLOW, OF_WORKFLOW = _named("workflow", "workflow", ["runs", "graph", "start"])
+TEMPLATE, _ = _named("template", "template", [])
 BUSINESS, _ = _named("business", "business", [])
 WORKER, OF_WORKER = _named("worker", "name", ["drain"])
 QUEUE, OF_QUEUE = _named("queue", "name", ["pause", "resume", "strategy"])

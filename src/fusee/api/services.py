@@ -16,6 +16,7 @@ from fusee.operations import (
     QueueOperations,
     RunOperations,
     TaskOperations,
+    TemplateOperations,
     WorkerOperations,
     WorkflowOperations,
 )
@@ -32,6 +33,7 @@ class Operations:
     queues: QueueOperations
     keys: KeyOperations
     tasks: TaskOperations
+    templates: TemplateOperations
     workflows: WorkflowOperations
     batches: BatchOperations
     bulk_jobs: BulkOperations

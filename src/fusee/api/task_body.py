@@ -133,6 +133,10 @@ CALL: Mapping[str, dict[str, Any]] = {
 
 REQUIRED = ("name", "handler")
 
+FROM_TEMPLATE: Mapping[str, dict[str, Any]] = {
+    "template": _text("A template to make it from; the other fields go over the template's."),
+    "with": _object("With `template`: a value for each of its parameters that has no default"),
+}
 SWITCH: Mapping[str, dict[str, Any]] = {
     "enabled": {"type": ["boolean", "null"], "description": "false: it fires when it has been enabled."},
     "status": _text("The older spelling of `enabled`.", examples=list(STATUSES)),
@@ -169,11 +173,11 @@ def _body(says: str, more: Mapping[str, Any], required: Sequence[str] = ()) -> d
 
 
 TASK_BODIES: Mapping[str, dict[str, Any]] = {
-    "TaskIn": _body("A task to make.", SWITCH, required=["name"]),
+    "TaskIn": _body("A task to make.", {**FROM_TEMPLATE, **SWITCH}, required=["name"]),
     "TaskReplaceIn": _body(
         "A task as it shall be; what is left out is its default. What the server adds to a task is ignored,"
         " so that an answer can be edited and sent back.",
-        VERSION,
+        {**FROM_TEMPLATE, **VERSION},
     ),
     "TaskChangeIn": _body("The fields to change; null takes one back to its default.", VERSION),
     "RetryIn": RetryIn.model_json_schema(),

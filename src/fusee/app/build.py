@@ -187,6 +187,7 @@ class Builds(Declares):
                 queues=QueueOperations(store),
                 keys=KeyOperations(store, self.config.api.keys),
                 tasks=self._tasks(store, runs),
+                templates=self._templates(store),
                 workflows=WorkflowOperations(store, runs.check),
                 batches=BatchOperations(store, self.operations, store.known_handlers),
                 bulk_jobs=self._bulk_jobs(store, self.businesses if own else Businesses(), trusted=False),

@@ -20,6 +20,7 @@ from fusee.operations import (
     QueueOperations,
     RunOperations,
     TaskOperations,
+    TemplateOperations,
     WorkerOperations,
     WorkflowOperations,
 )
@@ -51,7 +52,15 @@ class Operates(Core):
         return RemoteTasks(self._way, local) if self._storeless else local
 
     def _tasks(self, store: Store, runs: RunOperations) -> TaskOperations:
-        return TaskOperations(store, runs.check, self.reach, now_us=self.clock.now_us)
+        templates = self._templates(store)
+        return TaskOperations(store, runs.check, self.reach, templates, now_us=self.clock.now_us)
+
+    @property
+    def templates(self) -> TemplateOperations:
+        return self._templates(self.store)
+
+    def _templates(self, store: Store) -> TemplateOperations:
+        return TemplateOperations(store)
 
     @property
     def batches(self) -> BatchOperations:

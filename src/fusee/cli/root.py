@@ -25,6 +25,7 @@ from fusee.cli.commands.queues import queue, queues
 from fusee.cli.commands.runs import run
 from fusee.cli.commands.task_explain import explain_alone
 from fusee.cli.commands.tasks import task
+from fusee.cli.commands.templates import template
 from fusee.cli.commands.version import version
 from fusee.cli.commands.workers import workers
 from fusee.cli.commands.workflows import workflow
@@ -36,7 +37,21 @@ __all__ = ["cli", "main"]
 
 SECTIONS: MutableMapping[str, Sequence[click.Command]] = {
     "Start": (up, server, dispatcher, worker, demo),
-    "Work": (task, explain_alone, cron, workflow, batch, bulk, business, run, queues, queue, workers, broker),
+    "Work": (
+        task,
+        template,
+        explain_alone,
+        cron,
+        workflow,
+        batch,
+        bulk,
+        business,
+        run,
+        queues,
+        queue,
+        workers,
+        broker,
+    ),
     "Set up": (check, config, db, key, version),
 }
 

@@ -24,6 +24,7 @@ from fusee.operations.task_fields import (
     task_from,
 )
 from fusee.operations.tasks import TaskOperations
+from fusee.operations.templates import TEMPLATE_FIELDS, TemplateOperations, template_from
 from fusee.operations.workers import WORKER_STATES, WorkerFilter, WorkerOperations
 from fusee.operations.workflow_fields import NODE_FIELDS, WORKFLOW_FIELDS, workflow_from
 from fusee.operations.workflows import WorkflowCancelAnswer, WorkflowOperations
@@ -53,6 +54,7 @@ __all__ = [
     "POLICY_FIELDS",
     "ROLES",
     "STATUSES",
+    "TEMPLATE_FIELDS",
     "WORKER_STATES",
     "WORKFLOW_FIELDS",
     "Backfilled",
@@ -83,6 +85,7 @@ __all__ = [
     "TargetFilter",
     "TaskFilter",
     "TaskOperations",
+    "TemplateOperations",
     "Triggered",
     "WorkerFilter",
     "WorkerOperations",
@@ -107,5 +110,6 @@ __all__ = [
     "spec_from",
     "target_from",
     "task_from",
+    "template_from",
     "workflow_from",
 ]

@@ -43,7 +43,7 @@ async def plan(
     allow_unknown: bool = False,
 ) -> list[Change]:
     """What `apply` would do; refuses what it would refuse."""
-    wanted = _read(documents, group)
+    wanted = await _read(tasks, documents, group)
     await _check_all(tasks, wanted, allow_unknown)
     changes = [await _compare(tasks, one, prune) for one in wanted]
     return changes + [Change(name, "delete") for name in await _surplus(tasks, wanted, group, prune)]
@@ -63,7 +63,7 @@ async def apply(
     Every document is checked before the first is written, then each task is one transaction; `tell` hears of
     each that was done. Applying the same documents again changes nothing.
     """
-    wanted = _read(documents, group)
+    wanted = await _read(tasks, documents, group)
     await _check_all(tasks, wanted, allow_unknown)
     changes: list[Change] = []
 
@@ -91,9 +91,13 @@ async def _check_all(tasks: TaskOperations, wanted: Sequence[_Wanted], allow_unk
             raise Invalid(f"task {one.spec.name}: {error}", field=error.field) from None
 
 
-def _read(documents: Sequence[Mapping[str, Any]], group: str) -> list[_Wanted]:
+async def _read(tasks: TaskOperations, documents: Sequence[Mapping[str, Any]], group: str) -> list[_Wanted]:
     found: dict[str, _Wanted] = {}
     for document in documents:
+        try:
+            document = await tasks.plain(document)
+        except Invalid as error:
+            raise Invalid(f"task {str(document.get('name'))[:60]}: {error}", field=error.field) from None
         spec, enabled = read_document(document)
         if spec.name in found:
             raise Invalid(f"task {spec.name} is there twice", field="name")

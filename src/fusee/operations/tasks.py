@@ -17,6 +17,7 @@ from fusee.model.task import Task, TaskSpec, TaskStatus
 from fusee.operations.explain import Explanation, explain
 from fusee.operations.simulation import Simulation, simulation
 from fusee.operations.task_fields import task_from
+from fusee.operations.templates import TemplateOperations
 from fusee.store import Backfilled, FireFilter, KeyedRequest, Store, TaskFilter, Triggered
 from fusee.worker.executors.reach import Reach
 
@@ -36,6 +37,7 @@ class TaskOperations:
         store: Store,
         check: Callable[[RunSpec], Awaitable[None]],
         reach: Reach,
+        templates: TemplateOperations,
         *,
         now_us: Callable[[], int],
     ) -> None:
@@ -43,6 +45,7 @@ class TaskOperations:
         self.check = check
         """Refuses a spec that could never run (unknown handler, bad payload, an address that is refused)."""
         self.reach = reach
+        self.templates = templates
         self.now_us = now_us
 
     # -- definitions
@@ -109,6 +112,11 @@ class TaskOperations:
     ) -> Task:
         """Change the fields that are given; null takes one back to its default."""
         task = await self.store.task(ref)
+        if "template" in fields or "with" in fields:
+            raise Invalid(
+                "template goes with making a task; a task that exists is changed by its fields",
+                field="template",
+            )
         spec = task_from(await self._named(fields), task.spec)
         if _action(spec) != _action(task.spec):
             known = (spec.executor, spec.handler) == (task.spec.executor, task.spec.handler)
@@ -133,7 +141,11 @@ class TaskOperations:
         return await self.store.steer_task(ref, "delete", None, version)
 
     async def _spec(self, fields: Mapping[str, Any] | TaskSpec) -> TaskSpec:
-        return fields if isinstance(fields, TaskSpec) else task_from(await self._named(fields))
+        return fields if isinstance(fields, TaskSpec) else task_from(await self.plain(fields))
+
+    async def plain(self, fields: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The fields of a new task without what only the store can tell: its template, numbers of tasks."""
+        return await self._named(await self.templates.expanded(fields))
 
     async def _named(self, fields: Mapping[str, Any]) -> Mapping[str, Any]:
         """Tasks that are waited for may be given by number, as older designs do: replaced by their names."""

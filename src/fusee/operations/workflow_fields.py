@@ -13,7 +13,7 @@ from fusee.model.params import Param
 from fusee.model.task import WORKFLOW_HANDLER, TriggerRule
 from fusee.model.workflow import NodeSpec, WorkflowSpec
 
-__all__ = ["NODE_FIELDS", "WORKFLOW_FIELDS", "workflow_from"]
+__all__ = ["NODE_FIELDS", "WORKFLOW_FIELDS", "params_from", "workflow_from"]
 
 WORKFLOW_FIELDS = ("name", "description", "params", "nodes")
 PARAM_FIELDS = ("default", "description")
@@ -32,7 +32,7 @@ def workflow_from(given: Mapping[str, Any]) -> WorkflowSpec:
             'nodes must be a list of objects such as {"name": "a", "handler": "tidy"}', field="nodes"
         )
     nodes = tuple(_node(node, place) for place, node in enumerate(given["nodes"]))
-    params = _params(given.get("params") or {})
+    params = params_from(given.get("params") or {})
     try:
         return WorkflowSpec(
             name=_text(given["name"], "name"),
@@ -44,7 +44,8 @@ def workflow_from(given: Mapping[str, Any]) -> WorkflowSpec:
         raise Invalid(str(error), field=str(error).split(" ", 1)[0].rstrip(":")) from None
 
 
-def _params(given: Any) -> dict[str, Param]:
+def params_from(given: Any) -> dict[str, Param]:
+    """The parameters that a caller declares."""
     if not isinstance(given, Mapping):
         raise Invalid('params must be an object such as {"day": {}, "limit": {"default": 5}}', field="params")
     params: dict[str, Param] = {}

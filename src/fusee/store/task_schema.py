@@ -267,6 +267,20 @@ callbacks = Table(
 """An outside service may end this attempt, once, with a token whose digest this is."""
 partial_index("fusee_callbacks_due", callbacks.c.deadline, where="deadline IS NOT NULL")
 
+task_templates = Table(
+    "fusee_task_templates",
+    metadata,
+    Column("namespace", String(128), primary_key=True),
+    Column("name", String(128), primary_key=True),
+    Column("version", Integer, nullable=False),
+    Column("definition", Long, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("updated_at", BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+    **TABLE,
+)
+"""Named sets of defaults and parameters from which tasks are made."""
+
 turns = Table(
     "fusee_turns",
     metadata,

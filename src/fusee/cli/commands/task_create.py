@@ -8,7 +8,7 @@ import click
 
 from fusee.cli.carets import pointed
 from fusee.cli.exits import Exit, Failure
-from fusee.cli.inputs import member_from, payload_from, request_from
+from fusee.cli.inputs import json_or_text, member_from, payload_from, request_from
 from fusee.cli.moments import moment
 from fusee.cli.opening import drive, opened
 from fusee.cli.options import Command, Shared
@@ -115,6 +115,10 @@ def _one_of(*words: str) -> click.Choice[str]:
 @click.option("--description", metavar="TEXT", help="For people.")
 @click.option("--label", "labels", metavar="KEY=VALUE", multiple=True, help="Repeatable.")
 @click.option("--set", "others", metavar="FIELD=VALUE", multiple=True, help="Any other field; repeatable.")
+@click.option("--template", metavar="NAME", help="Make it from this template.")
+@click.option(
+    "--with", "params", metavar="NAME=VALUE", multiple=True, help="With --template: a parameter; repeatable."
+)
 @click.option("--file", "-f", metavar="FILE", help="Take it from this YAML, JSON or TOML; - for stdin.")
 @click.option("--disabled", is_flag=True, help="It does not fire until it is enabled.")
 @click.option("--allow-unknown", is_flag=True, help="Also for a handler that no worker has had yet.")
@@ -148,6 +152,8 @@ def _check_shape(words: tuple[str, ...], given: dict[str, Any]) -> None:
     ways = [name for name in ("handler", "url", "shell", "workflow") if given[name]]
     if len(ways) > 1:
         raise click.UsageError(f"{' and '.join(f'--{way}' for way in ways)}: a task runs one thing")
+    if given["params"] and not given["template"]:
+        raise click.UsageError("--with goes with --template")
     if not given["url"] and any(given[name] for name in ("method", "headers", "body")):
         raise click.UsageError("--method, --header and --body go with --url")
     if (given["shell"] or given["url"]) and (given["payload"] or given["members"]):
@@ -203,8 +209,13 @@ def _fields(
     elif (payload := payload_from(given["payload"], given["members"])) is not None:
         fields["payload"] = payload
     fields |= fields_of_words(given["others"], "--set", fields)
+    if given["template"]:
+        members = (member_from(one, "--with") for one in given["params"])
+        fields |= {"template": given["template"], "with": {k: json_or_text(v) for k, v in members}}
     whole = {**base, **fields}
-    if not any(whole.get(way) for way in ("handler", "workflow", "batch", "executor", "target_url")):
+    if not any(
+        whole.get(way) for way in ("handler", "workflow", "batch", "executor", "target_url", "template")
+    ):
         fields["handler"] = whole.get("name")
     _point_at_cron(whole.get("cron"), out)
     return fields

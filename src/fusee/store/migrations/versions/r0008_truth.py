@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from alembic import op
-from sqlalchemy import BigInteger, Column, Float, Index, Integer, MetaData, String, Table, text
+from sqlalchemy import BigInteger, Column, Float, Index, Integer, MetaData, String, Table, Text, text
+from sqlalchemy.dialects import mysql
 
 revision = "0008"
 down_revision = "0007"
@@ -42,6 +43,19 @@ Table(
     Column("name", String(32), primary_key=True),
     Column("label", String(160), primary_key=True),
     Column("value", BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+    **TABLE,
+)
+
+Table(
+    "fusee_task_templates",
+    metadata,
+    Column("namespace", String(128), primary_key=True),
+    Column("name", String(128), primary_key=True),
+    Column("version", Integer, nullable=False),
+    Column("definition", Text().with_variant(mysql.MEDIUMTEXT(), "mysql", "mariadb"), nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("updated_at", BigInteger, nullable=False),
     sqlite_with_rowid=False,
     **TABLE,
 )
