@@ -270,7 +270,7 @@ def test_trigger_answers_with_the_rule(cli: Cli) -> None:
     assert set(fired) == set(TriggeredOut.model_fields)
     assert (fired["decision"], fired["created"], fired["run_ids"]) == ("run", True, [1])
     assert cli.json("run", "show", "1")["payload"] == {"a": 1, "b": 2}
-    assert cli.json("task", "trigger", "poll", "--key", "once")["created"] is False
+    assert cli.json("task", "trigger", "poll", "-p", "b=2", "--key", "once")["created"] is False
     text = cli.text("task", "trigger", "poll")
     assert "was skipped" in text and "overlap_action SKIP: run 1 has not ended" in text
     waited = cli("task", "trigger", "poll", "--wait", "--json")
