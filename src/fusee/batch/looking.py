@@ -84,9 +84,10 @@ async def _look(registered: Registered, given: Mapping[str, Any], seconds: float
         for name, value in wanted.items()
         if name not in before or before[name] != value
     }
-    is_new = not before or all(was is None for was, _ in changes.values())
-    new = isinstance(operation, Captures) and is_new  # else nobody has looked at what there is
-    return _found(PlanAction.CREATE if new else PlanAction.CHANGE, changes)
+    all_new = bool(changes) and all(was is None for was, _ in changes.values())
+    # Without a capture nobody has looked at what there is.
+    creates = isinstance(operation, Captures) and (not before or all_new)
+    return _found(PlanAction.CREATE if creates else PlanAction.CHANGE, changes)
 
 
 def _found(action: PlanAction, changes: Mapping[str, Any] | None = None, info: str | None = None) -> Found:
