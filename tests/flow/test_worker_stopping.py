@@ -10,9 +10,9 @@ import psutil
 import pytest
 
 from fusee import RetryPolicy, current_run
-from fusee.events import RunStuck
-from fusee.model import Effect, End, RunStatus
-from tests.chaos.inside import Journal, Seen, make_app, until, working
+from fusee.events import RunCancelRequested, RunStuck
+from fusee.model import Effect, End, RunSpec, RunStatus
+from tests.chaos.inside import FixedPace, Journal, Seen, make_app, until, working
 
 QUICK = RetryPolicy(max_attempts=3, backoff="fixed", base=0.01, jitter=0)
 
@@ -185,3 +185,32 @@ async def test_a_retry_does_not_follow_a_cancel(url: str) -> None:
         run = await handle.wait(10)
     assert run.status is RunStatus.CANCELED
     assert len(journal.starts()) == 1
+
+
+async def test_a_cancel_reaches_a_run_that_its_worker_holds_and_has_not_started(database_url: str) -> None:
+    """At once, not when it would have been handed back; and it does not start when there is room."""
+    app, journal = make_app(database_url, max_concurrent_tasks=1), Journal()
+    let_go = asyncio.Event()
+
+    @app.handler("work")
+    async def work() -> None:
+        journal.start()
+        await let_go.wait()
+
+    async with working(app) as worker:
+        worker.couriers.pace = FixedPace(10)
+        told = Seen(app.bus, RunCancelRequested)
+        # Holds what it claimed for as long as the test needs: nothing is handed back for its age.
+        worker.pool.hand_back_stale = lambda now: 0  # type: ignore[method-assign]
+        first, second = await app.enqueue_many([RunSpec(handler="work", priority=1), RunSpec(handler="work")])
+        try:
+            await until(lambda: worker.pool.busy == 1 and len(worker.pool.ready) == 1)
+            await app.store.cancel(second.id, "changed my mind")
+            await until(lambda: [event.run_id for event in told.of(RunCancelRequested)] == [second.id], 5)
+            run = await second.wait(10)
+            assert (run.status, run.effect) == (RunStatus.CANCELED, Effect.NONE)
+            assert worker.pool.busy == 1, "the first one is still there: nobody had to make room"
+        finally:
+            let_go.set()
+        await first.wait(10)
+    assert [line.run for line in journal.starts()] == [first.id]

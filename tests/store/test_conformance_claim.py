@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from sqlalchemy import insert
 
-from fusee.model import Effect, End, RunSpec
-from fusee.store import Finished, Order
-from fusee.store.schema import receipts
+from fusee.model import Effect, End, QueueLimits, RunSpec
+from fusee.store import Finished, Order, own_lane
+from fusee.store.schema import line, receipts
 from tests.store.harness import START, World, finished_of
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -187,3 +188,46 @@ async def test_a_run_claimed_twice_by_one_session_is_owned_once(world: World) ->
     (again,) = await world.claim(session)
     assert sorted(await world.store.owned(session)) == [(again.id, 2), (second.id, 1)]
     assert sorted(await world.store.in_flight(session)) == [first.id, second.id]
+
+
+WAYS = ["one lane", "many lanes", "a limited queue", "given by a strategy", "dispatched to a broker"]
+
+
+@pytest.mark.parametrize("alone", [True, False], ids=["alone", "beside another"])
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_place_in_line_of_a_run_that_is_not_pending_claims_nothing(
+    world: World, way: str, alone: bool
+) -> None:
+    """A cancel took the run out of line; its place is there again, as if the cancel had come in between the
+    two steps of a claim."""
+    session = await world.session()
+    if way == "a limited queue":
+        await world.store.set_limits("default", QueueLimits(concurrency=10))
+    if way == "many lanes":
+        await world.enqueue(handler="other", priority=-1)
+    canceled = await world.enqueue_one(priority=1)
+    places = [row._asdict() for row in await world.rows(line) if row.run_id == canceled]
+    assert len(places) == 1
+    await world.store.cancel(canceled, "changed my mind")
+    good = [] if alone and way != "many lanes" else await world.enqueue()
+    if way == "given by a strategy":
+        own = own_lane(session)
+        places[0]["lane_id"] = own
+        await world.sql("UPDATE fusee_line SET lane_id = :own", own=own)
+    before = await world.run(canceled)
+    await world.store.database.write(lambda connection: connection.execute(insert(line), places))
+    match way:
+        case "a limited queue":
+            got = [run.id for run in await world.claim_limited(session)]
+        case "given by a strategy":
+            claimed = await world.store.claim_given(session, ["default"], Order(1000, [], 77))
+            got = [run.id for run in claimed]
+        case "dispatched to a broker":
+            sent = await world.store.dispatch(dict.fromkeys(await world.lane_ids(), 100))
+            got = [run.id for run in sent]
+        case _:
+            got = [run.id for run in await world.claim(session)]
+    assert canceled not in got and set(good) <= set(got)
+    assert await world.run(canceled) == before
+    assert canceled not in {run_id for run_id, _ in await world.store.owned(session)}
+    assert canceled not in {row.run_id for row in await world.rows(line)}

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from sqlalchemy import insert
 
 from fusee.errors import LeaseLost
 from fusee.model import QueueLimits, RunStatus, WorkerInfo
 from fusee.model.dispatch import HIGH, LOW, NORMAL, Dispatched
 from fusee.store import RunFilter
+from fusee.store.broker_schema import dispatched
 from tests.store.harness import World
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -253,3 +255,34 @@ async def test_a_rejected_message_holds_its_run_until_someone_drops_it(world: Wo
     assert await world.store.drop_letter(letter.id, "its message was dropped") == 1
     assert await statuses(world, run) == ["canceled"]
     assert await world.store.count_dead_letters() == 0
+
+
+async def test_a_place_of_a_run_that_is_not_dispatched_grants_nothing(world: World) -> None:
+    """Its cancel took the place away and something put it back: the run itself says that it may not start."""
+    canceled, good = await world.enqueue(2)
+    session = await world.session()
+    sent = await dispatch(world)
+    (place,) = [row._asdict() for row in await world.rows(dispatched) if row.run_id == canceled]
+    await world.store.cancel(canceled, "changed my mind")
+    await world.store.database.write(lambda connection: connection.execute(insert(dispatched), [place]))
+    before = await world.run(canceled)
+    assert await world.store.start(session, 1, tokens(sent)) == [(good, 1, False)]
+    assert await world.run(canceled) == before
+    assert await world.store.owned(session) == [(good, 1)]
+
+
+async def test_an_attempt_that_is_not_the_dispatched_one_is_not_granted(world: World) -> None:
+    """The message of an attempt that is over, and a place that agrees with it."""
+    (run,) = await world.enqueue()
+    session = await world.session()
+    (sent,) = await dispatch(world)
+    assert await world.store.recall(tokens([sent])) == 1
+    (again,) = await dispatch(world)
+    assert (again.id, again.attempt) == (run, 2)
+    assert await world.store.start(session, 1, tokens([sent])) == []
+    await world.sql("UPDATE fusee_dispatched SET attempt = 1")
+    assert await world.store.start(session, 2, tokens([sent])) == []
+    assert await world.store.owned(session) == []
+    # Put right again, it is found by the next look for what never started.
+    assert await statuses(world, run) == ["dispatched"]
+    await world.store.cancel(run, "the end of the test")

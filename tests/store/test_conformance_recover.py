@@ -8,7 +8,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from sqlalchemy import event, text, update
+from sqlalchemy import Connection, event, text, update
 
 from fusee.errors import LeaseLost
 from fusee.model import Effect, End, RetryPolicy
@@ -346,3 +346,30 @@ async def test_a_recovery_wakes_the_workers(world: World) -> None:
     await world.clock.tick(31)
     await world.store.recover()
     assert heard
+
+
+async def test_a_session_that_is_renewed_after_the_look_is_not_taken(world: World) -> None:
+    """The statement that takes a session checks its expiry itself: what was read before it may be old."""
+    session = await world.session("just in time", ttl=30)
+    claimed = await world.enqueue_and_claim(session)
+    await world.clock.tick(31)
+    until_us = await world.clock.now() + 30_000_000
+    renewed = update(sessions).where(sessions.c.id == session).values(expires_at=until_us)
+    slipped_in: list[str] = []
+
+    def look_then_take(connection: Connection) -> list[tuple[int, str]]:
+        def before(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+            if statement.startswith("UPDATE") and not slipped_in:
+                slipped_in.append(statement)
+                connection.execute(renewed)
+
+        event.listen(connection, "before_cursor_execute", before)
+        try:
+            return world.store._take_expired(connection)
+        finally:
+            event.remove(connection, "before_cursor_execute", before)
+
+    assert await world.store.database.write(look_then_take) == []
+    assert slipped_in, "it had been read as expired"
+    assert await world.store.recover() == Recovered()
+    assert await world.finish(session, claimed) == []

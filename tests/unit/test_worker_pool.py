@@ -312,3 +312,34 @@ async def test_a_canceled_fire_in_a_thread_ends_when_the_thread_has_ended(leaves
     await slot.task
     _, (settlement,) = pool.collect()
     assert (settlement.verdict.status, settlement.ended.final) == (RunStatus.CANCELED, leaves)
+
+
+class Busy(Taken):
+    """A call that goes on until it is told to stop."""
+
+    async def execute(self, job: Job) -> Ended:
+        self.begun.set()
+        await asyncio.Event().wait()
+        raise AssertionError("unreachable")
+
+
+async def test_a_run_that_waits_in_the_worker_is_canceled_and_never_starts() -> None:
+    executor = Busy()
+    pool = Pool(1, 5.0, Bus(), lambda: None, wanted)
+    pool.plans[1] = Plan(
+        Lane("default", "default", "http", "http"), executor, None, None, None, RetryPolicy()
+    )
+    start_by = time.monotonic() + 60
+    pool.take([Claimed(run_id, 3, 0, 1, None, None, start_by=start_by) for run_id in (5, 6, 7)])
+    try:
+        await executor.begun.wait()
+        assert not pool.cancel(6, 2, time.monotonic()), "another attempt"
+        assert pool.cancel(6, 3, time.monotonic())
+        assert not pool.cancel(6, 3, time.monotonic()), "it has been told"
+        (settlement,) = pool.settlements
+        assert (settlement.run_id, settlement.attempt) == (6, 3)
+        assert (settlement.ended.end, settlement.ended.effect) == (End.CANCELED, Effect.NONE)
+        assert [claimed.id for claimed in pool.ready] == [7]
+    finally:
+        pool.ready.clear()
+        pool.tell_all(End.LOST, time.monotonic())
