@@ -32,6 +32,8 @@ from fusee.worker.tenure import Tenure
 __all__ = ["Worker"]
 
 WATCH_EVERY = 0.1
+LAST_ANSWER = 2.0
+"""Seconds that a worker which was told to leave waits for the session it asked for."""
 
 
 class Worker:
@@ -119,8 +121,7 @@ class Worker:
         while not self._draining.is_set():
             asked_at = time.monotonic()
             try:
-                await self.served.read()
-                session = await self.depot.open_session(self.info, self.settings.lease)
+                session = await self._ask_for_session()
             except Exception as error:
                 failures += 1
                 self.bus.emit(LoopFailed(loop="worker", error=error, failures=failures))
@@ -128,6 +129,8 @@ class Worker:
                     async with asyncio.timeout(min(5.0, 0.2 * 2**failures)):
                         await self._draining.wait()
                 continue
+            if session is None:
+                return
             self.tenure.session, self.tenure.lease = session, Lease(self.settings.lease, asked_at)
             self._sessions = [*self._sessions[-9:], session]
             self.served.session = session
@@ -136,6 +139,23 @@ class Worker:
             self.started.set()
             self.couriers.opened()
             return
+
+    async def _ask_for_session(self) -> int | None:
+        """The number of a new session; None when this worker is told to leave and nobody answers."""
+
+        async def ask() -> int:
+            await self.served.read()
+            return await self.depot.open_session(self.info, self.settings.lease)
+
+        asking, leaving = asyncio.ensure_future(ask()), asyncio.ensure_future(self._draining.wait())
+        try:
+            await asyncio.wait({asking, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            if not asking.done():
+                # A session that is opened just now shall be ended, not lost.
+                await asyncio.wait({asking}, timeout=LAST_ANSWER)
+            return asking.result() if asking.done() else None
+        finally:
+            await end([asking, leaving])
 
     async def _drain(self) -> None:
         """Hand back what has not started, wait for what runs, hand back the rest when time is up."""

@@ -1,0 +1,43 @@
+"""A worker fed by RabbitMQ while no dispatcher answers it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tests.broker.fabric import NOWHERE, Fabric
+from tests.chaos.inside import until
+
+
+@pytest.mark.parametrize("waits_for", ["lanes", "open_session"])
+async def test_a_worker_that_waits_for_its_first_answer_can_be_stopped(
+    rabbitmq: dict[str, Any], waits_for: str
+) -> None:
+    fabric = Fabric("rabbitmq", NOWHERE, rabbitmq)
+    app = fabric.app
+    await app.open(store=False)
+    worker = app.worker()
+    asked: list[str] = []
+    real = worker.depot.asking.ask
+
+    async def ask(call: str, *args: Any, within: float | None = None) -> Any:
+        asked.append(call)
+        if call != waits_for and call in ("lanes", "strategies"):
+            return None if call == "lanes" else {}  # a dispatcher that vanishes in between
+        return await real(call, *args, within=within)
+
+    worker.depot.asking.ask = ask
+    running = asyncio.create_task(worker.run())
+    try:
+        await until(lambda: waits_for in asked and worker.depot.link.up.is_set(), 30)
+        assert not running.done() and not worker.started.is_set()
+        worker.stop()
+        done, _ = await asyncio.wait({running}, timeout=30)
+        assert done, "it ignored being told to stop"
+        running.result()
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        await app.close()
