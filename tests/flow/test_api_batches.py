@@ -258,7 +258,9 @@ def test_the_command_line_from_create_to_cancel(cli: Any, tmp_path: Path) -> Non
     assert "no worker that has operation 'set'" in cli.refused("batch", "plan", number)
     assert "level: 0 → 5" in cli.text("batch", "plan", number, "--recorded")
     assert cli.json("batch", "plan", number, "--recorded")["items"][1]["changes"][0]["after"] == 6
-    assert cli.json("batch", "apply", number)["status"] == "running"
+    applied = cli.json("batch", "apply", number)
+    assert (applied["phase"], applied["status"]) == ("applying", "pending")
+    assert "no live worker serves operation" in applied["waiting"]
     assert cli.json("batch", "cancel", number, "--reason", "wrong lamps")["reason"] == "wrong lamps"
     assert [one["status"] for one in cli.json("batch", "targets", number)["items"]] == ["cancel", "cancel"]
     assert "evening" in cli.text("batch", "list")

@@ -156,7 +156,13 @@ class Batchwork:
         return await self.store.batch(self.id)
 
     async def counts(self) -> dict[str, int]:
-        """Status → how many, without those that are none."""
+        """Status → how many, as they are kept, without those that are none: a target that has a run counts as
+        running until the end of that run is counted."""
+        kept, _ = await self.store.recount_batch(self.id)
+        return {str(status): count for status, count in kept.items() if count}
+
+    async def shown(self) -> dict[str, int]:
+        """Status → how many, as people see them."""
         batch = await self.look()
         return {str(status): count for status, count in batch.counts.items() if count}
 

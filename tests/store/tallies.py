@@ -86,8 +86,20 @@ def _counts(
     kept = {name: getattr(batch, name) for name in COUNTED if getattr(batch, name)}
     if kept != {name: count for name, count in counted.items() if count}:
         wrong.append(f"keeps {kept} and has {dict(counted)}")
-    elif batch.status != batch_status({BatchStatus(name): count for name, count in kept.items()}):
+    elif batch.status != batch_status(
+        {BatchStatus(name): count for name, count in kept.items()}, left=batch.left_applied
+    ):
         wrong.append(f"is {batch.status} with {kept}")
+    if batch.phase == "done" and kept.get("rollback_success"):
+        left = sum(
+            target.rollback_run_id is None
+            and target.todo is None
+            and target.run_id in rows
+            and rows[target.run_id].effect in TOUCHED
+            for target in mine
+        )
+        if left != batch.left_applied:
+            wrong.append(f"says that {batch.left_applied} targets are left applied, and {left} are")
     if len(mine) != batch.total:
         wrong.append(f"has {len(mine)} of {batch.total} targets")
     spec = spec_of_batch(batch)

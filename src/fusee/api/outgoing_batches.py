@@ -55,6 +55,12 @@ class BatchOut(BaseModel):
     counts: dict[str, int]
     window: int = Field(description="Targets that may be under way at once, at this moment.")
     waits_for: int | None = Field(description="Another batch that has a target which this one wants.")
+    waiting: str | None = Field(
+        description="Why none of its targets runs: its queue is paused, or no live worker can take them."
+    )
+    left_applied: int | None = Field(
+        description="After a rollback: targets that are applied, or may be, and were not undone."
+    )
     create_time: str
     update_time: str
     started_at: str | None
@@ -91,6 +97,8 @@ class BatchOut(BaseModel):
             counts={str(status): count for status, count in batch.counts.items()},
             window=batch.window,
             waits_for=batch.waits_for,
+            waiting=batch.waiting,
+            left_applied=batch.left_applied,
             create_time=show_time(batch.created_at) or "",
             update_time=show_time(batch.updated_at) or "",
             started_at=show_time(batch.started_at),
@@ -117,7 +125,7 @@ class BatchTaskOut(BaseModel):
     status: BatchStatus
     effect: str | None
     info: str | None
-    retry_time: int
+    retry_time: int = Field(description="How often it was tried again, by request or by its retry policy.")
     run_id: int | None
     rollback_run_id: int | None
 

@@ -14,20 +14,25 @@ if TYPE_CHECKING:
     from fusee.app import Fusee
     from fusee.model.batch import Batch
 
-__all__ = ["follow", "summary"]
+__all__ = ["GOOD", "SOME_UNDONE", "follow", "summary"]
 
 GOOD = ("success", "rollback_success")
+SOME_UNDONE = ("rollback_success", "partial_rollback")
+"""What a rollback of chosen targets may end as."""
 
 
 def summary(batch: Batch) -> str:
     counts = ", ".join(f"{count} {status}" for status, count in batch.counts.items() if count)
     reason = f"; {batch.reason}" if batch.reason else ""
     waits = f"; waits for targets that batch {batch.waits_for} has" if batch.waits_for else ""
+    waits += f"; waits: {batch.waiting}" if batch.waiting else ""
     return f"batch {batch.id} {batch.status}: {counts} of {batch.total}{reason}{waits}"
 
 
-async def follow(app: Fusee, out: Out, batch_id: int, timeout: float | None) -> None:
-    """Until it is done; exits 5 when it did not end well, 124 when the time was up first."""
+async def follow(
+    app: Fusee, out: Out, batch_id: int, timeout: float | None, good: tuple[str, ...] = GOOD
+) -> None:
+    """Until it is done; exits 5 when it did not end as one of `good`, 124 when the time was up first."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     deadline = None if timeout is None else time.monotonic() + timeout
@@ -38,6 +43,7 @@ async def follow(app: Fusee, out: Out, batch_id: int, timeout: float | None) -> 
             batch = await app.batches.get(batch_id)
             ended, total, words = _ended(batch)
             words += f", waits for batch {batch.waits_for}" if batch.waits_for else ""
+            words += f", waits: {batch.waiting}" if batch.waiting else ""
             bar.update(shown, completed=ended, total=total, description=words)
             if batch.phase == "done":
                 break
@@ -49,7 +55,7 @@ async def follow(app: Fusee, out: Out, batch_id: int, timeout: float | None) -> 
         out.data(batch_object(batch))
     else:
         out.show(summary(batch))
-    if batch.status not in GOOD:
+    if batch.status not in good:
         raise SystemExit(Exit.UNSUCCESSFUL)
 
 

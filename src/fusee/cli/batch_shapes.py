@@ -42,6 +42,8 @@ def batch_object(batch: Batch) -> dict[str, Any]:
         "counts": {str(status): count for status, count in batch.counts.items()},
         "window": batch.window,
         "waits_for": batch.waits_for,
+        "waiting": batch.waiting,
+        "left_applied": batch.left_applied,
         "create_time": time_text(batch.created_at),
         "update_time": time_text(batch.updated_at),
         "started_at": time_text(batch.started_at),

@@ -19,6 +19,7 @@ from fusee.model.words import Word
 
 __all__ = [
     "BATCH_TASK",
+    "OF_BATCHES_ONLY",
     "Batch",
     "BatchLoad",
     "BatchPhase",
@@ -49,6 +50,10 @@ class BatchStatus(Word):
     """Not applied, or nobody can say; its effect tells which."""
     PARTIAL_FAIL = "partial_fail"
     """Of a batch only: some targets succeeded, some failed."""
+    PARTIAL_CANCEL = "partial_cancel"
+    """Of a batch only: it was canceled or stopped when some targets had succeeded; none failed."""
+    PARTIAL_ROLLBACK = "partial_rollback"
+    """Of a batch only: some targets were undone, and others are applied, or may be."""
     ROLLBACK_PENDING = "rollback_pending"
     """To be undone, not started."""
     ROLLBACK_RUNNING = "rollback_running"
@@ -60,12 +65,15 @@ class BatchStatus(Word):
     CANCEL = "cancel"
     """Never started, or stopped; by a person, or by too many errors."""
     RETRY_PENDING = "retry_pending"
-    """Failed before, and to be tried again."""
+    """Failed before, and to be tried again: by request, or by its retry policy."""
     UNKNOWN = "unknown"
     """What became of it is not on record any more."""
 
 
 B = BatchStatus
+
+OF_BATCHES_ONLY = frozenset({B.PARTIAL_FAIL, B.PARTIAL_CANCEL, B.PARTIAL_ROLLBACK})
+"""No target has one of these."""
 
 BATCH_TASK: Mapping[tuple[BatchStatus, str], BatchStatus] = {
     (B.PENDING, "acquire"): B.RUNNING,
@@ -245,6 +253,7 @@ class BatchTask:
     effect: Effect | None
     info: str | None
     retry_time: int
+    """How often it was tried again, by request or by its retry policy."""
     run_id: int | None
     rollback_run_id: int | None
 
@@ -278,6 +287,10 @@ class Batch:
     """Targets that may be under way at once, at this moment."""
     waits_for: int | None
     """Another batch that has a target which this one wants."""
+    left_applied: int | None
+    """After a rollback: targets that are applied, or may be, and were not undone."""
+    waiting: str | None = None
+    """Why none of its targets runs, when nobody may or can take them."""
     created_at: int
     updated_at: int
     started_at: int | None
@@ -336,11 +349,16 @@ def _rollback_status(run: RunStatus) -> BatchStatus:
             assert_never(run)
 
 
-def batch_status(counts: Mapping[BatchStatus, int]) -> BatchStatus:
-    """The status of a batch whose targets stand like this: an answer for every combination of them."""
+def batch_status(counts: Mapping[BatchStatus, int], *, left: int | None = None) -> BatchStatus:
+    """The status of a batch whose targets stand like this: an answer for every combination of them.
+
+    `left` counts the targets that are applied, or may be, and were not undone. It matters after a rollback
+    only: a target that was found as wanted, or that failed without an effect, has nothing to undo. None
+    takes every success for applied.
+    """
     here = {status for status, count in counts.items() if count > 0}
-    if not here or B.PARTIAL_FAIL in here:
-        raise ValueError("a batch has at least one target, and partial_fail is not a target's status")
+    if not here or here & OF_BATCHES_ONLY:
+        raise ValueError("a batch has at least one target, and no target has a status of batches only")
     if B.ROLLBACK_RUNNING in here:
         return B.ROLLBACK_RUNNING
     if B.ROLLBACK_PENDING in here:
@@ -356,12 +374,15 @@ def batch_status(counts: Mapping[BatchStatus, int]) -> BatchStatus:
     if B.ROLLBACK_FAIL in here:
         return B.ROLLBACK_FAIL
     if B.ROLLBACK_SUCCESS in here:
-        return B.ROLLBACK_SUCCESS
+        remains = B.SUCCESS in here if left is None else left > 0
+        return B.PARTIAL_ROLLBACK if remains else B.ROLLBACK_SUCCESS
     if B.FAIL in here:
         return B.PARTIAL_FAIL if B.SUCCESS in here else B.FAIL
     if B.UNKNOWN in here:
         return B.UNKNOWN
-    return B.CANCEL if B.CANCEL in here else B.SUCCESS
+    if B.CANCEL in here:
+        return B.PARTIAL_CANCEL if B.SUCCESS in here else B.CANCEL
+    return B.SUCCESS
 
 
 def check_operation(target_type: str, batch_type: str) -> None:

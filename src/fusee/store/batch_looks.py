@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,9 +21,10 @@ from fusee.model.batch import (
 )
 from fusee.store.batch_intake import HIDDEN, spec_of_batch
 from fusee.store.batch_schema import COUNTED, batch_tasks, batches
+from fusee.store.batch_truth import as_it_is, with_those_shown_as
 from fusee.store.parts import StorePart
 from fusee.store.rows import decode
-from fusee.store.schema import runs
+from fusee.store.schema import attempts, runs
 from fusee.store.set_aside import reading
 
 __all__ = ["BatchFilter", "BatchLooks", "TargetFilter", "batch_from"]
@@ -59,21 +60,38 @@ NOT_DONE = (BatchPhase.PLANNED, BatchPhase.APPLYING, BatchPhase.STOPPING, BatchP
 class BatchLooks(StorePart):
     async def batch(self, batch_id: int) -> Batch:
         query = self._visible().where(batches.c.id == batch_id)
-        row = await self.database.read(lambda connection: connection.execute(query).one_or_none())
-        if row is None:
+
+        def work(connection: Connection) -> Batch | None:
+            row = connection.execute(query).one_or_none()
+            return None if row is None else as_it_is(connection, batch_from(row), self._now(connection))
+
+        batch = await self.database.read(work)
+        if batch is None:
             raise NotFound(f"no batch {batch_id} in namespace {self.namespace!r}")
-        return batch_from(row)
+        return batch
 
     async def batches(self, wanted: BatchFilter) -> list[Batch]:
         query = self._visible().order_by(batches.c.id.desc())
         if wanted.status:
-            query = query.where(batches.c.status.in_(wanted.status))
+            query = query.where(batches.c.status.in_(with_those_shown_as(wanted.status)))
         for name in ("batch_type", "target_type", "creator", "env", "region", "az"):
             if (value := getattr(wanted, name)) is not None:
                 query = query.where(batches.c[name] == value)
         if wanted.before is not None:
             query = query.where(batches.c.id < wanted.before)
-        return await self._page(query, wanted.limit, lambda last: batches.c.id < last.id, "batch", batch_from)
+        found: list[Batch] = []
+        while True:
+            want = wanted.limit - len(found)
+            page = await self._page(query, want, lambda last: batches.c.id < last.id, "batch", batch_from)
+            shown = await self.database.read(
+                lambda connection, page=page: [  # type: ignore[misc]
+                    as_it_is(connection, batch, self._now(connection)) for batch in page
+                ]
+            )
+            found += [batch for batch in shown if not wanted.status or batch.status in wanted.status]
+            if len(page) < want or len(found) >= wanted.limit:
+                return found
+            query = query.where(batches.c.id < page[-1].id)
 
     async def batch_loads(self) -> list[BatchLoad]:
         """What is not done, by operation and phase."""
@@ -100,7 +118,10 @@ class BatchLooks(StorePart):
 
     async def batch_tasks(self, batch_id: int, wanted: TargetFilter) -> list[BatchTask]:
         """A page of targets; with a status, the page is filled from as many rows as that takes."""
-        batch = await self.batch(batch_id)
+        known = self._visible().where(batches.c.id == batch_id)
+        batch = await self.database.read(lambda connection: connection.execute(known).one_or_none())
+        if batch is None:
+            raise NotFound(f"no batch {batch_id} in namespace {self.namespace!r}")
         applied, undone = runs.alias("applied"), runs.alias("undone")
         query = (
             select(
@@ -108,7 +129,9 @@ class BatchLooks(StorePart):
                 applied.c.status.label("run_status"),
                 applied.c.attempt,
                 applied.c.effect,
+                applied.c.origin_id,
                 undone.c.status.label("rollback_status"),
+                undone.c.attempt.label("rollback_attempt"),
             )
             .outerjoin(applied, applied.c.id == batch_tasks.c.run_id)
             .outerjoin(undone, undone.c.id == batch_tasks.c.rollback_run_id)
@@ -123,12 +146,13 @@ class BatchLooks(StorePart):
             if not rows:
                 break
             # Targets that had no run wait for theirs all together, or were canceled all together.
-            stopped = batch.counts[BatchStatus.PENDING] == 0
+            stopped = batch.pending == 0
+            past = await self.database.read(lambda connection, rows=rows: _past(connection, rows))  # type: ignore[misc]
             tasks = self.set_aside.readable(
                 "targets listed",
                 "batch",
                 rows,
-                lambda row: _task(row, stopped=stopped),  # noqa: B023 -- called at once
+                lambda row: _task(row, stopped=stopped, past=past),  # noqa: B023 -- called at once
                 id_of=lambda row: int(row.batch_id),
                 key_of=lambda row: (row.batch_id, row.position),
             )
@@ -207,7 +231,8 @@ def _batch(row: Any) -> Batch:
         namespace=row.namespace,
         spec=spec_of_batch(row),
         phase=BatchPhase(row.phase),
-        status=batch_status(counts) if row.total else BatchStatus(row.status),
+        status=batch_status(counts, left=row.left_applied) if row.total else BatchStatus(row.status),
+        left_applied=row.left_applied,
         reason=row.reason,
         version=row.version,
         total=row.total,
@@ -221,7 +246,36 @@ def _batch(row: Any) -> Batch:
     )
 
 
-def _task(row: Any, *, stopped: bool) -> BatchTask:
+WAITS = ("blocked", "pending", "delayed", "dispatched")
+
+
+def _past(connection: Connection, rows: Sequence[Any]) -> dict[int, str]:
+    """Run → what is known of its last try, for the runs of these targets that wait for another."""
+    again = [row.run_id for row in rows if row.run_status in WAITS and row.attempt]
+    again += [row.rollback_run_id for row in rows if row.rollback_status in WAITS and row.rollback_attempt]
+    origins = {
+        row.origin_id: row.run_id
+        for row in rows
+        if row.run_status in WAITS and not row.attempt and row.origin_id is not None
+    }
+    found: dict[int, str] = {}
+    for start in range(0, len(again), 500):
+        part = attempts.c.run_id.in_(again[start : start + 500])
+        query = select(attempts.c.run_id, attempts.c.attempt, attempts.c.ended, attempts.c.error).where(part)
+        for one in connection.execute(query.order_by(attempts.c.run_id, attempts.c.attempt)):
+            found[one.run_id] = f"attempt {one.attempt} {one.ended}: {one.error or 'no reason given'}"
+    ids = sorted(origins)
+    for start in range(0, len(ids), 500):
+        part = runs.c.id.in_(ids[start : start + 500])
+        query = select(runs.c.id, runs.c.status, runs.c.error, runs.c.reason).where(part)
+        for one in connection.execute(query):
+            found[origins[one.id]] = (
+                f"run {one.id} {one.status}: {one.error or one.reason or 'no reason given'}"
+            )
+    return found
+
+
+def _task(row: Any, *, stopped: bool, past: Mapping[int, str]) -> BatchTask:
     payload = decode(row.payload)
     if row.todo is not None and row.todo != "parked":  # which never had a run
         status = _TO_DO[row.todo]
@@ -244,8 +298,19 @@ def _task(row: Any, *, stopped: bool) -> BatchTask:
         image=decode(row.image),
         status=status,
         effect=Effect(row.effect) if row.effect else None,
-        info=row.info,
-        retry_time=row.retry_time,
+        info=row.info or _waits_again(row, past),
+        retry_time=row.retry_time + _tried_again(row),
         run_id=row.run_id,
         rollback_run_id=row.rollback_run_id,
     )
+
+
+def _waits_again(row: Any, past: Mapping[int, str]) -> str | None:
+    told = past.get(row.rollback_run_id) if row.rollback_run_id is not None else past.get(row.run_id)
+    return None if told is None else f"waits to be tried again; {told}"
+
+
+def _tried_again(row: Any) -> int:
+    """Automatic retries of its run: one less than its attempts, or as many when another is to come."""
+    attempt: int = row.attempt or 0
+    return attempt if row.run_status in WAITS else max(0, attempt - 1)

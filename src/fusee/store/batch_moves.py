@@ -174,9 +174,23 @@ class BatchMoves(Cancels, BatchBirths):
             [row.run_id for row in rows],
             [effects.get(row.run_id) for row in rows],
         )
+        self._count_tries(connection, batch, rows)
         self._set_runs(connection, _HAS_RUN_AGAIN, batch, rows, ids)
         batch.shift("retry_pending", "running", len(rows))
         return len(rows)
+
+    def _count_tries(self, connection: Connection, batch: Moving, rows: Sequence[Any]) -> None:
+        """Automatic retries of the runs that are replaced: they still count when the runs are gone."""
+        by_run = {row.run_id: row.position for row in rows}
+        ids = sorted(by_run)
+        for start in range(0, len(ids), 500):
+            part = (runs.c.id.in_(ids[start : start + 500]), runs.c.attempt > 1)
+            more = [
+                {"b_batch": batch.id, "b_at": by_run[run.id], "b_more": run.attempt - 1}
+                for run in connection.execute(select(runs.c.id, runs.c.attempt).where(*part))
+            ]
+            if more:
+                connection.execute(_TRIED_MORE, more)
 
     def _next_turns(
         self, connection: Connection, batch: Moving, todo: str, count: int, rivals: Rivals, now: int
@@ -350,6 +364,22 @@ class BatchMoves(Cancels, BatchBirths):
             self._note(connection, BatchRollingBack(**batch.named, targets=lined_up, reason=batch.reason))
         return lined_up
 
+    def _left_applied(self, connection: Connection, batch: Moving) -> int | None:
+        """How many targets are applied, or may be, and were not undone; looked at where it decides."""
+        if not batch.rollback_success or not batch.success + batch.fail + batch.cancel:
+            return 0 if batch.rollback_success else None
+        query = (
+            select(func.count())
+            .select_from(batch_tasks.join(runs, runs.c.id == batch_tasks.c.run_id))
+            .where(
+                batch_tasks.c.batch_id == batch.id,
+                batch_tasks.c.rollback_run_id.is_(None),
+                batch_tasks.c.todo.is_(None),
+                runs.c.effect.in_(TOUCHED),
+            )
+        )
+        return int(connection.execute(query).scalar_one())
+
     def _undo_more(self, connection: Connection, batch: Moving, rivals: Rivals, now: int) -> None:
         room = min(batch.cap - batch.rollback_running, PORTION)
         if room > 0 and batch.rollback_pending > 0:
@@ -389,8 +419,10 @@ class BatchMoves(Cancels, BatchBirths):
     # -- writing
 
     def _save_batch(self, connection: Connection, batch: Moving, now: int) -> None:
+        if batch.phase == BatchPhase.DONE and batch.row.phase != BatchPhase.DONE:
+            batch.left_applied = self._left_applied(connection, batch)
         values = batch.changes()
-        values["status"] = batch_status(batch.counts())
+        values["status"] = batch_status(batch.counts(), left=batch.left_applied)
         values["updated_at"] = now
         if batch.phase == BatchPhase.DONE:
             values["waits_for"] = None
@@ -434,6 +466,7 @@ class Moving:
         "parked",
         "waits_for",
         "entered_at",
+        "left_applied",
     )
 
     def __init__(self, row: Any) -> None:
@@ -455,6 +488,7 @@ class Moving:
         self.parked: int = row.parked
         self.waits_for: int | None = row.waits_for
         self.entered_at: int | None = row.entered_at
+        self.left_applied: int | None = row.left_applied
         self.version_step = 0
         self.pending: int = row.pending
         self.running: int = row.running
@@ -549,6 +583,9 @@ _STANDS: dict[RunStatus, Stands] = {
 _AT = (batch_tasks.c.batch_id == bindparam("b_batch"), batch_tasks.c.position == bindparam("b_at"))
 _HAS_RUN = update(batch_tasks).where(*_AT).values(run_id=bindparam("b_run"), todo=None, turn=None, info=None)
 _HAS_RUN_AGAIN = _HAS_RUN.values(retry_time=batch_tasks.c.retry_time + 1)
+_TRIED_MORE = (
+    update(batch_tasks).where(*_AT).values(retry_time=batch_tasks.c.retry_time + bindparam("b_more"))
+)
 _HAS_UNDO = (
     update(batch_tasks)
     .where(*_AT)

@@ -35,7 +35,7 @@ def _outcome(batch: Any) -> Outcome:
     match BatchStatus(batch.status):
         case BatchStatus.SUCCESS:
             return Outcome(End.SUCCEEDED, "succeeded", None, result)
-        case BatchStatus.CANCEL:
+        case BatchStatus.CANCEL | BatchStatus.PARTIAL_CANCEL:
             return Outcome(End.CANCELED, "was canceled", batch.reason, result)
         case status:
             return Outcome(End.FAILED, f"ended {status}", batch.reason, result)

@@ -16,6 +16,7 @@ from fusee.store.batch_intake import BatchIntake
 from fusee.store.batch_looks import BatchLooks, batch_from
 from fusee.store.batch_moves import Moving
 from fusee.store.batch_schema import Stands, batch_tasks, batches
+from fusee.store.batch_truth import as_it_is
 from fusee.store.request_keys import KeyedRequest, made_before, remember
 from fusee.store.schema import runs
 from fusee.store.task_schema import ended
@@ -161,7 +162,8 @@ class Batches(BatchIntake, BatchEnds, BatchImages, BatchLooks):
                 batch.entered_at = now
                 self._refuse_conflict(connection, batch, now)
             self._move_on(connection, batch, now)
-            return batch_from(connection.execute(select(batches).where(batches.c.id == batch_id)).one())
+            after = connection.execute(select(batches).where(batches.c.id == batch_id)).one()
+            return as_it_is(connection, batch_from(after), now)
 
         batch = await self._write_aloud(work)
         for kind in ("pending", "ended", "cancel"):

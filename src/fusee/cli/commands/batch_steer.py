@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fusee.cli.batch_progress import follow, summary
+from fusee.cli.batch_progress import GOOD, SOME_UNDONE, follow, summary
 from fusee.cli.batch_shapes import batch_object
 from fusee.cli.commands.batch_look import BATCH_ID
 from fusee.cli.opening import drive, opened
@@ -122,7 +122,9 @@ def rollback(
 ) -> None:
     """Undo what was applied, or may have been; newest first.
 
-    A target that is no longer as the batch left it is reported and left alone, unless forced.
+    A target that is no longer as the batch left it is reported and left alone, unless forced. With --wait:
+    exits 5 unless all is undone (rollback_success); with --target, that of those chosen none is left
+    (partial_rollback) will do.
 
     \b
     Example:
@@ -135,17 +137,22 @@ def rollback(
         batch_id,
         waits,
         lambda app: app.batches.roll_back(batch_id, targets=targets, force=force, version=version),
+        SOME_UNDONE if chosen else GOOD,
     )
 
 
 def _steer(
-    context: click.Context, batch_id: int, waits: bool, command: Callable[[Any], Awaitable[Batch]]
+    context: click.Context,
+    batch_id: int,
+    waits: bool,
+    command: Callable[[Any], Awaitable[Batch]],
+    good: tuple[str, ...] = GOOD,
 ) -> None:
     async def work(shared: Shared, out: Out) -> None:
         async with opened(shared) as app:
             made = await command(app)
             if waits:
-                await follow(app, out, batch_id, None)
+                await follow(app, out, batch_id, None, good)
             elif out.json:
                 out.data(batch_object(made))
             else:

@@ -66,6 +66,7 @@ def upgrade() -> None:
     # What an idempotency key is bound to.
     for table in ("runs", "batches", "bulk_jobs", "workflow_runs", "backfills"):
         op.add_column(f"fusee_{table}", Column("request_digest", String(100)))
+    op.add_column("fusee_batches", Column("left_applied", BigInteger))
     # Batches that wait for each other.
     op.add_column("fusee_batches", Column("parked", BigInteger, nullable=False, server_default=text("0")))
     op.add_column("fusee_batches", Column("waits_for", BigInteger))

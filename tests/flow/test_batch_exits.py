@@ -1,0 +1,57 @@
+"""The exit code of `fusee batch … --wait` follows the status of the batch."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest_asyncio
+
+from fusee.batch import Target
+from fusee.cli.batch_progress import GOOD, SOME_UNDONE, follow
+from fusee.cli.exits import Exit
+from fusee.cli.options import Shared
+from fusee.cli.output import Out
+
+BATCH = {"batch_name": "brighter", "batch_type": "set", "target_type": "lamp"}
+LAMPS = [{"target_id": str(n), "after": {"level": n}} for n in range(4)]
+
+
+@pytest_asyncio.fixture
+async def app(serving: Any) -> AsyncIterator[Any]:
+    lit: set[str] = set()
+    async with serving() as served:
+
+        @served.app.operation("lamp", "set", params=dict[str, int])
+        class Set:
+            async def finished(self, target: Target) -> bool:
+                return target.id in lit
+
+            async def apply(self, target: Target) -> None:
+                lit.add(target.id)
+
+            async def undo(self, target: Target) -> None:
+                lit.discard(target.id)
+
+        async with served.app.running():
+            yield served.app
+
+
+async def exit_of(app: Any, batch_id: int, good: tuple[str, ...] = GOOD) -> int:
+    try:
+        await follow(app, Out(Shared(json=True, quiet=True)), batch_id, 30, good)
+    except SystemExit as ended:
+        return int(ended.code or 0)
+    return 0
+
+
+async def test_a_partial_rollback_is_no_success_unless_it_was_asked_for(app: Any) -> None:
+    batch, _ = await app.batches.create(BATCH, LAMPS, apply=True)
+    assert await exit_of(app, batch.id) == Exit.OK
+    await app.batches.roll_back(batch.id, targets=["1", "2"])
+    assert await exit_of(app, batch.id, SOME_UNDONE) == Exit.OK
+    assert await exit_of(app, batch.id) == Exit.UNSUCCESSFUL
+    shown = await app.batches.get(batch.id)
+    assert (shown.status, shown.left_applied) == ("partial_rollback", 2)
+    await app.batches.roll_back(batch.id)
+    assert await exit_of(app, batch.id) == Exit.OK
