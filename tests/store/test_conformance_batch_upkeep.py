@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from fusee.config.sections.dispatcher import DispatcherConfig
 from fusee.dispatch import Sweep
+from fusee.dispatch.prune import Prune
 from fusee.errors import NotFound
 from fusee.events import Bus
 from fusee.model import Effect
@@ -22,6 +24,7 @@ DAY = 86400.0
 async def _prune(world: World, older_than: float = DAY) -> None:
     """All that a dispatcher does, until there is nothing to do."""
     cursor = 0
+    await world.store.forget_batches(older_than)
     while True:
         pruned = await world.store.prune(older_than, cursor, 100)
         cursor = pruned.cursor
@@ -104,7 +107,7 @@ async def test_a_large_batch_is_forgotten_bit_by_bit_and_at_once_for_those_who_l
     work = await Batchwork.plan(world, 11_000)
     await work.store.cancel_batch(work.id, "not needed")
     await world.clock.tick(2 * DAY)
-    await world.store.prune(DAY, 0, 100)
+    assert await world.store.forget_batches(DAY) == 1
     with pytest.raises(NotFound):
         await work.look()
     left = []
@@ -122,3 +125,60 @@ async def test_the_sweep_is_a_loop_of_the_dispatcher(world: World) -> None:
     assert await sweep.run_once()
     assert not await sweep.run_once()
     assert await _counts(world) == (0, 0, 0)
+
+
+class Pruning:
+    """A dispatcher's loop with the default settings, until there is nothing to do."""
+
+    def __init__(self, world: World, **settings: float) -> None:
+        defaults = DispatcherConfig()
+        given = {"retention": defaults.retention, "batch_retention": defaults.batch_retention, **settings}
+        self.loop = Prune(world.store, Bus(), batch=100, **given)  # type: ignore[arg-type]
+        self.store = world.store
+
+    async def run(self) -> None:
+        while await self.loop.run_once() or await self.store.sweep_batches():
+            pass
+
+
+async def test_a_batch_can_be_rolled_back_long_after_other_runs_are_pruned(world: World) -> None:
+    session = await world.session(ttl=400 * DAY)
+    plain = await world.enqueue_and_claim(session)
+    await world.finish(session, plain)
+    work = await Batchwork.start(world, 3, session=session)
+    await work.work_through()
+    ended = (await work.look()).finished_at
+    assert ended is not None
+    pruning = Pruning(world)
+    await pruning.run()
+    assert (await work.look()).kept_until == ended + round(90 * DAY * 1_000_000)
+    await world.clock.tick(89 * DAY)
+    await pruning.run()
+    with pytest.raises(NotFound):
+        await world.run(plain.id)
+    assert (await work.look()).total == 3
+    await work.roll_back()
+    assert (await work.look()).kept_until is None, "it is under way again"
+    assert await work.work_through() == ["t2", "t1", "t0"]
+    await world.clock.tick(89 * DAY)
+    await pruning.run()
+    assert (await work.look()).total == 3, "counted from its new end"
+    await world.clock.tick(2 * DAY)
+    await pruning.run()
+    with pytest.raises(NotFound):
+        await work.look()
+    assert await _counts(world) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("retention", [0, 7 * DAY])
+async def test_batches_are_kept_forever_where_that_is_asked_for(world: World, retention: float) -> None:
+    work = await Batchwork.start(world, 1)
+    await work.work_through()
+    await Pruning(world, retention=retention).run()
+    assert (await work.look()).kept_until is not None
+    await world.clock.tick(1000 * DAY)
+    await Pruning(world, retention=retention, batch_retention=0).run()
+    assert (await work.look()).kept_until is None
+    await Pruning(world, retention=0).run()
+    with pytest.raises(NotFound):
+        await work.look()

@@ -61,6 +61,10 @@ class BatchOut(BaseModel):
     left_applied: int | None = Field(
         description="After a rollback: targets that are applied, or may be, and were not undone."
     )
+    kept_until: str | None = Field(
+        description="Until when it can be rolled back: then it is deleted (`dispatcher.batch_retention`)."
+        " Null while it is under way, for a minute after its end, and where batches are kept forever."
+    )
     create_time: str
     update_time: str
     started_at: str | None
@@ -99,6 +103,7 @@ class BatchOut(BaseModel):
             waits_for=batch.waits_for,
             waiting=batch.waiting,
             left_applied=batch.left_applied,
+            kept_until=show_time(batch.kept_until),
             create_time=show_time(batch.created_at) or "",
             update_time=show_time(batch.updated_at) or "",
             started_at=show_time(batch.started_at),

@@ -143,6 +143,7 @@ class Builds(Declares):
             interval=settings.schedule_interval_seconds,
             recover_interval=settings.recover_interval,
             retention=settings.retention,
+            batch_retention=settings.batch_retention,
             prune_batch=settings.prune_batch,
             starvation_after=settings.starvation_after,
             stalled_after=settings.stalled_after,

@@ -44,6 +44,7 @@ def batch_object(batch: Batch) -> dict[str, Any]:
         "waits_for": batch.waits_for,
         "waiting": batch.waiting,
         "left_applied": batch.left_applied,
+        "kept_until": time_text(batch.kept_until),
         "create_time": time_text(batch.created_at),
         "update_time": time_text(batch.updated_at),
         "started_at": time_text(batch.started_at),

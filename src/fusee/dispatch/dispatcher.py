@@ -35,6 +35,7 @@ class Dispatcher:
         interval: float = 1.0,
         recover_interval: float = 5.0,
         retention: float = 7 * 86400.0,
+        batch_retention: float = 90 * 86400.0,
         prune_batch: int = 1000,
         starvation_after: float = 300.0,
         stalled_after: float = 300.0,
@@ -63,8 +64,9 @@ class Dispatcher:
             loops.append(Lift(store, bus, after=starvation_after))
         if stalled_after > 0:
             loops.append(Stalls(store, bus, after=stalled_after, webhook=alert_webhook))
-        if retention > 0:
-            loops.append(Prune(store, bus, retention=retention, batch=prune_batch))
+        loops.append(
+            Prune(store, bus, retention=retention, batch_retention=batch_retention, batch=prune_batch)
+        )
         self.publish: Publish | None = None
         if station is not None:
             self.publish = Publish(store, station, bus, redispatch_after=redispatch_after)

@@ -1,4 +1,4 @@
-"""Deletes finished runs by age, a small batch at a time."""
+"""Deletes finished runs by age, a few at a time, and batches by an age of their own."""
 
 from __future__ import annotations
 
@@ -11,15 +11,29 @@ __all__ = ["Prune"]
 
 class Prune(Service):
     def __init__(
-        self, store: Store, bus: Bus, *, retention: float, batch: int, interval: float = 60.0
+        self,
+        store: Store,
+        bus: Bus,
+        *,
+        retention: float,
+        batch_retention: float,
+        batch: int,
+        interval: float = 60.0,
     ) -> None:
         super().__init__("prune", interval, bus)
         self.store = store
         self.retention = retention
+        """0 keeps runs forever."""
+        self.batch_retention = batch_retention
+        """0 keeps batches forever."""
         self.batch = batch
         self._cursor = 0
 
     async def run_once(self) -> Pruned:
+        if self._cursor == 0:  # once in a walk through all runs
+            await self.store.forget_batches(self.batch_retention)
+        if self.retention == 0:
+            return Pruned(0, 0)
         pruned = await self.store.prune(self.retention, self._cursor, self.batch)
         self._cursor = pruned.cursor
         if pruned.count:

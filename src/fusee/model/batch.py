@@ -289,6 +289,9 @@ class Batch:
     """Another batch that has a target which this one wants."""
     left_applied: int | None
     """After a rollback: targets that are applied, or may be, and were not undone."""
+    kept_until: int | None = None
+    """Until when it can be rolled back: then it is deleted. None while it is under way, for a minute after
+    its end, and where batches are kept forever."""
     waiting: str | None = None
     """Why none of its targets runs, when nobody may or can take them."""
     created_at: int

@@ -233,6 +233,7 @@ def _batch(row: Any) -> Batch:
         phase=BatchPhase(row.phase),
         status=batch_status(counts, left=row.left_applied) if row.total else BatchStatus(row.status),
         left_applied=row.left_applied,
+        kept_until=row.kept_until,
         reason=row.reason,
         version=row.version,
         total=row.total,

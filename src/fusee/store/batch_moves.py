@@ -419,7 +419,9 @@ class BatchMoves(Cancels, BatchBirths):
     # -- writing
 
     def _save_batch(self, connection: Connection, batch: Moving, now: int) -> None:
-        if batch.phase == BatchPhase.DONE and batch.row.phase != BatchPhase.DONE:
+        if batch.phase != BatchPhase.DONE:
+            batch.kept_until = None
+        elif batch.row.phase != BatchPhase.DONE:
             batch.left_applied = self._left_applied(connection, batch)
         values = batch.changes()
         values["status"] = batch_status(batch.counts(), left=batch.left_applied)
@@ -467,6 +469,7 @@ class Moving:
         "waits_for",
         "entered_at",
         "left_applied",
+        "kept_until",
     )
 
     def __init__(self, row: Any) -> None:
@@ -489,6 +492,7 @@ class Moving:
         self.waits_for: int | None = row.waits_for
         self.entered_at: int | None = row.entered_at
         self.left_applied: int | None = row.left_applied
+        self.kept_until: int | None = row.kept_until
         self.version_step = 0
         self.pending: int = row.pending
         self.running: int = row.running

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Connection, select, update
+from sqlalchemy import Connection, null, select, update
 
 from fusee.model.batch import BatchPhase
 from fusee.store.batch_intake import DISCARDED, BatchIntake
@@ -34,9 +34,18 @@ class BatchRetention(BatchIntake):
 
         return await self.database.write(work)
 
-    def _forget_batches(self, connection: Connection, cutoff: int) -> int:
-        """Those that were done before `cutoff`; their runs, which are kept until then, may go after them."""
-        return self._hide(connection, batches.c.phase == BatchPhase.DONE, batches.c.finished_at < cutoff)
+    async def forget_batches(self, older_than: float) -> int:
+        """Delete batches that ended more than `older_than` seconds ago, and write on the others until when
+        they are kept; 0 keeps them all. Returns how many were deleted."""
+
+        def work(connection: Connection) -> int:
+            done = batches.c.phase == BatchPhase.DONE
+            until = batches.c.finished_at + round(older_than * 1_000_000) if older_than else null()
+            stale = batches.c.kept_until.is_distinct_from(until)
+            connection.execute(update(batches).where(done, stale).values(kept_until=until))
+            return self._hide(connection, done, batches.c.kept_until < self._now(connection))
+
+        return await self.database.write(work)
 
     def _hide(self, connection: Connection, *conditions: object) -> int:
         skip_locked = self.database.capabilities.skip_locked

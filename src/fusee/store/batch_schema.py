@@ -87,6 +87,7 @@ batches = Table(
     Column("finished_at", BigInteger),
     Column("request_digest", String(100)),  # what the idempotency key is bound to
     Column("left_applied", BigInteger),  # after a rollback: targets that are applied and were not undone
+    Column("kept_until", BigInteger),  # as the dispatcher that deletes old batches says
     Column("parked", BigInteger, nullable=False, server_default=text("0")),  # passed over: a rival has them
     Column("waits_for", BigInteger),  # a batch that has a target which this one wants
     Column("entered_at", BigInteger),  # since when it is under way: who began earlier has the target first

@@ -305,7 +305,6 @@ class Upkeep(BatchRetention, BulkRetention, Settle, WorkflowRetention, TaskReten
                 connection.execute(delete(request_keys).where(request_keys.c.created_at < cutoff))
                 self._forget_tasks(connection, cutoff)
                 forgotten = self._prune_workflow_runs(connection, cutoff, batch)
-                self._forget_batches(connection, cutoff)
                 self._forget_bulk_jobs(connection, cutoff)
             return Pruned(len(old), 0 if over else rows[-1].id, forgotten)
 

@@ -12,6 +12,7 @@ from fusee.cli.exits import Exit
 from fusee.cli.opening import drive, opened
 from fusee.cli.options import Command, Shared
 from fusee.cli.output import Out, clean, status_text, table
+from fusee.cli.shapes import time_text
 
 __all__ = ["BATCH_ID", "list_batches", "recount", "show", "targets"]
 
@@ -96,6 +97,8 @@ async def _show(shared: Shared, out: Out, batch_id: int) -> None:
         if (value := getattr(spec, field)) not in ("", None):
             drawn.add_row(field, clean(str(value)))
     drawn.add_row("phase", str(found.phase))
+    if found.kept_until is not None:
+        drawn.add_row("kept until", f"{time_text(found.kept_until)}; it can be rolled back until then")
     drawn.add_row("version", str(found.version))
     out.show(drawn)
 

@@ -23,7 +23,14 @@ class DispatcherConfig(Section):
         default=5.0, ge=0.01, description="How often it looks for workers whose lease has expired."
     )
     retention: Duration = Field(
-        default=7 * 86400.0, description="Finished runs older than this are deleted; 0 keeps them forever."
+        default=7 * 86400.0,
+        description="Finished runs older than this are deleted, except those of batches; 0 keeps them "
+        "forever.",
+    )
+    batch_retention: Duration = Field(
+        default=90 * 86400.0,
+        description="A batch is deleted this long after its end, with its targets, what they were before "
+        "and its runs: until then it can be rolled back. 0 keeps batches forever.",
     )
     prune_batch: Count = Field(
         default=1000, ge=1, le=100_000, description="Most finished runs deleted in one transaction."

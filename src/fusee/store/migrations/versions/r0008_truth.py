@@ -67,6 +67,7 @@ def upgrade() -> None:
     for table in ("runs", "batches", "bulk_jobs", "workflow_runs", "backfills"):
         op.add_column(f"fusee_{table}", Column("request_digest", String(100)))
     op.add_column("fusee_batches", Column("left_applied", BigInteger))
+    op.add_column("fusee_batches", Column("kept_until", BigInteger))
     # Batches that wait for each other.
     op.add_column("fusee_batches", Column("parked", BigInteger, nullable=False, server_default=text("0")))
     op.add_column("fusee_batches", Column("waits_for", BigInteger))
