@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
+from functools import partial
 from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
 import asyncmy
 from asyncmy.constants.CLIENT import FOUND_ROWS
@@ -21,10 +24,12 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 from fusee.errors import StoreUnavailable
 from fusee.model import Claimed
+from fusee.sockets import keep_alive
 from fusee.store.contract import Exchanged, Finished, Order
-from fusee.store.database import Capabilities, EngineDatabase
+from fusee.store.database import CONNECT_WITHIN, Capabilities, EngineDatabase
 from fusee.store.hot import Hot
 from fusee.store.rows import NewRun, claimed_from, encode_rows
+from fusee.store.watch import Watch
 
 __all__ = ["MysqlDatabase"]
 
@@ -32,7 +37,7 @@ T = TypeVar("T")
 
 CLOCK = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
 
-FROZEN_AFTER = 15
+FROZEN_AFTER = 10
 """Seconds without a word after which the server ends a connection and frees its locks: a process that was
 stopped in the middle of a transaction must not keep others from its runs."""
 RECYCLE_AFTER = 5
@@ -64,19 +69,24 @@ class MysqlDatabase(EngineDatabase, Hot):
     """MySQL 8 or MariaDB 10.8 and later (descending indexes)."""
 
     def __init__(
-        self, url: str, *, max_connections: int = 10, statement_timeout: float = 30.0, now: str = CLOCK
+        self, url: str, *, max_connections: int = 10, statement_timeout: float = 10.0, now: str = CLOCK
     ) -> None:
         self.capabilities = Capabilities(skip_locked=True, returning=False, notify=False, now=now)
         self.url = make_url("mysql+asyncmy://" + url.split("://", 1)[1])
         self.statement_timeout = statement_timeout
+        self.max_connections = max_connections
         self.hot_connections = max(2, min(4, max_connections // 2))
         self.engine = create_async_engine(
             self.url,
             pool_size=max(1, max_connections - self.hot_connections),
             max_overflow=0,
-            pool_pre_ping=True,
+            pool_timeout=self.deadline,
             pool_recycle=RECYCLE_AFTER,
-            connect_args={"charset": "utf8mb4"},
+            connect_args={
+                "charset": "utf8mb4",
+                "connect_timeout": CONNECT_WITHIN,
+                "async_creator_fn": _connect,
+            },
         )
         self._session = ""
 
@@ -86,7 +96,17 @@ class MysqlDatabase(EngineDatabase, Hot):
             cursor.execute(self._session)
             cursor.close()
 
+        self.watch_engine()
         self._pool: Any = None
+        self._alive_at: WeakKeyDictionary[Any, float] = WeakKeyDictionary()
+        """When each hot connection was first used, or last known to be alive."""
+        self._doubted_at = 0.0
+        """When one of them last missed its deadline: those that are older are pinged before use."""
+
+    def abort(self, connection: Any) -> None:
+        if connection._transport is not None:
+            connection._transport.abort()
+        connection._connected = False  # or the driver's pool would take it back
 
     def _address(self) -> dict[str, Any]:
         return {
@@ -95,7 +115,8 @@ class MysqlDatabase(EngineDatabase, Hot):
             "user": self.url.username or "root",
             "password": self.url.password or "",
             "db": self.url.database,
-            "connect_timeout": 10,
+            "connect_timeout": CONNECT_WITHIN,
+            "read_timeout": self.deadline,
         }
 
     async def _ask_version(self) -> str:
@@ -121,38 +142,72 @@ class MysqlDatabase(EngineDatabase, Hot):
                 autocommit=True,
                 init_command=self._session,
                 client_flag=FOUND_ROWS,
-                read_timeout=round(self.statement_timeout + 5),
                 pool_recycle=RECYCLE_AFTER,
             )
 
     async def close(self) -> None:
         if self._pool is not None:
             self._pool.close()
-            await self._pool.wait_closed()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(CONNECT_WITHIN):
+                    await self._pool.wait_closed()
             self._pool = None
-        await self.engine.dispose()
+        await self.dispose()
 
     @asynccontextmanager
-    async def _connection(self) -> AsyncIterator[Any]:
+    async def _hot(self) -> AsyncIterator[Any]:
+        """A connection for hot statements, with the watch that closes it when one is not answered in time."""
         if self._pool is None:
             raise StoreUnavailable("the store is not open: call open() first")
-        connection = await self._pool.acquire()
+        connection = await self._acquire()
+        watch = Watch(self.deadline, lambda: self.abort(connection))
         try:
-            yield connection
+            yield connection, watch
         except _Again:
             raise  # rolled back: as good as new
-        except BaseException:
+        except BaseException as error:
             # Whatever state it is in, nobody shall use it again.
-            connection.close()
+            self.abort(connection)
+            if watch.missed and isinstance(error, Exception):
+                self._doubted_at = time.monotonic()
+                raise StoreUnavailable(
+                    f"the database did not answer within {watch.seconds:g} s: the connection was closed"
+                ) from error
             raise
         finally:
+            watch.end()
             self._pool.release(connection)
+
+    async def _acquire(self) -> Any:
+        """One that is alive, as far as there is reason to doubt it."""
+        while True:
+            async with asyncio.timeout(self.deadline):
+                connection = await self._pool.acquire()
+            if connection not in self._alive_at:
+                keep_alive(connection._transport)
+                self._alive_at[connection] = time.monotonic()
+            if self._alive_at[connection] >= self._doubted_at:
+                return connection
+            watch = Watch(self.ping_within, partial(self.abort, connection))
+            try:
+                await connection.ping(reconnect=False)
+            except BaseException as error:
+                self.abort(connection)
+                self._pool.release(connection)
+                if not isinstance(error, Exception):
+                    raise
+            else:
+                self._alive_at[connection] = time.monotonic()
+                return connection
+            finally:
+                watch.end()
 
     async def _transaction(self, unit: Callable[[Any], Awaitable[T]]) -> T:
         for again in range(8):
             try:
                 with _unavailable():
-                    async with self._connection() as connection, connection.cursor() as cursor:
+                    async with self._hot() as (connection, watch), connection.cursor() as bare:
+                        cursor = _Watched(bare, watch)
                         await cursor.execute("START TRANSACTION")
                         try:
                             answer = await unit(cursor)
@@ -265,6 +320,31 @@ class MysqlDatabase(EngineDatabase, Hot):
             (session, order.receipt, ids),
         )
         return [claimed_from(rows[row[2]], order.receipt) for row in found if row[2] in rows]
+
+
+class _Watched:
+    """A cursor each of whose statements has the whole time for itself."""
+
+    __slots__ = ("_cursor", "_watch")
+
+    def __init__(self, cursor: Any, watch: Watch) -> None:
+        self._cursor = cursor
+        self._watch = watch
+
+    async def execute(self, *statement: Any) -> Any:
+        self._watch.statement()
+        return await self._cursor.execute(*statement)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._cursor, name)
+
+
+async def _connect(*args: Any, **kwargs: Any) -> Any:
+    """The driver's own limit on connecting ends where the server accepts, before it has said who it is."""
+    async with asyncio.timeout(CONNECT_WITHIN):
+        connection: Any = await asyncmy.connect(*args, **kwargs)
+    keep_alive(connection._transport)
+    return connection
 
 
 class _Again(Exception):

@@ -3,26 +3,34 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any
 
 import asyncpg
+from sqlalchemy import Connection, text
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from fusee.errors import StoreUnavailable
 from fusee.model import Claimed
+from fusee.sockets import GONE_AFTER, IDLE, INTERVAL, PROBES, keep_alive
 from fusee.store.contract import Exchanged, Finished, Order
-from fusee.store.database import Capabilities, EngineDatabase
+from fusee.store.database import CONNECT_WITHIN, Capabilities, EngineDatabase
 from fusee.store.hot import Hot
 from fusee.store.rows import Bulk, NewRun, claimed_from
 from fusee.store.sweeping import Sweeper
+from fusee.store.watch import Watch
 
 __all__ = ["CHANNEL", "PostgresDatabase"]
 
+log = logging.getLogger("fusee.store")
+
 CHANNEL = "fusee"
-FROZEN_AFTER = 15
+FROZEN_AFTER = 10
+LISTENER_ASKED_EVERY = 10.0
 
 CLOCK = "(extract(epoch from clock_timestamp()) * 1000000)::bigint"
 
@@ -159,11 +167,25 @@ _COPIED = (
 )
 
 
+class _Connection(asyncpg.Connection):  # type: ignore[misc]
+    """The kernel watches its peer, and it knows since when it is known to be alive."""
+
+    __slots__ = ("alive_at",)
+
+    def __init__(self, protocol: Any, transport: Any, *others: Any) -> None:
+        super().__init__(protocol, transport, *others)
+        self.alive_at = time.monotonic()
+        keep_alive(transport)
+
+    def answered(self) -> None:
+        self.alive_at = time.monotonic()
+
+
 class PostgresDatabase(EngineDatabase, Hot):
     """The database most will run on."""
 
     def __init__(
-        self, url: str, *, max_connections: int = 10, statement_timeout: float = 30.0, now: str = CLOCK
+        self, url: str, *, max_connections: int = 10, statement_timeout: float = 10.0, now: str = CLOCK
     ) -> None:
         self.capabilities = Capabilities(
             skip_locked=True,
@@ -175,16 +197,24 @@ class PostgresDatabase(EngineDatabase, Hot):
         )
         self.dsn = "postgresql://" + url.split("://", 1)[1]
         self.statement_timeout = statement_timeout
+        self.max_connections = max_connections
         self.hot_connections = max(2, min(4, max_connections // 2))
         self.engine = create_async_engine(
             "postgresql+asyncpg://" + url.split("://", 1)[1],
             pool_size=max(1, max_connections - self.hot_connections),
             max_overflow=0,
-            pool_pre_ping=True,
-            connect_args={"server_settings": self._settings()},
+            pool_timeout=self.deadline,
+            connect_args={
+                "server_settings": self._settings(),
+                "connection_class": _Connection,
+                "timeout": CONNECT_WITHIN,
+            },
         )
+        self.watch_engine()
         self._pool: asyncpg.Pool[Any] | None = None
-        self._sweeper = Sweeper(lambda: self.pool.acquire())
+        self._doubted_at = 0.0
+        """When a hot connection last missed its deadline: those that are older are pinged before use."""
+        self._sweeper = Sweeper(self._acquired)
         self._listener: asyncio.Task[None] | None = None
         self._insert = _INSERT.format(now=now, channel=CHANNEL)
         clock = f"WITH RECURSIVE clock AS MATERIALIZED (SELECT {now} AS us)"
@@ -205,7 +235,18 @@ class PostgresDatabase(EngineDatabase, Hot):
             "statement_timeout": str(round(self.statement_timeout * 1000)),
             # Ours are never idle inside a transaction; one that is was stopped there, and holds locks.
             "idle_in_transaction_session_timeout": str(FROZEN_AFTER * 1000),
+            # The server, too, shall notice that we are gone: what it keeps for us is a connection slot.
+            "tcp_keepalives_idle": str(IDLE),
+            "tcp_keepalives_interval": str(INTERVAL),
+            "tcp_keepalives_count": str(PROBES),
+            "tcp_user_timeout": str(GONE_AFTER * 1000),
         }
+
+    def abort(self, connection: Any) -> None:
+        connection.terminate()
+
+    def _allow(self, connection: Connection, seconds: float) -> None:
+        connection.execute(text(f"SET LOCAL statement_timeout = {round(seconds * 1000)}"))
 
     async def open(self) -> None:
         with _unavailable():
@@ -213,7 +254,8 @@ class PostgresDatabase(EngineDatabase, Hot):
                 self.dsn,
                 min_size=1,
                 max_size=self.hot_connections,
-                command_timeout=self.statement_timeout + 5,
+                timeout=CONNECT_WITHIN,
+                connection_class=_Connection,
                 server_settings={**self._settings(), **_PLAN},
                 reset=_leave_as_it_is,
             )
@@ -230,7 +272,7 @@ class PostgresDatabase(EngineDatabase, Hot):
             except TimeoutError:
                 self._pool.terminate()
             self._pool = None
-        await self.engine.dispose()
+        await self.dispose()
 
     @property
     def pool(self) -> asyncpg.Pool[Any]:
@@ -238,19 +280,57 @@ class PostgresDatabase(EngineDatabase, Hot):
             raise StoreUnavailable("the store is not open: call open() first")
         return self._pool
 
+    @asynccontextmanager
+    async def _acquired(self) -> AsyncIterator[Any]:
+        """A connection for hot statements, closed when one is not answered in time. Those that were open by
+        then must show that they are alive before they are used again."""
+        while True:
+            async with self.pool.acquire(timeout=self.deadline) as connection:
+                if connection.alive_at < self._doubted_at and not await self._answers(connection):
+                    continue  # closed: the pool makes another
+                watch = Watch(self.deadline, connection.terminate)
+                try:
+                    yield connection
+                except Exception as error:
+                    if not watch.missed:
+                        raise
+                    self._doubted_at = time.monotonic()
+                    raise StoreUnavailable(
+                        f"the database did not answer within {watch.seconds:g} s: the connection was closed"
+                    ) from error
+                finally:
+                    watch.end()
+                return
+
+    async def _answers(self, connection: Any) -> bool:
+        watch = Watch(self.ping_within, connection.terminate)
+        try:
+            await connection.execute("SELECT 1")
+        except Exception:
+            with suppress(
+                asyncpg.InterfaceError
+            ):  # the watch has closed it, and the pool has taken its place
+                connection.terminate()
+            return False
+        finally:
+            watch.end()
+        connection.answered()
+        return True
+
     async def insert(self, namespace: str, rows: Sequence[NewRun]) -> list[int]:
         with _unavailable():
-            answer = await self.pool.fetchrow(
-                self._insert,
-                namespace,
-                [row.lane_id for row in rows],
-                [row.priority for row in rows],
-                [row.delay_us for row in rows],
-                [row.due_at for row in rows],
-                [row.payload for row in rows],
-                [row.options for row in rows],
-                [row.origin_id for row in rows],
-            )
+            async with self._acquired() as connection:
+                answer = await connection.fetchrow(
+                    self._insert,
+                    namespace,
+                    [row.lane_id for row in rows],
+                    [row.priority for row in rows],
+                    [row.delay_us for row in rows],
+                    [row.due_at for row in rows],
+                    [row.payload for row in rows],
+                    [row.options for row in rows],
+                    [row.origin_id for row in rows],
+                )
             ids: list[int] = answer[0]
             return ids
 
@@ -260,7 +340,7 @@ class PostgresDatabase(EngineDatabase, Hot):
         if len(bulk.lane_ids) < COPY_FROM:
             return await super().insert_bulk(namespace, bulk)
         with _unavailable():
-            async with self.pool.acquire() as connection, connection.transaction():
+            async with self._acquired() as connection, connection.transaction():
                 ids, now, _ = await connection.fetchrow(
                     f"SELECT array_agg(nextval('fusee_runs_id_seq')), {self.capabilities.now},"
                     f" pg_notify('{CHANNEL}', 'pending') FROM generate_series(1, $1)",
@@ -287,7 +367,7 @@ class PostgresDatabase(EngineDatabase, Hot):
 
     async def exchange(self, session: int, finished: Finished, order: Order) -> Exchanged:
         with _unavailable():
-            async with self.pool.acquire() as connection:
+            async with self._acquired() as connection:
                 for again in range(6):
                     try:
                         claimed, written = await self._exchange(connection, session, finished, order)
@@ -324,26 +404,36 @@ class PostgresDatabase(EngineDatabase, Hot):
         self._listener = asyncio.get_running_loop().create_task(self._listen(hear), name="fusee-listen")
 
     async def _listen(self, hear: Callable[[str], None]) -> None:
+        heard = True
         while True:
             try:
                 connection = await asyncpg.connect(
-                    self.dsn, server_settings={"application_name": "fusee-listen"}
+                    self.dsn,
+                    timeout=CONNECT_WITHIN,
+                    connection_class=_Connection,
+                    server_settings={**self._settings(), "application_name": "fusee-listen"},
                 )
                 try:
                     await connection.add_listener(CHANNEL, lambda _c, _pid, _channel, kind: hear(kind))
+                    if not heard:
+                        log.info("listening for hints again")
+                    heard = True
                     hear("pending")  # something may have come while nobody listened
                     hear("delayed")
                     hear("cancel")
                     hear("drain")
                     while True:
-                        await asyncio.sleep(15)
-                        await connection.execute("SELECT 1", timeout=10)
+                        await asyncio.sleep(LISTENER_ASKED_EVERY)
+                        await connection.execute("SELECT 1", timeout=self.ping_within)
                 finally:
                     connection.terminate()
             except asyncio.CancelledError:
                 raise
-            except Exception:
+            except Exception as error:
                 # Polling is the floor: a lost listener costs latency, nothing else.
+                if heard:
+                    log.warning("hints are not heard just now: %s: %s", type(error).__name__, error)
+                heard = False
                 await asyncio.sleep(random.uniform(0.5, 2))
 
 
@@ -370,6 +460,7 @@ def _unavailable() -> Iterator[None]:
         asyncpg.CrashShutdownError,
         asyncpg.CannotConnectNowError,
         asyncpg.TooManyConnectionsError,
+        asyncpg.QueryCanceledError,
     ) as error:
         raise StoreUnavailable(f"the database did not answer: {error or type(error).__name__}") from error
     except asyncpg.InterfaceError as error:

@@ -24,11 +24,19 @@ LIVE = sessions_that_can("lose")
 """Those that hold a lease."""
 
 
+def answered_within(ttl: float) -> float:
+    """Seconds for a statement that holds the lease: when one is not answered, there is time for another, on
+    another connection, before the lease is over."""
+    return max(1.0, ttl / 6)
+
+
 class Sessions(OwnLanes):
     async def open_session(self, info: WorkerInfo, ttl: float) -> int:
         """Begin a session; its lease runs from now, by the database's clock."""
 
-        return await self.database.write(lambda connection: self._open_session(connection, info, ttl))
+        return await self.database.write(
+            lambda connection: self._open_session(connection, info, ttl), within=answered_within(ttl)
+        )
 
     def _open_session(self, connection: Connection, info: WorkerInfo, ttl: float) -> int:
         now = self._now(connection)
@@ -142,7 +150,8 @@ class Sessions(OwnLanes):
             # Who claims no more gives back at once what was given to it.
             return changed, self._return_all(connection, session) if state is not None else 0
 
-        changed, returned = await self.database.write(work)
+        within = None if ttl is None else answered_within(ttl)
+        changed, returned = await self.database.write(work, within=within)
         if returned:
             self.wakes.fire(PENDING)
         if changed == 0:

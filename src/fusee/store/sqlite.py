@@ -109,7 +109,7 @@ class SqliteDatabase(Database, Hot):
         self._writer.shutdown()
         self._reader.shutdown()
 
-    async def write(self, work: Work[T]) -> T:
+    async def write(self, work: Work[T], *, within: float | None = None) -> T:
         def unit() -> T:
             with unavailable_on(), self._write_engine.begin() as connection:
                 return work(connection)

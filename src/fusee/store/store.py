@@ -30,6 +30,9 @@ from fusee.store.wakes import ENDED, Wakes
 
 __all__ = ["Store", "open_store"]
 
+MIGRATED_WITHIN = 3600.0
+"""Seconds for each statement of a migration, and for the turn of another process."""
+
 
 class Store(
     Aggregate, Record, Enqueue, Given, Placement, Starting, Letters, Callbacks, Upkeep, Aging, Keys, Totals
@@ -75,11 +78,11 @@ class Store(
 
     async def upgrade(self) -> str:
         """Bring the schema to this version; answers the revision."""
-        return await self.database.write(migrate.upgrade)
+        return await self.database.write(migrate.upgrade, within=MIGRATED_WITHIN)
 
     async def upgrade_and_tell(self) -> migrate.Upgraded:
         """The same, and what that added."""
-        return await self.database.write(migrate.upgrade_and_tell)
+        return await self.database.write(migrate.upgrade_and_tell, within=MIGRATED_WITHIN)
 
     async def revision(self) -> tuple[str | None, str]:
         """(the schema's revision, the one this version wants)."""
@@ -102,7 +105,7 @@ def open_store(
     namespace: str = "default",
     clock: Clock | None = None,
     max_connections: int = 10,
-    statement_timeout: float = 30.0,
+    statement_timeout: float = 10.0,
     now: str | None = None,
 ) -> Store:
     """The store behind a URL, not opened yet. `now` replaces the database's clock, for tests."""

@@ -16,11 +16,14 @@ from urllib.parse import urlsplit, urlunsplit
 
 import aiormq
 from aiormq.abc import AbstractConnection
+from aiormq.connection import TCPTransportFactory, TLSTransportFactory, TransportFactory
 from pamqp.commands import Basic
+from yarl import URL
 
 from fusee.ending import end
 from fusee.errors import FuseeError
 from fusee.events import BrokerLink, Bus
+from fusee.sockets import keep_alive
 
 __all__ = ["Link", "LinkDown", "own_cancels", "taken"]
 
@@ -28,10 +31,11 @@ PATIENCE = 5.0
 """Seconds for a connection to be made, and for the server to answer a pulse."""
 TAKEN_WITHIN = 1.0
 """Seconds for the driver to take a frame: more than it ever needs while its writer lives."""
-PULSE_EVERY = 5.0
+PULSE_EVERY = 3.0
 LONGEST_BACKOFF = 1.0
 """Seconds; a worker counts on being connected again soon after the broker is back."""
-HEARTBEAT = 15
+HEARTBEAT = 10
+"""Seconds; the server takes what a dead connection held and gives it to others after about two of them."""
 
 SetUp = Callable[[AbstractConnection], Awaitable[None]]
 
@@ -144,7 +148,9 @@ class Link:
 
     async def _connect_and_stay(self) -> None:
         async with asyncio.timeout(PATIENCE):
-            connection = await aiormq.connect(self.url, client_properties={"connection_name": self.name})
+            connection = await aiormq.connect(
+                self.url, client_properties={"connection_name": self.name}, transport_factory=_Watched()
+            )
         try:
             async with asyncio.timeout(PATIENCE * 2):
                 await self._set_up(connection)
@@ -186,6 +192,16 @@ class Link:
             for future in watched:
                 future.cancel()
             await asyncio.gather(*watched, return_exceptions=True)
+
+
+class _Watched(TransportFactory):
+    """Connects as the driver does, and has the kernel watch the peer."""
+
+    async def create(self, url: URL, **kwargs: Any) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        usual = TLSTransportFactory() if url.scheme == "amqps" else TCPTransportFactory()
+        reader, writer = await usual.create(url, **kwargs)
+        keep_alive(writer.transport)
+        return reader, writer
 
 
 async def _gone(part: Any) -> None:

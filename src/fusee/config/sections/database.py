@@ -22,7 +22,11 @@ class DatabaseConfig(Section):
         default=10, ge=1, le=10_000, description="Most connections this process holds open at once."
     )
     statement_timeout: Duration = Field(
-        default=30.0, gt=0, description="A statement that runs longer is cancelled and its caller told."
+        default=10.0,
+        gt=0,
+        description="A statement that runs longer is cancelled by the server. Two seconds later the client "
+        "gives up as well and closes the connection, which may have died without a word. Keep it well below "
+        "`worker.lease_ttl`. Migrations may take longer.",
     )
     migrate: bool = Field(
         default=True,

@@ -1,0 +1,65 @@
+"""Connections to RabbitMQ that die without a word, while new ones work at once."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import Any
+
+import pytest
+
+from fusee.broker.rabbitmq import link as links
+from fusee.broker.rabbitmq.link import Link
+from fusee.events import Bus, SessionExpired
+from fusee.model import RunStatus
+from tests.broker.fabric import Fabric
+from tests.chaos.inside import Seen, until
+from tests.chaos.silence import proxied
+
+BACK = 60.0
+"""Seconds to wait for what takes less than 30 on an idle machine; the kernel alone takes 900."""
+
+
+@pytest.mark.parametrize("whose", ["the worker's", "the dispatcher's"])
+async def test_runs_go_on_when_a_connection_dies(
+    postgres_url: str, rabbitmq: dict[str, Any], whose: str
+) -> None:
+    """At default settings; what runs meanwhile goes on under the same session."""
+    async with proxied(rabbitmq["url"]) as (proxy, url):
+        through = {**rabbitmq, "url": url}
+        ours, theirs = (through, rabbitmq) if whose == "the dispatcher's" else (rabbitmq, through)
+        lease = {"lease_ttl": 30.0, "heartbeat_interval_seconds": 10.0}
+        async with Fabric("rabbitmq", postgres_url, ours).dispatching() as fabric:
+            fabric.broker_settings = theirs
+            async with fabric.hire("steady", **lease) as hired:
+                seen = Seen(hired.app.bus, SessionExpired)
+                session = hired.worker.session
+                held = await fabric.app.enqueue("hang")
+                await until(lambda: fabric.journal.started(held), BACK)
+                assert proxy.go_silent() == 1
+                await fabric.ended(await fabric.app.enqueue("work"), seconds=BACK)
+                await until(lambda: not proxy.still_held, BACK, "the end of the dead connection")
+                fabric.let_go.set()
+                (run,) = await fabric.ended(held, seconds=BACK)
+                assert (run.status, run.attempt, hired.worker.session) == (RunStatus.SUCCEEDED, 1, session)
+                assert not seen.events
+
+
+async def test_the_kernel_watches_the_connection(
+    rabbitmq: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[tuple[int, int]] = []
+    keep_alive = links.keep_alive
+
+    def spied(transport: Any) -> None:
+        keep_alive(transport)
+        sock = transport.get_extra_info("socket")
+        alive = sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        found.append((alive, sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)))
+
+    monkeypatch.setattr(links, "keep_alive", spied)
+    link = Link(rabbitmq["url"], Bus())
+    link.start()
+    await asyncio.wait_for(link.up.wait(), BACK)
+    await link.close()
+    assert found == [(1, 15_000)]
