@@ -6,7 +6,7 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any
 
@@ -22,6 +22,7 @@ from fusee.store.database import CONNECT_WITHIN, Capabilities, EngineDatabase
 from fusee.store.hot import Hot
 from fusee.store.rows import Bulk, NewRun, claimed_from
 from fusee.store.sweeping import Sweeper
+from fusee.store.wakes import Wakes
 from fusee.store.watch import Watch
 
 __all__ = ["CHANNEL", "PostgresDatabase"]
@@ -399,11 +400,11 @@ class PostgresDatabase(EngineDatabase, Hot):
         written: int = rows.pop()[0]
         return [claimed_from(row, order.receipt) for row in rows], written
 
-    def listen(self, hear: Callable[[str], None]) -> None:
-        """Call `hear` with each notification's kind, for as long as the database is open."""
-        self._listener = asyncio.get_running_loop().create_task(self._listen(hear), name="fusee-listen")
+    def listen(self, wakes: Wakes) -> None:
+        """Fire each hint that another process gives, for as long as the database is open."""
+        self._listener = asyncio.get_running_loop().create_task(self._listen(wakes), name="fusee-listen")
 
-    async def _listen(self, hear: Callable[[str], None]) -> None:
+    async def _listen(self, wakes: Wakes) -> None:
         heard = True
         while True:
             try:
@@ -414,14 +415,11 @@ class PostgresDatabase(EngineDatabase, Hot):
                     server_settings={**self._settings(), "application_name": "fusee-listen"},
                 )
                 try:
-                    await connection.add_listener(CHANNEL, lambda _c, _pid, _channel, kind: hear(kind))
+                    await connection.add_listener(CHANNEL, lambda _c, _pid, _channel, kind: wakes.fire(kind))
                     if not heard:
                         log.info("listening for hints again")
                     heard = True
-                    hear("pending")  # something may have come while nobody listened
-                    hear("delayed")
-                    hear("cancel")
-                    hear("drain")
+                    wakes.fire_all()  # something may have come while nobody listened
                     while True:
                         await asyncio.sleep(LISTENER_ASKED_EVERY)
                         await connection.execute("SELECT 1", timeout=self.ping_within)

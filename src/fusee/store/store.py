@@ -71,7 +71,7 @@ class Store(
         await self.database.open()
         listen: Any = getattr(self.database, "listen", None)
         if listen is not None:
-            listen(self.wakes.fire)
+            listen(self.wakes)
 
     async def close(self) -> None:
         await self.database.close()

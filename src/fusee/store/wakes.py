@@ -35,3 +35,8 @@ class Wakes:
     def fire(self, kind: str) -> None:
         for callback in tuple(self._callbacks.get(kind, ())):
             callback()
+
+    def fire_all(self) -> None:
+        """Hints of any kind may have been missed: whoever waits for one, of whatever kind, looks."""
+        for kind in tuple(self._callbacks):
+            self.fire(kind)

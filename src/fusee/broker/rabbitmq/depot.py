@@ -12,6 +12,8 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from aiormq.abc import AbstractConnection
+
 from fusee.broker.desk import HandedIn, Lanes
 from fusee.broker.names import Names
 from fusee.broker.rabbitmq.asking import Asking
@@ -64,6 +66,7 @@ class RabbitDepot:
         )
         self.loop: asyncio.AbstractEventLoop | None = None
         """Where it runs: threads with a loop of their own have their calls made there."""
+        link.on_up(self._look_again)
         self._lanes_at = -LANES_EVERY
 
     def start(self) -> None:
@@ -75,6 +78,10 @@ class RabbitDepot:
     async def close(self) -> None:
         await self.feed.close()
         await self.link.close()
+
+    async def _look_again(self, connection: AbstractConnection) -> None:
+        """Hints that were sent while there was no connection went to nobody."""
+        self.wakes.fire_all()
 
     def _hear(self, hint: str) -> None:
         self.wakes.fire(hint if hint in (CANCEL, DRAIN) else PENDING)
