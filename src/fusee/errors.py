@@ -12,7 +12,7 @@
     ├── LeaseLost            this worker no longer owns what it wrote about
     ├── NoDatabase           this worker has no database, and the call does not travel over the broker
     ├── Unreadable           a row of the database that this version cannot read (500)
-    └── StoreUnavailable     the database did not answer; the same call may succeed later (503)
+    └── StoreUnavailable     the database can store nothing just now; the same call may succeed later (503)
 
 Every message says what to do.
 """
@@ -110,4 +110,21 @@ class Unreadable(FuseeError):
 
 
 class StoreUnavailable(FuseeError):
-    """The database did not answer."""
+    """The database did not answer, or can store nothing just now.
+
+    `public` is what callers may see: the message may name hosts and users.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        public: str = "the database did not answer",
+        retry_after: int = 2,
+        passing: bool = True,
+    ) -> None:
+        super().__init__(message)
+        self.public = public
+        self.retry_after = retry_after
+        self.passing = passing
+        """Whether waiting may help, without anyone doing something about it."""

@@ -71,7 +71,7 @@ class Folder:
 
     def environment(self) -> dict[str, str]:
         kept = {name: text for name, text in os.environ.items() if not name.startswith("FUSEE_")}
-        return kept | {"FUSEE_WORKER__POLL_INTERVAL": "50ms"}
+        return kept | {"FUSEE_WORKER__POLL_INTERVAL": "50ms", "FUSEE_DATABASE__WAIT_AT_START": "0s"}
 
     def fusee(self, *words: str) -> subprocess.CompletedProcess[str]:
         """To its end."""

@@ -99,9 +99,8 @@ def problem_of(error: BaseException) -> Problem | None:
             return Problem(413, str(error))
         case StoreUnavailable():
             # Without the driver's own text, which may name hosts and users; the log has it.
-            return Problem(
-                503, "the database did not answer: send the same request again", headers={"Retry-After": "2"}
-            )
+            detail = f"{error.public}; send the same request again"
+            return Problem(503, detail, headers={"Retry-After": str(error.retry_after)})
         case Unreadable():
             return Problem(500, str(error))
         case FuseeError():

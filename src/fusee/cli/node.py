@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -15,7 +17,7 @@ import click
 
 from fusee.cli.exits import Exit, Failure
 from fusee.cli.opening import naming
-from fusee.errors import ConfigError, Conflict, Invalid, NotFound
+from fusee.errors import ConfigError, Conflict, Invalid, NotFound, StoreUnavailable
 
 if TYPE_CHECKING:
     from fusee.api import StatusServer
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
     from fusee.operations import Change
 
 __all__ = ["Node", "Part", "Parts", "Started", "run_node"]
+
+log = logging.getLogger("fusee")
 
 
 class Part(Protocol):
@@ -92,7 +96,8 @@ class Node:
     async def run(self) -> None:
         with self._signals():
             with naming(self.app.config):
-                await self.app.open(store=self.needs_store)
+                if not await self._opened():
+                    return
             async with contextlib.AsyncExitStack() as stack:
                 stack.push_async_callback(self.app.close)
                 try:
@@ -106,6 +111,27 @@ class Node:
                         self._status.stop()
                     await asyncio.gather(*self._running, return_exceptions=True)
         self._tell_deaths(asked)
+
+    async def _opened(self) -> bool:
+        """Open the app, and wait for a database that is away or full; false when the end was asked for."""
+        database = self.app.config.database
+        deadline = time.monotonic() + database.wait_at_start
+        pause = 0.5
+        while not self._stop.is_set():
+            try:
+                await self.app.open(store=self.needs_store)
+                return True
+            except StoreUnavailable as error:
+                left = deadline - time.monotonic()
+                if not error.passing or left <= 0:
+                    raise
+                facts = {"database": database.safe_url, "error": str(error), "gives_up_in": round(left, 1)}
+                log.warning("waiting for the database", extra=facts)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(min(pause, left)):
+                        await self._stop.wait()
+                pause = min(5.0, pause * 2)
+        return False
 
     async def _until_the_end(self) -> bool:
         """Whether it was asked for: of this process, or of the worker that is all of it."""

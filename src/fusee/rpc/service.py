@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
@@ -16,12 +17,13 @@ from fusee.rpc.generated import batch_scheduler_pb2_grpc as stubs
 
 __all__ = ["BatchSchedulerService"]
 
+log = logging.getLogger("fusee.rpc")
+
 _CODES: Mapping[type[FuseeError], grpc.StatusCode] = {
     Invalid: grpc.StatusCode.INVALID_ARGUMENT,
     NotFound: grpc.StatusCode.NOT_FOUND,
     Conflict: grpc.StatusCode.FAILED_PRECONDITION,
     TooLarge: grpc.StatusCode.RESOURCE_EXHAUSTED,
-    StoreUnavailable: grpc.StatusCode.UNAVAILABLE,
 }
 MAY_CHANGE = ("operator", "admin")
 
@@ -45,6 +47,12 @@ class BatchSchedulerService(stubs.BatchSchedulerServiceServicer):  # type: ignor
         except Denied as error:
             code = grpc.StatusCode.PERMISSION_DENIED if error.known else grpc.StatusCode.UNAUTHENTICATED
             await context.abort(code, str(error))
+        except StoreUnavailable as error:
+            # Without the driver's own text, as over REST; it can be sent again after so long.
+            log.warning("store unavailable", extra={"error": str(error)})
+            context.set_trailing_metadata((("retry-after", str(error.retry_after)),))
+            detail = f"{error.public}; send the same request again"
+            await context.abort(grpc.StatusCode.UNAVAILABLE, detail)
         except FuseeError as error:
             code = next(
                 (c for kind, c in _CODES.items() if isinstance(error, kind)), grpc.StatusCode.INTERNAL

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-import sqlite3
 import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -19,11 +18,12 @@ from functools import cache
 from typing import Any, TypeVar
 
 from sqlalchemy import BigInteger, ColumnElement, Connection, Select, event, literal_column, select
-from sqlalchemy.exc import DBAPIError, InterfaceError, InvalidatePoolError, OperationalError
+from sqlalchemy.exc import DBAPIError, InterfaceError, InvalidatePoolError
 from sqlalchemy.exc import TimeoutError as NoneFree
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from fusee.errors import StoreUnavailable
+from fusee.store.conditions import LOCKED, NO_ANSWER, condition_of, unavailable
 from fusee.store.watch import Watch
 
 __all__ = ["Capabilities", "Database", "EngineDatabase", "unavailable_on"]
@@ -172,15 +172,22 @@ class EngineDatabase(Database):
                             await connection.run_sync(self._allow, within)
                         return await connection.run_sync(work)
             except DBAPIError as error:
-                if again == 5 or not is_victim(error):
+                if not is_victim(error):
                     raise
+                if again == 5:
+                    raise unavailable(LOCKED, error.orig) from error
                 await asyncio.sleep(random.uniform(0.005, 0.02) * 2**again)
         raise AssertionError("unreachable")
 
     async def read(self, work: Work[T]) -> T:
-        with unavailable_on():
-            async with self._connection() as connection:
-                return await connection.run_sync(work)
+        try:
+            with unavailable_on():
+                async with self._connection() as connection:
+                    return await connection.run_sync(work)
+        except DBAPIError as error:
+            if not is_victim(error):
+                raise
+            raise unavailable(LOCKED, error.orig) from error
 
     @asynccontextmanager
     async def _connection(self, within: float | None = None) -> AsyncIterator[AsyncConnection]:
@@ -196,10 +203,11 @@ class EngineDatabase(Database):
                 raw.info[_WATCH] = watch
                 yield connection
         except NoneFree as error:
-            raise StoreUnavailable(
+            busy = (
                 f"no connection came free within {self.deadline:g} s: all of database.max_connections"
                 f" ({self.max_connections}) are in use"
-            ) from error
+            )
+            raise StoreUnavailable(busy, public=busy) from error
         except Exception as error:
             if watch is None or not watch.missed:
                 raise
@@ -246,37 +254,22 @@ def is_victim(error: DBAPIError) -> bool:
 
 @contextmanager
 def unavailable_on() -> Iterator[None]:
-    """A lost or refused connection becomes `StoreUnavailable`; everything else stays what it is."""
+    """What keeps the database from storing anything becomes `StoreUnavailable`; all else stays what it is."""
     try:
         yield
-    except sqlite3.OperationalError as error:
-        if not _busy(error):
-            raise
-        raise StoreUnavailable(f"the database did not answer: {error}") from error
-    except (ConnectionError, OSError, TimeoutError) as error:
-        raise StoreUnavailable(f"the database did not answer: {error or type(error).__name__}") from error
-    except (InterfaceError, OperationalError) as error:
-        if error.connection_invalidated or isinstance(error, InterfaceError) or _refused(error):
-            raise StoreUnavailable(f"the database did not answer: {error.orig}") from error
+    except StoreUnavailable:
         raise
     except DBAPIError as error:
-        if error.connection_invalidated or _refused(error):
-            raise StoreUnavailable(f"the database did not answer: {error.orig}") from error
-        raise
-
-
-def _busy(error: BaseException | None) -> bool:
-    """SQLite's file is locked by someone else, or cannot be reached just now."""
-    text = str(error)
-    return isinstance(error, sqlite3.OperationalError) and any(
-        sign in text for sign in ("locked", "busy", "disk I/O error", "unable to open", "disk is full")
-    )
-
-
-def _refused(error: DBAPIError) -> bool:
-    original: Any = error.orig
-    if _busy(original):
-        return True
-    state = str(getattr(original, "sqlstate", "") or "")
-    code = original.args[0] if original is not None and original.args else None
-    return state.startswith(("08", "57P")) or state == "57014" or code in (2002, 2003, 2006, 2013, 1053)
+        condition = condition_of(error.orig)
+        if condition is None and (error.connection_invalidated or isinstance(error, InterfaceError)):
+            condition = NO_ANSWER
+        # A deadlock's victim is run again by whoever called.
+        if condition is None or is_victim(error):
+            raise
+        raise unavailable(condition, error.orig) from error
+    except Exception as error:
+        # Errors of connecting come as the driver's own.
+        condition = condition_of(error)
+        if condition is None:
+            raise
+        raise unavailable(condition, error) from error

@@ -25,6 +25,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from fusee.errors import StoreUnavailable
 from fusee.model import Claimed
 from fusee.sockets import keep_alive
+from fusee.store.conditions import LOCKED, NO_ANSWER, condition_of, unavailable
 from fusee.store.contract import Exchanged, Finished, Order
 from fusee.store.database import CONNECT_WITHIN, Capabilities, EngineDatabase
 from fusee.store.hot import Hot
@@ -43,7 +44,6 @@ stopped in the middle of a transaction must not keep others from its runs."""
 RECYCLE_AFTER = 5
 ROWS_A_STATEMENT = 1000
 CHARACTERS_A_STATEMENT = 1024 * 1024  # stays below the defaults of max_allowed_packet
-LOST_CONNECTION = {0, 1053, 1927, 2002, 2003, 2006, 2013, 2014, 2055}
 # 1213: we are the deadlock's victim, rolled back. 1205: a lock wait timed out, *not* rolled back.
 AGAIN = {1213, 1205}
 
@@ -220,9 +220,7 @@ class MysqlDatabase(EngineDatabase, Hot):
                         return answer
             except _Again as error:
                 if again == 7:
-                    raise StoreUnavailable(
-                        f"the database kept reporting a lock conflict: {error.__cause__}"
-                    ) from error
+                    raise unavailable(LOCKED, error.__cause__) from error
                 await asyncio.sleep(random.uniform(0.002, 0.01) * 2**again)
         raise AssertionError("unreachable")
 
@@ -411,9 +409,10 @@ async def _refused(cursor: Any, session: int, finished: Finished) -> list[tuple[
 def _unavailable() -> Iterator[None]:
     try:
         yield
-    except (InterfaceError, ConnectionError, OSError, TimeoutError, asyncio.IncompleteReadError) as error:
-        raise StoreUnavailable(f"the database did not answer: {error or type(error).__name__}") from error
-    except OperationalError as error:
-        if error.args and error.args[0] in LOST_CONNECTION:
-            raise StoreUnavailable(f"the database did not answer: {error}") from error
-        raise
+    except (InterfaceError, asyncio.IncompleteReadError) as error:
+        raise unavailable(NO_ANSWER, error) from error
+    except Exception as error:
+        condition = condition_of(error)
+        if condition is None:
+            raise
+        raise unavailable(condition, error) from error

@@ -17,6 +17,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from fusee.errors import StoreUnavailable
 from fusee.model import Claimed
 from fusee.sockets import GONE_AFTER, IDLE, INTERVAL, PROBES, keep_alive
+from fusee.store.conditions import NO_ANSWER, condition_of, unavailable
 from fusee.store.contract import Exchanged, Finished, Order
 from fusee.store.database import CONNECT_WITHIN, Capabilities, EngineDatabase
 from fusee.store.hot import Hot
@@ -449,20 +450,13 @@ async def _leave_as_it_is(connection: Any) -> None:
 def _unavailable() -> Iterator[None]:
     try:
         yield
-    except (
-        ConnectionError,
-        OSError,
-        TimeoutError,
-        asyncpg.PostgresConnectionError,
-        asyncpg.AdminShutdownError,
-        asyncpg.CrashShutdownError,
-        asyncpg.CannotConnectNowError,
-        asyncpg.TooManyConnectionsError,
-        asyncpg.QueryCanceledError,
-    ) as error:
-        raise StoreUnavailable(f"the database did not answer: {error or type(error).__name__}") from error
     except asyncpg.InterfaceError as error:
         # Also raised for a wrong call, which waiting would not mend.
         if "clos" not in str(error):
             raise
-        raise StoreUnavailable(f"the database did not answer: {error}") from error
+        raise unavailable(NO_ANSWER, error) from error
+    except Exception as error:
+        condition = condition_of(error)
+        if condition is None:
+            raise
+        raise unavailable(condition, error) from error

@@ -134,7 +134,8 @@ class SqliteDatabase(Database, Hot):
                 try:
                     answer = unit(connection, self.clock.now_us())
                 except BaseException:
-                    connection.execute("ROLLBACK")
+                    if connection.in_transaction:  # a full disk has rolled it back
+                        connection.execute("ROLLBACK")
                     raise
                 connection.execute("COMMIT")
                 return answer

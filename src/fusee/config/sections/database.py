@@ -28,6 +28,11 @@ class DatabaseConfig(Section):
         "gives up as well and closes the connection, which may have died without a word. Keep it well below "
         "`worker.lease_ttl`. Migrations may take longer.",
     )
+    wait_at_start: Duration = Field(
+        default=60.0,
+        description="How long a server, dispatcher or worker that starts waits for a database that does not "
+        "answer, or has no free connection, before it ends with exit code 6. It says so in the log.",
+    )
     migrate: bool = Field(
         default=True,
         description="Whether `fusee up` and its kin bring the schema up to date when they start.",
