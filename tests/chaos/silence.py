@@ -31,6 +31,9 @@ class SilentProxy:
         self.host, self.port = host, port
         self.links: list[_Link] = []
         self.own_port = 0
+        self.peak = 0
+        """The most connections that clients held, looked at a moment after each connect: a client that
+        replaces one is seen to close it only then."""
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -40,6 +43,7 @@ class SilentProxy:
             return
         link = _Link(to_server, writer)
         self.links.append(link)
+        asyncio.get_running_loop().call_later(0.2, self._count)
         link.pumps = [
             asyncio.ensure_future(self._pump(link, reader, to_server, from_client=True)),
             asyncio.ensure_future(self._pump(link, from_server, writer, from_client=False)),
@@ -56,6 +60,9 @@ class SilentProxy:
         link.left = link.left or from_client
         if not link.dead:
             writer.close()
+
+    def _count(self) -> None:
+        self.peak = max(self.peak, self.open)
 
     def go_silent(self) -> int:
         """All connections that are open now die, without a word to anyone; returns how many."""

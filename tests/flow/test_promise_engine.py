@@ -22,7 +22,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "usual": {},
     "short-heartbeat-one-connection": {
         "heartbeat_interval_seconds": 0.05,
-        "database": {"max_connections": 1},
+        "database": {"max_connections": 3},
     },
 }
 """A promise holds with every setting."""

@@ -26,7 +26,7 @@ from fusee.errors import StoreUnavailable
 from fusee.store.conditions import LOCKED, NO_ANSWER, condition_of, unavailable
 from fusee.store.watch import Watch
 
-__all__ = ["Capabilities", "Database", "EngineDatabase", "unavailable_on"]
+__all__ = ["Capabilities", "Database", "EngineDatabase", "share_out", "unavailable_on"]
 
 T = TypeVar("T")
 Work = Callable[[Connection], T]
@@ -242,6 +242,13 @@ def _next(connection: Connection) -> None:
     watch: Watch | None = connection.info.get(_WATCH)
     if watch is not None:
         watch.statement()
+
+
+def share_out(max_connections: int, *, listener: bool) -> tuple[int, int]:
+    """(for hot statements, for all others): together with that of the listener, no more than allowed."""
+    left = max_connections - listener
+    hot = max(1, min(4, left // 2))
+    return hot, max(1, left - hot)
 
 
 def is_victim(error: DBAPIError) -> bool:

@@ -27,7 +27,7 @@ from fusee.model import Claimed
 from fusee.sockets import keep_alive
 from fusee.store.conditions import LOCKED, NO_ANSWER, condition_of, unavailable
 from fusee.store.contract import Exchanged, Finished, Order
-from fusee.store.database import CONNECT_WITHIN, Capabilities, EngineDatabase
+from fusee.store.database import CONNECT_WITHIN, Capabilities, EngineDatabase, share_out
 from fusee.store.hot import Hot
 from fusee.store.rows import NewRun, claimed_from, encode_rows
 from fusee.store.watch import Watch
@@ -75,10 +75,10 @@ class MysqlDatabase(EngineDatabase, Hot):
         self.url = make_url("mysql+asyncmy://" + url.split("://", 1)[1])
         self.statement_timeout = statement_timeout
         self.max_connections = max_connections
-        self.hot_connections = max(2, min(4, max_connections // 2))
+        self.hot_connections, others = share_out(max_connections, listener=False)
         self.engine = create_async_engine(
             self.url,
-            pool_size=max(1, max_connections - self.hot_connections),
+            pool_size=others,
             max_overflow=0,
             pool_timeout=self.deadline,
             pool_recycle=RECYCLE_AFTER,

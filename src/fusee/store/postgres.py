@@ -19,7 +19,7 @@ from fusee.model import Claimed
 from fusee.sockets import GONE_AFTER, IDLE, INTERVAL, PROBES, keep_alive
 from fusee.store.conditions import NO_ANSWER, condition_of, unavailable
 from fusee.store.contract import Exchanged, Finished, Order
-from fusee.store.database import CONNECT_WITHIN, Capabilities, EngineDatabase
+from fusee.store.database import CONNECT_WITHIN, Capabilities, EngineDatabase, share_out
 from fusee.store.hot import Hot
 from fusee.store.rows import Bulk, NewRun, claimed_from
 from fusee.store.sweeping import Sweeper
@@ -200,10 +200,10 @@ class PostgresDatabase(EngineDatabase, Hot):
         self.dsn = "postgresql://" + url.split("://", 1)[1]
         self.statement_timeout = statement_timeout
         self.max_connections = max_connections
-        self.hot_connections = max(2, min(4, max_connections // 2))
+        self.hot_connections, others = share_out(max_connections, listener=True)
         self.engine = create_async_engine(
             "postgresql+asyncpg://" + url.split("://", 1)[1],
-            pool_size=max(1, max_connections - self.hot_connections),
+            pool_size=others,
             max_overflow=0,
             pool_timeout=self.deadline,
             connect_args={
@@ -382,7 +382,8 @@ class PostgresDatabase(EngineDatabase, Hot):
                 if written != len(finished.ids):
                     rows = await connection.fetch(_REFUSED, session, finished.ids, finished.attempts)
                     refused = [(row[0], row[1]) for row in rows]
-        self._sweeper.claimed(len(claimed))
+        if self.hot_connections > 1:  # a sweep would hold up all claims
+            self._sweeper.claimed(len(claimed))
         return Exchanged(claimed, refused)
 
     async def _exchange(

@@ -19,7 +19,11 @@ class DatabaseConfig(Section):
         "longer names. A password with special characters is percent-encoded.",
     )
     max_connections: Count = Field(
-        default=10, ge=1, le=10_000, description="Most connections this process holds open at once."
+        default=10,
+        ge=3,
+        le=10_000,
+        description="Most connections this process holds open at once, all counted. At least 3: one for "
+        "hints, one for claims, one for everything else. SQLite has no use for it.",
     )
     statement_timeout: Duration = Field(
         default=10.0,
