@@ -379,7 +379,7 @@ async def test_explain(served):
     _, fired, _ = await served.ask("POST", f"{TASKS}/nightly/trigger")
     path = f"{TASKS}/nightly/explain"
     _, body, _ = await served.ask("GET", path, params={"at": fired["fire_time"]})
-    assert (body["verdict"], body["rule"], body["at"]) == ("ran", fired["rule"], fired["fire_time"])
+    assert (body["verdict"], body["rule"], body["at"]) == ("waiting", fired["rule"], fired["fire_time"])
     assert [one["run_id"] for one in body["fires"]] == fired["run_ids"]
     _, body, _ = await served.ask("GET", path, params={"at": "2099-01-01T03:00:00Z"})
     assert (body["verdict"], body["fires"]) == ("not_yet", [])

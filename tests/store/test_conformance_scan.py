@@ -333,6 +333,7 @@ async def test_each_row_says_which_rule_decided(
 ) -> None:
     await works.make("t", catch_up=mode)
     await works.fire_at(3 + 5 / 60)
+    await works.claim()
     for minute, answer in explained.items():
         assert await _explained(works, "t", minute) == answer
 

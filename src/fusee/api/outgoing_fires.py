@@ -26,7 +26,7 @@ __all__ = [
 
 
 VERDICTS = [
-    *("ran", "queued", "skipped", "missed"),
+    *("ran", "queued", "waiting", "canceled", "skipped", "missed"),
     *("not_due", "not_yet", "before_it_was", "not_enabled", "no_record"),  # there is no row
 ]
 

@@ -56,6 +56,8 @@ class Fire:
     through: int | None
     held: Held | None
     backfill_id: int | None
+    started_at: int | None = None
+    """When its run was last claimed; None when it never was, or has been pruned."""
 
     @property
     def lateness(self) -> float:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fusee.model.fire import Cause, Fire
+from fusee.model import RunStatus
+from fusee.model.fire import Cause, Fire, Held
 from fusee.model.policy import Decision
 from fusee.model.task import Task, TaskStatus
 from fusee.model.times import iso
@@ -18,11 +19,18 @@ _CAUSES = {
     Cause.AFTER: "after another task",
     Cause.BACKFILL: "by a backfill",
 }
-_DECISIONS = {
-    Decision.RUN: "ran",
-    Decision.QUEUE: "stood in line",
-    Decision.SKIP: "was skipped",
-    Decision.MISS: "was missed",
+_VERDICTS = {
+    Decision.RUN: ("ran", "ran"),
+    Decision.QUEUE: ("queued", "stood in line before it ran"),
+    Decision.SKIP: ("skipped", "was skipped"),
+    Decision.MISS: ("missed", "was missed"),
+}
+_WAITS = {
+    Held.QUEUE: ("queued", "stands in line"),
+    Held.PREVIOUS: ("waiting", "waits for the canceled one before it to end"),
+    Held.UPSTREAM: ("waiting", "waits for other tasks"),
+    Held.BACKFILL: ("waiting", "waits for its turn in the backfill"),
+    None: ("waiting", "waits for a worker"),
 }
 
 
@@ -33,7 +41,8 @@ class Explanation:
     task: str
     at: int
     verdict: str
-    """ran, queued, skipped, missed; or no row: not_due, not_yet, before_it_was, not_enabled, no_record."""
+    """ran, queued, waiting, canceled (before it started), skipped, missed; or no row: not_due, not_yet,
+    before_it_was, not_enabled, no_record."""
     text: str
     rule: str | None
     fires: Sequence[Fire]
@@ -48,12 +57,7 @@ def explain(task: Task, at: int, fires: Sequence[Fire], now: int) -> Explanation
 
 def _from_record(task: Task, at: int, fires: Sequence[Fire]) -> Explanation:
     first = fires[0]
-    verdict = {
-        Decision.RUN: "ran",
-        Decision.QUEUE: "queued",
-        Decision.SKIP: "skipped",
-        Decision.MISS: "missed",
-    }[first.decision]
+    verdict, what = _what_became(fires)
     when = iso(first.fire_time)
     if first.through is not None:
         return Explanation(
@@ -67,10 +71,32 @@ def _from_record(task: Task, at: int, fires: Sequence[Fire]) -> Explanation:
         how += f", {first.run_status} now" if len(fires) == 1 else ""
     held = f", held: {first.held}" if first.held is not None else ""
     text = (
-        f"{task.name} was due at {when} {_CAUSES[first.cause]} and {_DECISIONS[first.decision]}"
+        f"{task.name} was due at {when} {_CAUSES[first.cause]} and {what}"
         f" ({how}{held}); decided {first.lateness:.1f} s later"
     )
+    if first.held is Held.QUEUE and task.status is TaskStatus.PAUSED:
+        text += f"; {_stopped(task)}, and its queue is held until it is resumed"
     return Explanation(task.name, at, verdict, text, first.rule, fires)
+
+
+def _what_became(fires: Sequence[Fire]) -> tuple[str, str]:
+    """(verdict, words): what was decided, or what came in between before it started."""
+    first = fires[0]
+    statuses = {fire.run_status for fire in fires}
+    started = any(fire.started_at is not None for fire in fires) or None in statuses  # pruned: it had ended
+    if first.decision in (Decision.SKIP, Decision.MISS) or started:
+        return _VERDICTS[first.decision]
+    if statuses == {RunStatus.CANCELED}:
+        return "canceled", "was canceled before it started"
+    if statuses == {RunStatus.SKIPPED}:
+        return _VERDICTS[Decision.SKIP]
+    if first.held is None and statuses == {RunStatus.DELAYED}:
+        return "waiting", "waits for its start"
+    return _WAITS[first.held]
+
+
+def _stopped(task: Task) -> str:
+    return f"{task.name} is {task.status}" + (f" ({task.reason})" if task.reason else "")
 
 
 def _without_record(task: Task, at: int, now: int) -> tuple[str, str]:
@@ -82,10 +108,14 @@ def _without_record(task: Task, at: int, now: int) -> tuple[str, str]:
     if not schedule.matches(at):
         following = schedule.next(at)
         then = f"; the next time after it is {iso(following)}" if following is not None else ""
+        if task.status is not TaskStatus.ENABLED:
+            then = f"; {_stopped(task)}, so nothing follows until that changes"
         return "not_due", f"{task.name} is not due at {when} by its schedule{then}"
-    if task.status is not TaskStatus.ENABLED and at > task.updated_at:
+    # What was due before it was stopped has its row: what lies behind the last one never was due.
+    if task.status is not TaskStatus.ENABLED and at > max(task.last_fire_at or 0, task.anchor):
         why = f": {task.reason}" if task.reason else ""
-        return "not_enabled", f"{task.name} is {task.status} since {iso(task.updated_at)}{why}"
+        since = f" since {iso(task.updated_at)}" if at > task.updated_at else ""
+        return "not_enabled", f"{task.name} is {task.status}{since}{why}"
     if at > now:
         return "not_yet", f"{task.name} will be due at {when}, which has not come yet"
     if at <= task.created_at:

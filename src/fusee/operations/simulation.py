@@ -17,6 +17,9 @@ from fusee.store import Past
 __all__ = ["Compared", "Simulation", "simulation"]
 
 
+CATCH_UP = ("catch_up", "catch_up_window", "catch_up_cap", "grace")
+
+
 @dataclass(frozen=True, slots=True)
 class Compared:
     """One time: what would be done, and what was."""
@@ -47,6 +50,13 @@ def simulation(
         replace(task.spec, policy=policy)  # refuses what a task would be refused for
     except ValueError as error:
         raise Invalid(str(error), field="policy") from None
+    for name in CATCH_UP:
+        if getattr(policy, name) != getattr(task.spec.policy, name):
+            raise Invalid(
+                "a simulation takes every fire as decided on time: the catch-up mode, its window, its cap and"
+                " the grace change nothing in it; leave them out",
+                field="policy",
+            )
     by_time = {one.at: one for one in past}
     took = [one.seconds for one in past if one.seconds is not None]
     if duration is None:

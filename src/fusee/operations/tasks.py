@@ -277,10 +277,14 @@ class TaskOperations:
         past = await self.store.past(task.id, begin, end, LONGEST_SIMULATION + 1)
 
         def work() -> Simulation:
-            schedule = task.spec.schedule_since(begin, task.anchor)
+            schedule = task.schedule()
             times = [one.at for one in past]
             if schedule is not None:
-                due = takewhile(lambda at: at <= end, schedule.fires(begin - 1))
+                # Before it was made, enabled or given this schedule, only what is on record was due; and a
+                # task that is not enabled is due no more.
+                enabled = task.status is TaskStatus.ENABLED
+                last = end if enabled else min(end, task.last_fire_at or task.anchor)
+                due = takewhile(lambda at: at <= last, schedule.fires(max(begin - 1, task.anchor)))
                 times = sorted({*times, *islice(due, LONGEST_SIMULATION + 1)})
             if len(times) > LONGEST_SIMULATION:
                 raise Invalid(f"more than {LONGEST_SIMULATION} fires: choose a shorter stretch", field="to")

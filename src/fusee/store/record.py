@@ -123,7 +123,8 @@ def _before(at: int, shard: int) -> ColumnElement[bool]:
 
 
 def _select() -> Select[Any]:
-    return select(fires, runs.c.status.label("run_status")).outerjoin(runs, runs.c.id == fires.c.run_id)
+    columns = (runs.c.status.label("run_status"), runs.c.started_at)
+    return select(fires, *columns).outerjoin(runs, runs.c.id == fires.c.run_id)
 
 
 def fire_from(row: Any) -> Fire:
@@ -142,6 +143,7 @@ def fire_from(row: Any) -> Fire:
         through=row.through,
         held=Held(row.held) if row.held else None,
         backfill_id=row.backfill_id,
+        started_at=row.started_at,
     )
 
 
