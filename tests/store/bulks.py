@@ -92,11 +92,11 @@ class Bulks:
         await self.aggregate()
 
     async def take(self, session: int | None = None, want: int = 1) -> list[Held]:
-        """Claim segments, and begin with them."""
-        held = []
-        for claimed in await self.world.claim(session or self.session, want):
-            held.append(await self.resume(claimed))
-        return held
+        """Claim segments, and begin with them; dispatchers spread them over the workers that there are."""
+        await self.store.assign()
+        session = session or self.session
+        lanes = [*await self.world.lane_ids(), -session]
+        return [await self.resume(claimed) for claimed in await self.world.claim(session, want, lanes=lanes)]
 
     async def resume(self, claimed: Claimed) -> Held:
         payload = msgspec.json.decode(claimed.payload or "{}")

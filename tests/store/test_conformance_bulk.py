@@ -606,6 +606,22 @@ async def test_an_idle_worker_gets_half_of_the_largest_rest(bulks: Bulks, world:
     assert (seen.status, seen.ended) == (BulkStatus.FINISHED, 1000)
 
 
+async def test_the_segments_of_a_job_go_to_different_workers_first(bulks: Bulks, world: World) -> None:
+    """Five jobs of three segments for three idle workers: each has one of each."""
+    workers = [bulks.session]
+    workers += [await world.session(f"worker-{n}", handlers=(HANDLER,)) for n in (2, 3)]
+    jobs = [await bulks.launched(999, segments=3) for _ in range(5)]
+    taken = {worker: await bulks.take(worker, want=99) for worker in workers}
+    for held in taken.values():
+        assert sorted(one.taken.job.id for one in held) == [job.id for job in jobs]
+
+
+async def test_more_segments_than_workers_all_find_one(bulks: Bulks, world: World) -> None:
+    other = await world.session("worker-2", handlers=(HANDLER,))
+    await bulks.launched(900, segments=9)
+    assert [len(await bulks.take(worker, want=99)) for worker in (bulks.session, other)] in ([5, 4], [4, 5])
+
+
 async def test_only_the_segment_with_the_largest_rest_is_split(bulks: Bulks, world: World) -> None:
     await bulks.launched(1000, segments=2)
     one, two = await bulks.take(want=2)

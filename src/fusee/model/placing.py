@@ -5,7 +5,7 @@ Filters first (can it run this, has it the room and the resources), then the str
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
@@ -99,9 +99,11 @@ class Chooser:
         """Whether there is any room at all."""
         return any(candidate.held < candidate.most for candidate in self.by_name.values())
 
-    def choose(self, need: Need = NOTHING, key: str = "") -> Candidate | None:
-        """The worker that gets the next run, charged for it; None when it has to wait."""
-        chosen = self._choose(need, key)
+    def choose(self, need: Need = NOTHING, key: str = "", apart: Collection[int] = ()) -> Candidate | None:
+        """The worker that gets the next run, charged for it; None when it has to wait. Sessions of `apart`
+        get it only when no other has room."""
+        chosen = self._elsewhere(need, apart) if apart else None
+        chosen = chosen or self._choose(need, key)
         if chosen is not None:
             chosen.take(need)
             self.turn = chosen.name
@@ -118,6 +120,10 @@ class Chooser:
     def everyone(self, need: Need = NOTHING) -> list[Candidate]:
         """Those that a broadcast goes to: all that are able, however busy."""
         return [candidate for candidate in self.by_name.values() if candidate.could(need)]
+
+    def _elsewhere(self, need: Need, apart: Collection[int]) -> Candidate | None:
+        others = [c for c in self.by_name.values() if c.session not in apart and c.fits(need)]
+        return min(others, key=lambda c: (c.load, c.name), default=None)
 
     def _choose(self, need: Need, key: str) -> Candidate | None:
         match self.strategy:

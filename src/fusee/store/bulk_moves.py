@@ -14,6 +14,7 @@ from sqlalchemy import Connection, func, insert, select, update
 from fusee.model import TERMINAL, Lane, RetryPolicy, RunStatus
 from fusee.model.bulk import BulkRest, BulkStatus, HeldBy, SegmentState, handler_of_business, next_bulk_status
 from fusee.model.pacing import even_share
+from fusee.model.strategy import Strategy
 from fusee.store.births import Birth, Births
 from fusee.store.bulk_rows import spec_of_bulk
 from fusee.store.bulk_schema import bulk_jobs, bulk_logs, bulk_segments
@@ -74,12 +75,16 @@ class BulkMoves(Cancels, Births):
         *,
         timeout: float | None = None,
         kind: str | None = "bulk",
+        strategy: str = "",
+        apart: Sequence[int] = (),
     ) -> list[int]:
         spec = spec_of_bulk(job)
-        lane = Lane(job.namespace, spec.queue, "python", _handler(job), spec.region)
+        lane = Lane(job.namespace, spec.queue, "python", _handler(job), spec.region, strategy)
         options: dict[str, Any] = {"retry": retry.to_dict()}
         if timeout is not None:
             options["timeout"] = timeout
+        if apart:
+            options["apart"] = list(apart)
         lane_id, text = self._lane_id(connection, lane), encode(options, "options")
         births = [
             Birth(
@@ -99,10 +104,26 @@ class BulkMoves(Cancels, Births):
         (run_id,) = self._bulk_run(connection, job, [payload], LAUNCH_RETRY, now, timeout=LAUNCH_TIMEOUT + 60)
         return run_id
 
-    def _open_segments(self, connection: Connection, job: Any, numbers: Sequence[int], now: int) -> None:
-        """Give each of these a run."""
+    def _open_segments(
+        self,
+        connection: Connection,
+        job: Any,
+        numbers: Sequence[int],
+        now: int,
+    ) -> None:
+        """Give each of these a run; where several workers serve the job, dispatchers spread them over those.
+        From a shared queue, the first worker that looks would take them all."""
         payloads = [{"job": job.id, "segment": number} for number in numbers]
-        ids = self._bulk_run(connection, job, payloads, SEGMENT_RETRY, now)
+        spread = bool(numbers) and self._workers_of(connection, job) > 1
+        ids = self._bulk_run(
+            connection,
+            job,
+            payloads,
+            SEGMENT_RETRY,
+            now,
+            strategy=Strategy.ROUND_ROBIN if spread else "",
+            apart=self._working_on(connection, job) if spread else (),
+        )
         for number, run_id in zip(numbers, ids, strict=True):
             mine = (bulk_segments.c.job_id == job.id, bulk_segments.c.number == number)
             connection.execute(
@@ -141,6 +162,17 @@ class BulkMoves(Cancels, Births):
             )
         )
         return int(connection.execute(query).scalar_one())
+
+    def _working_on(self, connection: Connection, job: Any) -> list[int]:
+        """Sessions that have a segment of the job already."""
+        query = (
+            select(runs.c.session_id)
+            .join(bulk_segments, bulk_segments.c.run_id == runs.c.id)
+            .where(bulk_segments.c.job_id == job.id, bulk_segments.c.state == SegmentState.OPEN)
+            .where(runs.c.status == RunStatus.RUNNING)
+            .distinct()
+        )
+        return [int(session) for session in connection.execute(query).scalars() if session is not None]
 
     # -- stopping
 

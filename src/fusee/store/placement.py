@@ -68,6 +68,8 @@ class Asked:
     need: Need
     key: str
     target: str | None
+    apart: frozenset[int] = frozenset()
+    """Sessions that should not get it while others have room."""
 
     @classmethod
     def of(cls, row: Any) -> Asked:
@@ -75,7 +77,8 @@ class Asked:
         task = options.get("task")
         own = f"{task}#{options.get('shard_index', 0)}" if task else row.payload or ""
         need = Need(options.get("cpu", 0.0), options.get("memory", 0))
-        return cls(need, options.get("hash_key") or own, options.get("worker"))
+        apart = frozenset(options.get("apart", ()))
+        return cls(need, options.get("hash_key") or own, options.get("worker"), apart)
 
 
 class Placement(Broadcasts, OwnLanes):
@@ -225,7 +228,7 @@ class Placement(Broadcasts, OwnLanes):
                 if worker is None and asked.target not in chooser.by_name:
                     made += self._give_up_if_left(connection, entry, run, asked.target, now)
             else:
-                worker = chooser.choose(asked.need, asked.key)
+                worker = chooser.choose(asked.need, asked.key, asked.apart)
             if worker is not None:
                 chosen.append((entry, worker, asked))
         self._give(connection, chosen, now)
