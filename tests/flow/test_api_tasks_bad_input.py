@@ -104,7 +104,7 @@ BAD: dict[str, tuple[bytes, int, str | None, str]] = {
     "unknown alert": (body(alerts={"webhok": "http://a"}), 422, "alerts", "webhok"),
     "labels": (body(labels={"a": 1}), 422, "labels", "short texts"),
     "enabled": (body(enabled="no"), 422, "enabled", "true or false"),
-    "status": (body(status="PAUSED"), 422, "status", "ENABLED or DISABLED"),
+    "status": (body(status="PAUSED"), 422, "status", "one of ENABLED"),
     "both": (body(status="ENABLED", enabled=False), 422, "status", "different things"),
     "version is not for making": (body(version=1), 422, "version", "a task has no 'version'"),
 }  # fmt: skip

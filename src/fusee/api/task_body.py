@@ -89,16 +89,11 @@ PROPERTIES: Mapping[str, dict[str, Any]] = {
     "shards": _whole("Runs that one fire makes.", 1, MOST_SHARDS),
     "after": {
         "anyOf": [
-            {
-                "type": "array",
-                "items": {"anyOf": [_NAME, {"type": "integer"}]},
-                "uniqueItems": True,
-                "maxItems": MOST_UPSTREAMS,
-            },
+            {"type": "array", "items": _NAME, "uniqueItems": True, "maxItems": MOST_UPSTREAMS},
             {"type": "string"},
             {"type": "null"},
         ],
-        "description": "Tasks that it waits for, by name or number.",
+        "description": "Tasks that it waits for.",
     },
     "trigger_rule": _one_of(TriggerRule, "When a run that waits for others may start"),
     "alerts": {

@@ -148,19 +148,17 @@ class TaskOperations:
         return await self._named(await self.templates.expanded(fields))
 
     async def _named(self, fields: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Tasks that are waited for may be given by number, as older designs do: replaced by their names."""
-        for field in ("dependencies", "after", "depends_on"):
-            given = fields.get(field) if isinstance(fields, Mapping) else None
-            if not isinstance(given, list | tuple) or not any(type(one) is int for one in given):
-                continue
-            names = []
-            for one in given:
-                try:
-                    names.append((await self.store.task(one)).name if type(one) is int else one)
-                except NotFound:
-                    raise Invalid(f"{field}: there is no task {one}", field=field) from None
-            fields = {**fields, field: names}
-        return fields
+        """`dependencies` may name tasks by number, as older designs do: replaced by their names."""
+        given = fields.get("dependencies") if isinstance(fields, Mapping) else None
+        if not isinstance(given, list | tuple) or not any(type(one) is int for one in given):
+            return fields
+        names = []
+        for one in given:
+            try:
+                names.append((await self.store.task(one)).name if type(one) is int else one)
+            except NotFound:
+                raise Invalid(f"dependencies: there is no task {one}", field="dependencies") from None
+        return {**fields, "dependencies": names}
 
     async def check_runnable(self, spec: TaskSpec, allow_unknown: bool, *, resolve: bool = True) -> None:
         """Refuses a task whose runs could never run, or whose calls could never go out."""
