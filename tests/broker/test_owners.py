@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from fusee import Fusee
 from fusee.batch import Target
+from fusee.errors import Invalid
+from fusee.operations import TargetFilter
 from tests.broker.fabric import Fabric
 from tests.chaos.inside import until
 
@@ -42,6 +46,36 @@ async def test_a_batch_keeps_images_and_rolls_back(fabric: Fabric) -> None:
         await fabric.app.batches.roll_back(batch.id)
         await until(lambda: stands("rollback_success"), 30, "its rollback")
     assert set(world.values()) == {"old"}
+
+
+async def test_a_worker_without_a_database_plans_and_checks_for_a_server_without_app(
+    fabric: Fabric,
+) -> None:
+    def operations(app: Fusee) -> None:
+        @app.operation("thing", "set", params=dict[str, int])
+        class Set:
+            async def finished(self, target: Target) -> bool:
+                return target.id == "right"
+
+            async def capture(self, target: Target) -> Any:
+                return {"to": 1}
+
+            async def apply(self, target: Target) -> None: ...
+
+            async def undo(self, target: Target) -> None: ...
+
+    async with fabric.hire(prepare=operations):
+        await until(fabric.app.store.sessions, 30, "the worker to register")
+        fields = {"batch_name": "b", "target_type": "thing", "batch_type": "set"}
+        with pytest.raises(Invalid, match=r"target 1: after\.to: Input should be a valid integer"):
+            await fabric.app.batches.create(fields, [{"target_id": "low", "after": {"to": "up"}}])
+        targets = [{"target_id": name, "after": {"to": 2}} for name in ("low", "right")]
+        batch, _ = await fabric.app.batches.create(fields, targets)
+        found = await fabric.app.batches.plan(batch.id, TargetFilter(), timeout=30)
+        assert [(str(one.action), dict(one.changes)) for one in found] == [
+            ("change", {"to": (1, 2)}),
+            ("none", {}),
+        ]
 
 
 async def test_a_bulk_job_checkpoints_by_message(fabric: Fabric) -> None:
