@@ -162,6 +162,15 @@ DEFINITIONS = {
             Ask({"name": "new", "nodes": [{"name": "b", "handler": "greet"}]}),
         ),
     ),
+    "a template": Case(
+        "/api/v1/task-templates",
+        Ask({"name": "new", "task": {"handler": "greet"}}),
+        (Ask({"task": {"handler": "greet"}, "name": "new"}),),
+        (
+            Ask({"name": "newer", "task": {"handler": "greet"}}),
+            Ask({"name": "new", "task": {"handler": "hang"}}),
+        ),
+    ),
     "a business": Case(
         "/api/v1/businesses",
         Ask({"name": "new", "item": "https://crm.example/mail"}),

@@ -13,7 +13,7 @@ from fusee.operations.merging import merged
 from fusee.operations.old_names import ALIASES
 from fusee.operations.task_fields import FIELDS, SCHEDULES, WAYS
 from fusee.operations.workflow_fields import params_from
-from fusee.store import Store
+from fusee.store import KeyedRequest, Store
 from fusee.store.task_templates import TaskTemplates
 
 __all__ = ["TEMPLATE_FIELDS", "TemplateOperations", "template_from"]
@@ -33,7 +33,16 @@ class TemplateOperations:
         return TaskTemplates(self.store.database, self.store.namespace)
 
     async def create(self, fields: Mapping[str, Any] | TemplateSpec) -> TaskTemplate:
-        return await self.templates.create(_spec(fields))
+        return (await self.create_once(None, fields))[0]
+
+    async def create_once(
+        self, idempotency_key: str | None, fields: Mapping[str, Any] | TemplateSpec
+    ) -> tuple[TaskTemplate, bool]:
+        """(the template, whether it is new): the same request under the same key gets the same one."""
+        spec = _spec(fields)
+        request = KeyedRequest.of(idempotency_key, "template", spec.to_dict())
+        template = await self.templates.create(spec, request)
+        return template, request is None or not request.repeated
 
     async def get(self, name: str) -> TaskTemplate:
         return await self.templates.get(name)

@@ -10,6 +10,7 @@ from sqlalchemy.exc import IntegrityError
 from fusee.errors import Conflict, NotFound
 from fusee.model.template import TaskTemplate, TemplateSpec
 from fusee.store.database import Database
+from fusee.store.request_keys import KeyedRequest, made_before, remember, write_once
 from fusee.store.rows import decode, encode
 from fusee.store.task_schema import task_templates
 
@@ -23,19 +24,22 @@ class TaskTemplates:
         self.database = database
         self.namespace = namespace
 
-    async def create(self, spec: TemplateSpec) -> TaskTemplate:
+    async def create(self, spec: TemplateSpec, request: KeyedRequest | None = None) -> TaskTemplate:
         """`Conflict` when the name is taken."""
         definition = encode(spec.to_dict(), "the template")
 
         def work(connection: Connection) -> TaskTemplate:
+            if (made := made_before(connection, self.namespace, request)) is not None:
+                return _template(self._row(connection, made))
             now = self.database.read_clock(connection)
+            remember(connection, self.namespace, request, spec.name, now)
             values = {"version": 1, "definition": definition, "created_at": now, "updated_at": now}
             row = {"namespace": self.namespace, "name": spec.name, **values}
             connection.execute(insert(task_templates).values(row))
             return _template(self._row(connection, spec.name))
 
         try:
-            return await self.database.write(work)
+            return await write_once(self.database, work, request)
         except IntegrityError:
             raise Conflict(f"there is a template {spec.name!r} already: choose another name") from None
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Self
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from pydantic import BaseModel
 
-from fusee.api.asking import Operator, Viewer, audit, body_of
+from fusee.api.asking import IdempotencyKey, Operator, Viewer, audit, body_of, checked_key
 from fusee.api.context import operations_of
 from fusee.api.cursors import close_cursor, open_cursor, wrong_cursor
 from fusee.api.incoming_workflows import TemplateIn, TemplateReplaceIn
@@ -97,13 +97,23 @@ def _answer(response: Response, template: TaskTemplate) -> TemplateOut:
     status_code=201,
     dependencies=[Operator],
     openapi_extra=_described(TemplateIn, _EXAMPLE),
-    responses={201: ETAG, 409: {"description": "The name is taken."}},
+    responses={
+        200: {"model": TemplateOut, "description": "The idempotency key had been used before.", **ETAG},
+        201: ETAG,
+        409: {"description": "The name is taken, or the idempotency key was used for another request."},
+    },
 )
-async def create_template(request: Request, response: Response) -> TemplateOut:
+async def create_template(
+    request: Request, response: Response, idempotency_key: IdempotencyKey = None
+) -> TemplateOut:
     """Make a template; `POST /api/v1/tasks` with `template` and `with` makes tasks of it."""
-    template = await operations_of(request).templates.create(await read_object(request, SAYS))
+    template, new = await operations_of(request).templates.create_once(
+        checked_key(idempotency_key), await read_object(request, SAYS)
+    )
     response.headers["Location"] = f"/api/v1/task-templates/{template.name}"
-    audit(request, "template created", template=template.name)
+    response.status_code = 201 if new else 200
+    if new:
+        audit(request, "template created", template=template.name)
     return _answer(response, template)
 
 
