@@ -31,11 +31,15 @@ class SilentProxy:
         self.host, self.port = host, port
         self.links: list[_Link] = []
         self.own_port = 0
+        self.flowing = asyncio.Event()
+        """While it is cleared, everything waits, new connections too; nothing is lost."""
+        self.flowing.set()
         self.peak = 0
         """The most connections that clients held, looked at a moment after each connect: a client that
         replaces one is seen to close it only then."""
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await self.flowing.wait()
         try:
             from_server, to_server = await asyncio.open_connection(self.host, self.port)
         except OSError:
@@ -54,6 +58,7 @@ class SilentProxy:
     ) -> None:
         with suppress(OSError):
             while data := await reader.read(65536):
+                await self.flowing.wait()
                 if not link.dead:
                     writer.write(data)
                     await writer.drain()

@@ -38,6 +38,25 @@ async def test_only_the_databases_clock_expires_a_lease(world: World) -> None:
     assert await world.rows(receipts) == []
 
 
+async def test_an_outcome_between_the_end_of_a_session_and_the_return_of_its_runs_is_kept(
+    world: World,
+) -> None:
+    """Nobody else has the run at that moment, so its outcome is the only one: it is not tried again."""
+    session = await world.session("late", ttl=30)
+    first, second = [await world.enqueue_and_claim(session) for _ in range(2)]
+    await world.clock.tick(31)
+    assert await world.store.database.write(world.store._take_expired) == [(session, "late")]
+    assert await world.finish(session, first) == [], "accepted"
+    assert (await world.run(first.id)).status == "succeeded"
+    recovered = await world.store.recover()
+    assert (recovered.requeued, recovered.failed) == (1, 0)
+    assert (await world.run(first.id)).status == "succeeded"
+    assert await world.store.attempts(first.id) == []
+    # From the moment at which it was returned, nothing is accepted.
+    assert await world.finish(session, second) == [(second.id, second.attempt)]
+    assert (await world.run(second.id)).status == "pending"
+
+
 async def test_a_renewal_in_time_keeps_the_lease(world: World) -> None:
     session = await world.session(ttl=30)
     claimed = await world.enqueue_and_claim(session)
