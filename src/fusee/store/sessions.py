@@ -24,10 +24,13 @@ LIVE = sessions_that_can("lose")
 """Those that hold a lease."""
 
 
+LONGEST_ANSWER = 10.0
+
+
 def answered_within(ttl: float) -> float:
     """Seconds for a statement that holds the lease: when one is not answered, there is time for another, on
-    another connection, before the lease is over."""
-    return max(1.0, ttl / 6)
+    another connection, before the lease is over. A long lease is no reason to wait longer for it."""
+    return min(max(1.0, ttl / 6), LONGEST_ANSWER)
 
 
 class Sessions(OwnLanes):
@@ -62,6 +65,7 @@ class Sessions(OwnLanes):
                         "given": info.given,
                         "policies": {name: policy.to_dict() for name, policy in info.policies.items()},
                         "defaults": info.defaults,
+                        "checks": list(info.checks),
                         "broker": info.broker,
                     },
                     "abilities",
@@ -247,6 +251,7 @@ def session_from(row: Row[Any]) -> Session:
             memory=row.memory,
             policies={name: RetryPolicy.as_stored(policy) for name, policy in abilities["policies"].items()},
             defaults=abilities.get("defaults", {}),
+            checks=tuple(abilities.get("checks", ())),
             broker=abilities.get("broker", "database"),
         ),
         state=SessionState(row.state),
