@@ -159,7 +159,7 @@ class RemoteWorkflows(WorkflowOperations):
 
 class RemoteTasks(TaskOperations):
     def __init__(self, depot: RabbitDepot, like: TaskOperations) -> None:
-        super().__init__(NOWHERE, _unchecked, like.reach, like.templates, now_us=like.now_us)
+        super().__init__(NOWHERE, _unchecked, like.reach, now_us=like.now_us)
         self.depot = depot
 
     async def trigger(

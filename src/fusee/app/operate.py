@@ -52,8 +52,7 @@ class Operates(Core):
         return RemoteTasks(self._way, local) if self._storeless else local
 
     def _tasks(self, store: Store, runs: RunOperations) -> TaskOperations:
-        templates = self._templates(store)
-        return TaskOperations(store, runs.check, self.reach, templates, now_us=self.clock.now_us)
+        return TaskOperations(store, runs.check, self.reach, now_us=self.clock.now_us)
 
     @property
     def templates(self) -> TemplateOperations:

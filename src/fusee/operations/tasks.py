@@ -37,7 +37,6 @@ class TaskOperations:
         store: Store,
         check: Callable[[RunSpec], Awaitable[None]],
         reach: Reach,
-        templates: TemplateOperations,
         *,
         now_us: Callable[[], int],
     ) -> None:
@@ -45,7 +44,7 @@ class TaskOperations:
         self.check = check
         """Refuses a spec that could never run (unknown handler, bad payload, an address that is refused)."""
         self.reach = reach
-        self.templates = templates
+        self.templates = TemplateOperations(store)
         self.now_us = now_us
 
     # -- definitions
