@@ -10,7 +10,6 @@ from fusee.errors import Invalid
 from fusee.model.policy import Failure
 from fusee.operations import TaskOperations
 from fusee.operations.explain import Explanation, explain
-from fusee.operations.templates import TemplateOperations
 from fusee.worker.executors.reach import Reach
 from tests.store.clockwork import Clockwork, at, minutes
 
@@ -29,8 +28,7 @@ async def simulated(works: Clockwork, begin: float, end: float, **policy: Any) -
     async def anything_goes(_: Any) -> None: ...
 
     now = await works.world.clock.now()
-    templates = TemplateOperations(works.store)
-    operations = TaskOperations(works.store, anything_goes, Reach(()), templates, now_us=lambda: now)
+    operations = TaskOperations(works.store, anything_goes, Reach(()), now_us=lambda: now)
     answer = await operations.simulate("t", at(begin), at(end), policy=policy, duration=1.0)
     return minutes(one.simulated.at for one in answer.fires)
 

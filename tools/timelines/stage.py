@@ -20,7 +20,6 @@ from fusee.model import Claimed, End, Ended, RetryPolicy, RunSpec, RunStatus, Wo
 from fusee.model.fire import Fire
 from fusee.model.task import Task, TaskStatus
 from fusee.operations import Explanation, TaskOperations
-from fusee.operations.templates import TemplateOperations
 from fusee.store import Finished, FireFilter, Order, RunFilter, Settlement, Store, open_store
 from fusee.store.alerts import ALERT_QUEUE
 from fusee.store.schema import lanes, metadata
@@ -148,8 +147,7 @@ class _Stage:
 
     @property
     def operations(self) -> TaskOperations:
-        templates = TemplateOperations(self.store)
-        return TaskOperations(self.store, _anything_goes, Reach(()), templates, now_us=self.clock.now_us)
+        return TaskOperations(self.store, _anything_goes, Reach(()), now_us=self.clock.now_us)
 
     def seconds(self, us: int) -> float:
         return (us - self.scene.begin_us) / US
