@@ -65,7 +65,6 @@ class Sessions(OwnLanes):
                         "given": info.given,
                         "policies": {name: policy.to_dict() for name, policy in info.policies.items()},
                         "defaults": info.defaults,
-                        "checks": list(info.checks),
                         "broker": info.broker,
                     },
                     "abilities",
