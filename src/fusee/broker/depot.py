@@ -48,6 +48,9 @@ class Depot(Protocol):
     async def end_session(self, session: int) -> None:
         """Say goodbye."""
 
+    async def give_up_session(self, session: int) -> None:
+        """Hand over what a session owned whose lease this process no longer trusts, all of it stopped."""
+
     async def exchange(self, session: int, finished: Finished, order: Order) -> Exchanged:
         """Hand in successes, fetch runs; each that is answered may start, once, here."""
 

@@ -108,6 +108,9 @@ class Desk:
     async def end_session(self, session: int) -> None:
         await self.store.end_session(session)
 
+    async def give_up_session(self, session: int) -> None:
+        await self.store.give_up_session(session)
+
     async def lanes(self, known: int) -> Lanes | None:
         """All lanes of the namespace; none when there are as many as the worker knows."""
         await self.store.read_new_lanes()

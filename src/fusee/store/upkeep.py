@@ -96,6 +96,16 @@ class Upkeep(BatchRetention, BulkRetention, Settle, WorkflowRetention, TaskReten
             more=settled == limit,
         )
 
+    async def give_up_session(self, session: int) -> None:
+        """End a session whose process lives on without it and has stopped all its runs: they are returned at
+        once, not when its lease is over."""
+        over = (sessions.c.id == session, sessions.c.state.in_(LIVE))
+        change = update(sessions).where(*over)
+        values = {"state": SessionState.ENDED, "ended_at": self.database.now, "running": 0}
+        if await self.database.write(lambda connection: connection.execute(change.values(values)).rowcount):
+            while (await self.recover()).more:
+                pass
+
     def _take_expired(self, connection: Connection) -> list[tuple[int, str]]:
         """Passes over what is locked: a dispatcher takes it just now, its worker renews it, or its worker was
         stopped in the middle of that, and must not hold up the recovery of others."""

@@ -32,6 +32,7 @@ from fusee.worker.tenure import Tenure
 __all__ = ["Worker"]
 
 WATCH_EVERY = 0.1
+HAND_OVER_EVERY = 0.2
 LAST_ANSWER = 2.0
 """Seconds that a worker which was told to leave waits for the session it asked for."""
 
@@ -61,6 +62,8 @@ class Worker:
         self._drain_hinted = asyncio.Event()
         self._sessions: list[int] = []
         """Of this life of the process: what was asked of one is asked of the next."""
+        self._given_up: list[int] = []
+        """Sessions whose lease this process no longer trusts; handed over when all they ran has stopped."""
         self._beat_now = Nudge()
         self._late: list[Late] = []
         """What ended after the lease was lost: told to the store as stale, once it answers."""
@@ -206,6 +209,8 @@ class Worker:
                 else:
                     await self._renew(self.session)
                 pause = self.settings.renew_interval
+                if self._given_up and not await self._hand_over():
+                    pause = min(pause, HAND_OVER_EVERY)
             except Exception as error:
                 self.bus.emit(LoopFailed(loop="heartbeat", error=error, failures=1))
                 pause = min(1.0, self.settings.renew_interval / 4)
@@ -241,7 +246,20 @@ class Worker:
         self.bus.emit(
             SessionExpired(session=session, worker=self.info.name, dropped=dropped + len(self._late))
         )
+        self._given_up.append(session)
         self._beat_now()
+
+    async def _hand_over(self) -> bool:
+        """Let others have what earlier sessions of this process owned; false while some of it still runs.
+
+        Their leases may last for a while, and nobody else knows that nothing is done under them any more.
+        """
+        if any(slot.told is End.LOST for slot in self.pool.slots):
+            return False
+        while self._given_up:
+            await self.depot.give_up_session(self._given_up[0])
+            del self._given_up[0]
+        return True
 
     async def _record_late(self) -> None:
         late, self._late = self._late, []

@@ -7,6 +7,7 @@ was accepted along with what has ended, and answers what was granted.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
 import time
 from collections.abc import Iterable, Sequence
@@ -128,6 +129,10 @@ class RabbitDepot:
 
     async def end_session(self, session: int) -> None:
         await self.asking.ask("end_session", session, within=FAREWELL)
+
+    async def give_up_session(self, session: int) -> None:
+        with contextlib.suppress(Invalid):  # an older dispatcher: its runs come back when the lease is over
+            await self.asking.ask("give_up_session", session, within=FAREWELL)
 
     # -- runs
 
