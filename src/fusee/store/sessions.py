@@ -250,7 +250,6 @@ def session_from(row: Row[Any]) -> Session:
             memory=row.memory,
             policies={name: RetryPolicy.as_stored(policy) for name, policy in abilities["policies"].items()},
             defaults=abilities.get("defaults", {}),
-            checks=tuple(abilities.get("checks", ())),
             broker=abilities.get("broker", "database"),
         ),
         state=SessionState(row.state),
