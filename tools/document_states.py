@@ -67,6 +67,7 @@ BATCH_VERBS = {
 BULK_VERBS = {
     "create": "Its source was looked at, and its business asked.",
     "start": "Someone, or a task's fire, started it.",
+    "refuse": "Its business refused it, or could not be asked.",
     "wait_business": "Its business answered that it will start the job itself.",
     "business_start": "Its business started it.",
     "stop": "Someone, its business or the error budget stopped it; workers see it at their next checkpoint.",

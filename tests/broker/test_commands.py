@@ -14,7 +14,8 @@ import pytest
 
 from fusee import Fusee
 from fusee.batch import Target
-from fusee.errors import NoDatabase
+from fusee.bulk import BulkContext
+from fusee.errors import Invalid, NoDatabase
 from fusee.model import Run, RunStatus
 from fusee.store import RunFilter
 from tests.broker.fabric import Fabric
@@ -139,6 +140,28 @@ async def test_every_call_of_the_sdk_that_starts_something_works_inside_a_handle
         texts = [line.text for line in await app.bulk_jobs.logs(said["job"][0], kind="data")]
     assert texts == ["seen by the handler"]
     assert sorted(done, key=str) == [0, 1, 2, 3, 4, "t"]
+
+
+async def test_a_business_on_a_worker_without_a_database_is_asked_before_a_job_is_accepted(
+    fabric: Fabric,
+) -> None:
+    asked: list[int] = []
+
+    def prepare(app: Fusee) -> None:
+        async def check(job: BulkContext) -> None:
+            asked.append(job.job_id)
+            if job.data != "good":
+                raise ValueError("not that one")
+
+        @app.bulk("picky", on_create=check)
+        async def picky(item: int) -> None: ...
+
+    async with fabric.hire(prepare=prepare):
+        fields = {"name": "j", "business": "picky", "source": 3}
+        with pytest.raises(Invalid, match="refuses the job: not that one"):
+            await fabric.app.bulk_jobs.create(fields)
+        job, _ = await fabric.app.bulk_jobs.create(fields, data="good")
+    assert asked[-1] == job.id and len(asked) == 2
 
 
 async def test_a_request_that_is_delivered_twice_makes_one_of_each(woven: Fabric) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from fusee import Abandon, Retry, Skip
+from fusee import Abandon, Fusee, Retry, Skip
 from fusee.bulk import BulkContext, ChunkFailed, SelfStart
 from fusee.errors import Conflict, FuseeError, Invalid, RunFailed
 from fusee.model.bulk import BulkStatus
@@ -385,6 +385,72 @@ async def test_the_callbacks_of_a_business_are_called_in_turn(tmp_path: Path) ->
         await asyncio.wait_for(finished.wait(), 10)
         assert [what for what in told if what != "item"][4:] == ["before", "finish"]
     assert told.count("item") == 1000
+
+
+async def served_by(app: Fusee, handler: str) -> None:
+    """Wait until a worker has said that it serves this."""
+    async with asyncio.timeout(20):
+        while handler not in await app.store.known_handlers():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+async def test_a_business_that_only_workers_have_is_asked_before_a_job_is_accepted(tmp_path: Path) -> None:
+    """The usual layout: the server has no app, and the business is on a worker."""
+    app, server, asked, seen = bulk_app(tmp_path), bulk_app(tmp_path), list[tuple[int, Any]](), list[int]()
+
+    async def check(job: BulkContext) -> None:
+        asked.append((job.job_id, job.data))
+        if not job.data:
+            raise ValueError("it has no template")
+
+    @app.bulk("mail", on_create=check)
+    async def mail(item: int) -> None:
+        seen.append(item)
+
+    fields = {"name": "m", "business": "mail", "source": 3}
+    async with working(app), server:
+        await served_by(server, "bulk.mail")
+        with pytest.raises(Invalid, match="business 'mail' refuses the job: it has no template"):
+            await server.bulk_jobs.create(fields, start=True)
+        assert await server.bulk_jobs.list() == [], "what was refused leaves nothing"
+        job, new = await server.bulk_jobs.create(fields, data="t1", start=True)
+        assert (new, job.checking) == (True, False)
+        done = await at_rest(server, job)
+    assert done.status is BulkStatus.FINISHED
+    assert asked == [(asked[0][0], None), (job.id, "t1")] and asked[0][0] > 0, "it sees the job's number"
+    assert sorted(seen) == [0, 1, 2]
+
+
+async def test_a_job_waits_for_its_business_to_be_asked_and_starts_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app, server, go = bulk_app(tmp_path), bulk_app(tmp_path), asyncio.Event()
+    monkeypatch.setattr("fusee.operations.bulk.CHECK_WITHIN", 0.0)
+
+    async def check(job: BulkContext) -> None:
+        await go.wait()
+        if job.data == "bad":
+            raise ValueError("not that one")
+
+    @app.bulk("mail", on_create=check)
+    async def mail(item: int) -> None: ...
+
+    fields = {"name": "m", "business": "mail", "source": 3}
+    async with working(app), server:
+        await served_by(server, "bulk.mail")
+        good, _ = await server.bulk_jobs.create(fields, data="good", start=True)
+        bad, _ = await server.bulk_jobs.create(fields, data="bad", start=True)
+        assert [(job.status, job.checking) for job in (good, bad)] == [(BulkStatus.CREATED, True)] * 2
+        assert not (await server.bulk_jobs.start(good.id)).changed, "it is to be started already"
+        go.set()
+        good, bad = await at_rest(server, good), await at_rest(server, bad)
+        assert (good.status, good.checking) == (BulkStatus.FINISHED, False)
+        assert (bad.status, bad.reason) == (
+            BulkStatus.FAILED,
+            "business 'mail' refuses the job: not that one",
+        )
+        with pytest.raises(Conflict, match=r"was refused .*: create another one"):
+            await server.bulk_jobs.start(bad.id)
 
 
 async def test_a_business_that_starts_the_job_itself(tmp_path: Path) -> None:

@@ -128,10 +128,10 @@ class LifeOfARun(RuleBasedStateMachine):
         assert self.attempt >= before
 
     @precondition(lambda self: self.status is S.RUNNING)
-    @rule(end=st.sampled_from(End), final=st.booleans())
-    def the_attempt_ends(self, end: End, final: bool) -> None:
-        verdict = decide(Ended(end, final=final), self.policy, self.spent)
-        assert verdict.verb in BY_ATTEMPT
+    @rule(end=st.sampled_from(End), final=st.booleans(), after=st.none() | st.just(5.0))
+    def the_attempt_ends(self, end: End, final: bool, after: float | None) -> None:
+        verdict = decide(Ended(end, final=final, after=after), self.policy, self.spent)
+        assert verdict.verb in (BY_ATTEMPT if end is not End.ACCEPTED else {"wait"})
         self.step(verdict.verb)
         assert self.status is verdict.status, "a verdict says what the table says"
         self.spent += verdict.counted

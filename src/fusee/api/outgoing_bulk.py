@@ -56,6 +56,7 @@ class BulkBrief(BaseModel):
     rate: float | Literal["unlimited", "hold"] = Field(description="Items started a second.")
     concurrency: int
     window: int = Field(description="Places of each segment's window; 0: chosen by itself.")
+    checking: bool = Field(description="Its business has yet to agree to it; it starts when it has.")
     held_by: HeldBy | None = Field(
         description="What keeps a running job from starting more items; `rate`: it runs at its rate."
     )
@@ -100,6 +101,7 @@ class BulkBrief(BaseModel):
             rate=rate_shown(job.rate),
             concurrency=job.concurrency,
             window=job.window,
+            checking=job.checking,
             held_by=job.held_by,
             item_attempts=spec.item_attempts,
             item_backoff=spec.item_backoff,

@@ -110,6 +110,7 @@ class Builds(Declares):
             memory=settings.memory,
             policies={h.name: h.retry for h in self.handlers.all() if h.retry != RetryPolicy()},
             defaults={one.name: dict(one.defaults) for one in self.businesses if one.defaults},
+            checks=tuple(one.name for one in self.businesses if one.on_create is not None),
             broker="database" if rabbitmq is None else rabbitmq.names.worker,
         )
         worker = Worker(

@@ -210,6 +210,13 @@ class Desk:
     ) -> bool:
         return await self.store.launch_bulk_job(run_id, attempt, job_id, bounds, callbacks)
 
+    async def conclude_check(
+        self, job_id: int, refusal: str | None, run_id: int | None, attempt: int
+    ) -> None:
+        if run_id is None:
+            raise Invalid("a check is concluded by its run")
+        await self.store.conclude_check(job_id, refusal, run_id, attempt)
+
     async def await_business(self, run_id: int, attempt: int, job_id: int, callbacks: Sequence[str]) -> None:
         await self.store.await_business(run_id, attempt, job_id, callbacks)
 

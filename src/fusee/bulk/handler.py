@@ -55,7 +55,10 @@ class BulkServer:
             segment: int | None = None,
             launch: str | None = None,
             callback: str | None = None,
+            check: bool = False,
         ) -> Any:
+            if check:
+                return await self._check(run, business, job)
             return await self._serve(run, business, job, segment, launch, callback)
 
         return serve
@@ -69,6 +72,7 @@ class BulkServer:
             segment: int | None = None,
             launch: str | None = None,
             callback: str | None = None,
+            check: bool = False,
         ) -> Any:
             store = self.store()
             name = (await store.bulk_job(job)).spec.business
@@ -80,6 +84,8 @@ class BulkServer:
                     await http.posts.check(registered.spec.handles)
                 except Invalid as error:
                     raise Abandon(str(error)) from None
+            if check:
+                return await self._check(run, http(registered.spec), job)
             return await self._serve(run, http(registered.spec), job, segment, launch, callback)
 
         return serve
@@ -100,6 +106,17 @@ class BulkServer:
         if callback is not None:
             return await self._call_back(run, business, job, callback)
         raise Abandon("a run of a bulk job names a segment, a launch or a callback")
+
+    async def _check(self, run: RunContext, business: Business, job_id: int) -> None:
+        """Ask the business whether the job may exist, for a process that cannot."""
+        store, refusal = self.store(), None
+        job = await store.bulk_job(job_id)
+        if business.on_create is not None:
+            try:
+                await call_back(business.on_create, context_of(job, str(run.run_id)))
+            except Exception as error:  # a business refuses a job by raising
+                refusal = f"business {business.name!r} refuses the job: {error}"
+        await store.conclude_check(job_id, refusal, run.run_id, run.attempt)
 
     async def _launch(self, run: RunContext, business: Business, job_id: int, *, asked: bool) -> None:
         """Let the business prepare itself, look at the source, cut it into segments."""

@@ -51,6 +51,8 @@ def held_words(job: BulkJob) -> str | None:
     """Why a job starts fewer items than its rate says; None when it does not."""
     from fusee.model.pacing import HOLD
 
+    if job.checking:
+        return "its business is being asked"
     if job.rate == HOLD and str(job.status) == "running":
         return "on hold"
     return None if job.held_by is None else HELD_BY.get(job.held_by)

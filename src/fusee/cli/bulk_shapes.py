@@ -45,6 +45,7 @@ def bulk_object(job: BulkJob, segments: Sequence[Segment] | None = None) -> dict
         "rate": rate_shown(job.rate),
         "concurrency": job.concurrency,
         "window": job.window,
+        "checking": job.checking,
         "held_by": job.held_by,
         **{field: getattr(spec, field) for field in SETTINGS},
         "labels": dict(spec.labels),

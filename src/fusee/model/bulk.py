@@ -61,6 +61,7 @@ S = BulkStatus
 
 BULK: Mapping[tuple[BulkStatus, str], BulkStatus] = {
     (S.CREATED, "start"): S.RUNNING,
+    (S.CREATED, "refuse"): S.FAILED,
     (S.RUNNING, "wait_business"): S.WAITING_BUSINESS,
     (S.WAITING_BUSINESS, "business_start"): S.RUNNING,
     (S.WAITING_BUSINESS, "stop"): S.STOPPED,
@@ -283,6 +284,8 @@ class BulkJob:
     """Places of each segment's window; 0: chosen by itself."""
     held_by: HeldBy | None = None
     """What keeps it from starting more items; None when it does not run, or nothing does."""
+    checking: bool = False
+    """Whether its business has yet to agree to it: it starts when it has."""
     errors_left: int | None = None
     """Items that may still be quarantined before the job fails; None when there is no budget."""
     changed: bool = True

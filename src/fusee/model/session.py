@@ -42,10 +42,10 @@ class WorkerInfo:
     """Whether it claims from a lane of its own what strategies give to it; an older version does not."""
     policies: Mapping[str, RetryPolicy] = field(default_factory=dict)
     """How its handlers are retried, where not by the default: who recovers its runs must know."""
+    checks: tuple[str, ...] = ()
+    """Businesses of this worker that want to be asked before a job of theirs is accepted."""
     defaults: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """What its businesses' bulk jobs are unless they say otherwise: who creates one may not have the code."""
-    checks: tuple[str, ...] = ()
-    """What else it says that it can check, by name; an older version says nothing."""
     broker: str = "database"
     """What brings it runs; a message broker is named with the version of its messages, as `rabbitmq/1`."""
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import secrets
+import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
@@ -33,6 +34,9 @@ __all__ = ["FIELDS", "BulkOperations", "bulk_from_fields", "source_brief"]
 
 LONGEST_LIST = 1000
 MOST_CONCURRENCY = 100_000
+CHECK_WITHIN = 5.0
+"""Seconds that a request waits for a worker to ask the business; later the job says how that ended."""
+CHECK_EVERY = 0.05
 FIELDS = tuple(BulkSpec.__slots__)
 ALIASES = {"items": "source", "environment": "env", "handler": "business"}
 AT_REST = (BulkStatus.CREATED, BulkStatus.STOPPED, BulkStatus.FINISHED, BulkStatus.FAILED)
@@ -92,11 +96,24 @@ class BulkOperations:
             self.limits.check(spec.source)
         source = self.sources.make(spec.source)
         await source.check()
+        check = None
         if business is not None and business.on_create is not None:
-            await self._ask(business.on_create, spec, data, idempotency_key or secrets.token_hex(8))
+            check = "here"
+        elif business is None and await self._asks(spec.business):
+            check = "worker"
         job, new = await self.store.create_bulk_job(
-            spec, data, idempotency_key=idempotency_key, request_digest=digest, waiter=waiter, who=who
+            spec,
+            data,
+            idempotency_key=idempotency_key,
+            request_digest=digest,
+            waiter=waiter,
+            who=who,
+            check=check,
         )
+        if new and check == "here" and business is not None and business.on_create is not None:
+            job = await self._ask(business.on_create, job)
+        elif new and check == "worker":
+            job = await self._answer_of_worker(job)
         return await self._started(job, start, who), new
 
     async def _started(self, job: BulkJob, start: bool, who: str) -> BulkJob:
@@ -134,15 +151,37 @@ class BulkOperations:
             await self._known(name)
         return business
 
-    async def _ask(self, on_create: Callable[..., Any], spec: BulkSpec, data: Any, occasion: str) -> None:
-        """A business refuses a job by raising."""
-        context = BulkContext(job_id=0, name=spec.name, business=spec.business, data=data, occasion=occasion)
+    async def _asks(self, business: str) -> bool:
+        """Whether workers elsewhere have the business, and it wants to be asked."""
+        return any(business in session.info.checks for session in await self.store.sessions())
+
+    async def _ask(self, on_create: Callable[..., Any], job: BulkJob) -> BulkJob:
+        """A business refuses a job by raising; nothing of the job is left then."""
+        name = job.spec.business
+        context = BulkContext(
+            job_id=job.id, name=job.spec.name, business=name, data=job.data, occasion="once"
+        )
         try:
             await call_back(on_create, context)
-        except FuseeError:
-            raise
-        except Exception as error:
-            raise Invalid(f"business {spec.business!r} refuses the job: {error}", field="business") from None
+        except BaseException as error:
+            await asyncio.shield(self.store.discard_bulk_job(job.id))
+            if isinstance(error, FuseeError) or not isinstance(error, Exception):
+                raise
+            raise Invalid(f"business {name!r} refuses the job: {error}", field="business") from None
+        await self.store.conclude_check(job.id, None)
+        return await self.store.bulk_job(job.id)
+
+    async def _answer_of_worker(self, job: BulkJob) -> BulkJob:
+        """The job as soon as its business has agreed, `Invalid` when it refuses; still `checking` when no
+        worker said anything in time."""
+        deadline = time.monotonic() + CHECK_WITHIN
+        while job.checking and time.monotonic() < deadline:
+            await asyncio.sleep(CHECK_EVERY)
+            job = await self.store.bulk_job(job.id)
+        if job.status is BulkStatus.FAILED:
+            await self.store.discard_bulk_job(job.id)
+            raise Invalid(job.reason or "its business refuses the job", field="business")
+        return job
 
     async def _known(self, business: str) -> None:
         elsewhere = await self.known_elsewhere()

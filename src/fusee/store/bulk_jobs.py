@@ -10,7 +10,7 @@ from sqlalchemy import Connection, insert, select
 from sqlalchemy.exc import IntegrityError
 
 from fusee.errors import Conflict, LeaseLost
-from fusee.model import IllegalTransition, RunStatus
+from fusee.model import RunStatus
 from fusee.model.bulk import (
     HTTP_HANDLER,
     BulkJob,
@@ -21,7 +21,7 @@ from fusee.model.bulk import (
 )
 from fusee.model.pacing import rate_shown
 from fusee.store.bulk_businesses import BulkBusinesses
-from fusee.store.bulk_checkpoints import BulkCheckpoints
+from fusee.store.bulk_checks import BulkChecks, next_of
 from fusee.store.bulk_looks import BulkLooks
 from fusee.store.bulk_rows import (
     definition_of,
@@ -52,7 +52,7 @@ ONLY_AT_REST = ("item_attempts", "item_backoff")
 """What a worker reads when it takes a segment."""
 
 
-class BulkJobs(BulkLooks, BulkCheckpoints, BulkBusinesses):
+class BulkJobs(BulkLooks, BulkChecks, BulkBusinesses):
     async def create_bulk_job(
         self,
         spec: BulkSpec,
@@ -64,9 +64,11 @@ class BulkJobs(BulkLooks, BulkCheckpoints, BulkBusinesses):
         undo_of: int | None = None,
         waiter: int | None = None,
         who: str = "",
+        check: str | None = None,
     ) -> tuple[BulkJob, bool]:
         """(the job, whether it is new). `bounds` (first item, one past the last) when they are known; what a
-        key is bound to is the digest, or the job itself without one."""
+        key is bound to is the digest, or the job itself without one. `check`: its business has to agree
+        first, asked by the caller (`here`) or by a worker (`worker`)."""
         definition, source = definition_of(spec)
         digest = request_digest or digest_of("bulk job", {**asked(spec), "data": data})
 
@@ -108,6 +110,7 @@ class BulkJobs(BulkLooks, BulkCheckpoints, BulkBusinesses):
                     waiter=waiter,
                     idempotency_key=idempotency_key,
                     request_digest=digest,
+                    checking=None if check is None else "wait",
                     handler=HTTP_HANDLER if remote else None,
                     created_at=now,
                     updated_at=now,
@@ -117,6 +120,8 @@ class BulkJobs(BulkLooks, BulkCheckpoints, BulkBusinesses):
             assert key is not None
             job_id = int(key[0])
             self._bulk_note(connection, job_id, "operator", who or spec.creator, "created", now)
+            if check == "worker":
+                self._begin_check(connection, connection.execute(_job(job_id)).one(), now)
             if waiter is not None:
                 self._tell(connection, [("waiter", waiter)])
             return job_from(connection.execute(_job(job_id)).one()), True
@@ -156,6 +161,8 @@ class BulkJobs(BulkLooks, BulkCheckpoints, BulkBusinesses):
             status = BulkStatus(job.status)
             if status is BulkStatus.RUNNING:
                 return False
+            if job.checking is not None:
+                return self._start_when_checked(connection, job, who, now)
             if status is BulkStatus.WAITING_BUSINESS and not by_business and not force:
                 raise Conflict(
                     f"bulk job {job.id} waits for its business to start it; to start it all the same: force"
@@ -168,24 +175,7 @@ class BulkJobs(BulkLooks, BulkCheckpoints, BulkBusinesses):
                 verb = "business_start"
             else:
                 verb = "start" if status is BulkStatus.CREATED else "resume"
-            running = _next(job, verb)
-            allowed, words = _fresh_budget(job, status)
-            launcher = self._bear_launcher(
-                connection, job, now, by_business=status is BulkStatus.WAITING_BUSINESS
-            )
-            self._set_bulk(
-                connection,
-                job.id,
-                now,
-                status=running,
-                reason=None,
-                launcher=launcher,
-                allowed=allowed,
-                started_at=job.started_at or now,
-                finished_at=None,
-                speed=0.0,
-                speed_at=now,
-            )
+            words = self._start(connection, job, verb, now)
             text = "started" if verb == "start" else "resumed"
             if verb == "business_start":
                 by_force = "started by force while it waited for its business"
@@ -204,13 +194,17 @@ class BulkJobs(BulkLooks, BulkCheckpoints, BulkBusinesses):
             status = BulkStatus(job.status)
             if status in (BulkStatus.STOPPING, BulkStatus.STOPPED):
                 return False
+            if job.checking == "start":
+                self._set_bulk(connection, job.id, now, checking="wait")
+                self._bulk_note(connection, job.id, "operator", who, "will not start by itself", now)
+                return True
             if status is BulkStatus.WAITING_BUSINESS:
-                self._set_bulk(connection, job.id, now, status=_next(job, "stop"), reason=reason[:500])
+                self._set_bulk(connection, job.id, now, status=next_of(job, "stop"), reason=reason[:500])
                 self._call_back(connection, job, "stop", now)  # it had its start: it prepared itself
                 if job.waiter is not None:
                     self._tell(connection, [("waiter", job.waiter)])
             else:
-                _next(job, "stop")
+                next_of(job, "stop")
                 self._doom(connection, job, "stop", reason, now)
             self._bulk_note(connection, job.id, "operator", who, f"stopped: {reason}", now)
             return True
@@ -380,21 +374,5 @@ class BulkJobs(BulkLooks, BulkCheckpoints, BulkBusinesses):
         return job
 
 
-def _fresh_budget(job: Any, status: BulkStatus) -> tuple[int | None, str]:
-    """(quarantined items that are allowed from now on, what to tell). Who resumes a job that failed says that
-    the cause is gone: what was quarantined before counts no more."""
-    if status is not BulkStatus.FAILED or job.allowed is None or job.total is None:
-        return job.allowed, ""
-    more = spec_of_bulk(job).errors_allowed(job.total) or 0
-    return job.quarantined + more, f" with a fresh error budget: {more} more may be quarantined"
-
-
 def _job(job_id: int) -> Any:
     return select(bulk_jobs).where(bulk_jobs.c.id == job_id)
-
-
-def _next(job: Any, verb: str) -> BulkStatus:
-    try:
-        return next_bulk_status(BulkStatus(job.status), verb)
-    except IllegalTransition:
-        raise Conflict(f"bulk job {job.id} is {job.status}: it cannot {verb.replace('_', ' ')} now") from None

@@ -212,6 +212,11 @@ class BulkMoves(Cancels, Births):
 
     def _look_at(self, connection: Connection, job: Any, now: int) -> BulkRest | None:
         """What the runs of a job really are, and what that makes of the job."""
+        if job.checker is not None:
+            checker = self._run_of(connection, job.checker)
+            if checker is None or checker.status in TERMINAL:
+                self._check_ended(connection, job, _why("its check", checker), now)
+            return None
         if job.status not in (BulkStatus.RUNNING, BulkStatus.STOPPING):
             return None
         if job.launcher is not None:
@@ -282,6 +287,21 @@ class BulkMoves(Cancels, Births):
         if callback in job.callbacks.split(","):
             payload = {"job": job.id, "callback": callback}
             self._bulk_run(connection, job, [payload], CALLBACK_RETRY, now, timeout=LAUNCH_TIMEOUT, kind=None)
+
+    def _check_ended(self, connection: Connection, job: Any, why: str, now: int) -> None:
+        """The run that asked the business is over, and said nothing."""
+        self._refuse(connection, job, why, "wait", now)
+
+    def _refuse(self, connection: Connection, job: Any, reason: str, checking: str, now: int) -> None:
+        values: dict[str, Any] = {}
+        if job.status == BulkStatus.CREATED:
+            values = {"status": next_bulk_status(BulkStatus.CREATED, "refuse"), "finished_at": now}
+        self._set_bulk(
+            connection, job.id, now, checking=checking, checker=None, reason=reason[:500], **values
+        )
+        self._bulk_note(connection, job.id, "operator", "", f"not accepted: {reason}", now)
+        if job.waiter is not None:
+            self._tell(connection, [("waiter", job.waiter)])
 
     def _run_of(self, connection: Connection, run_id: int) -> Any:
         query = select(runs.c.id, runs.c.status, runs.c.error, runs.c.reason).where(runs.c.id == run_id)

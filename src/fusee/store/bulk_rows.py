@@ -86,6 +86,7 @@ def _job(row: Any) -> BulkJob:
         finished_at=row.finished_at,
         window=spec.window if row.window is None else row.window,
         held_by=held_by_from(row.held_by) if row.status == BulkStatus.RUNNING else None,
+        checking=row.checking in ("wait", "start"),
         errors_left=None if row.allowed is None else max(0, row.allowed - row.quarantined),
     )
 

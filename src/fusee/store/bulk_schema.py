@@ -61,6 +61,8 @@ bulk_jobs = Table(
     Column("request_digest", String(100)),  # what the idempotency key is bound to
     Column("window", Integer),  # as it was changed; null: as it was created
     Column("held_by", String(16)),  # what keeps it from starting more items
+    Column("checking", String(8)),  # its business has not agreed to it: wait, start (when it has), refused
+    Column("checker", BigInteger),  # the run that asks its business
     CheckConstraint(
         "status IN ('created', 'waiting_business', 'running', 'stopping', 'stopped', 'finished', 'failed')",
         name="fusee_bulk_jobs_status",

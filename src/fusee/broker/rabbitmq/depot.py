@@ -260,6 +260,11 @@ class RabbitDepot:
         )
         return launched
 
+    async def conclude_check(
+        self, job_id: int, refusal: str | None, run_id: int | None = None, attempt: int = 0
+    ) -> None:
+        await self.asking.ask("conclude_check", job_id, refusal, run_id, attempt)
+
     async def await_business(self, run_id: int, attempt: int, job_id: int, callbacks: Sequence[str]) -> None:
         await self.asking.ask("await_business", run_id, attempt, job_id, list(callbacks))
 
