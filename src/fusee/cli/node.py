@@ -18,6 +18,7 @@ import click
 from fusee.cli.exits import Exit, Failure
 from fusee.cli.opening import naming
 from fusee.errors import ConfigError, Conflict, Invalid, NotFound, StoreUnavailable
+from fusee.facts import facts
 
 if TYPE_CHECKING:
     from fusee.api import StatusServer
@@ -125,8 +126,8 @@ class Node:
                 left = deadline - time.monotonic()
                 if not error.passing or left <= 0:
                     raise
-                facts = {"database": database.safe_url, "error": str(error), "gives_up_in": round(left, 1)}
-                log.warning("waiting for the database", extra=facts)
+                about = {"database": database.safe_url, "error": str(error), "gives_up_in": round(left, 1)}
+                log.warning("waiting for the database", extra=facts(about))
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(min(pause, left)):
                         await self._stop.wait()

@@ -10,6 +10,7 @@ from typing import Any
 import grpc
 
 from fusee.errors import Conflict, Denied, FuseeError, Invalid, NotFound, StoreUnavailable, TooLarge
+from fusee.facts import facts
 from fusee.model.batch import BatchPhase
 from fusee.operations import BatchOperations, Caller
 from fusee.rpc.generated import batch_scheduler_pb2 as pb
@@ -49,7 +50,7 @@ class BatchSchedulerService(stubs.BatchSchedulerServiceServicer):  # type: ignor
             await context.abort(code, str(error))
         except StoreUnavailable as error:
             # Without the driver's own text, as over REST; it can be sent again after so long.
-            log.warning("store unavailable", extra={"error": str(error)})
+            log.warning("store unavailable", extra=facts(error=str(error)))
             context.set_trailing_metadata((("retry-after", str(error.retry_after)),))
             detail = f"{error.public}; send the same request again"
             await context.abort(grpc.StatusCode.UNAVAILABLE, detail)

@@ -23,6 +23,7 @@ from sqlalchemy.exc import TimeoutError as NoneFree
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from fusee.errors import StoreUnavailable
+from fusee.facts import facts
 from fusee.store.conditions import LOCKED, NO_ANSWER, condition_of, unavailable
 from fusee.store.watch import Watch
 
@@ -226,7 +227,7 @@ class EngineDatabase(Database):
             self._told_at = now
             log.warning(
                 "waiting for a database connection: all are in use, or the server does not answer",
-                extra={"max_connections": self.max_connections},
+                extra=facts(max_connections=self.max_connections),
             )
 
     async def dispose(self) -> None:
