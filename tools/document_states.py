@@ -75,6 +75,7 @@ BULK_VERBS = {
     "finish": "Every item is done or quarantined.",
     "fail": "It was stopped by its error budget, or by a segment that could not go on.",
     "resume": "Someone lets it go on where it was.",
+    "extend": "Someone added what its source has got since.",
 }
 
 HEAD = """\

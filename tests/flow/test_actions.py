@@ -180,6 +180,7 @@ fusee bulk pause 4
 soon fusee bulk resume 4
 fusee bulk stop 4
 fusee bulk watch 1 --json
+refused 1 fusee bulk extend 1
 # businesses
 fusee business register crm --chunk https://crm.example/mail --chunk-size 200
 fusee business list | grep crm
@@ -359,6 +360,7 @@ STEPS = rest(
     ("GET", f"{V1}/bulk-jobs/1/quarantine/download"),
     ("POST", f"{V1}/bulk-jobs/1/quarantine/rerun", (200, 201, 409, 422)),
     ("POST", f"{V1}/bulk-jobs/1/undo", (200, 201, 409)),
+    ("POST", f"{V1}/bulk-jobs/1/extend", 409),
     ("POST", f"{V1}/bulk-jobs/1/logs", 201, {"text": "all is well"}),
     ("GET", f"{V1}/bulk-jobs/1/logs"),
     (

@@ -279,13 +279,23 @@ async def test_files_of_open_folders_can_be_read_over_the_api(serving: Any, tmp_
             source = {"kind": "file", "path": str(folder / "users.txt")}
             job = await created(served, source=source, start=True)
             await become(served, job["id"], "finished")
+            extend = f"{JOBS}/{job['id']}/extend"
+            status, problem, _ = await served.ask("POST", extend)
+            assert (status, "no items beyond" in problem["detail"]) == (409, True)
+            (folder / "users.txt").write_text("ada\nbob\ncid\n")
+            status, extended, _ = await served.ask("POST", extend, json={"start": True})
+            assert (status, extended["status"], extended["total"]) == (200, "running", 3)
+            await become(served, job["id"], "finished")
+            (folder / "users.txt").write_text("eve\nbob\ncid\ndan\n")
+            status, problem, _ = await served.ask("POST", extend)
+            assert (status, "changed since the job was launched" in problem["detail"]) == (409, True)
             for path in (tmp_path / "secret.txt", folder / "link.txt", folder / ".." / "secret.txt"):
                 body = {"name": "m", "business": "mail", "source": {"kind": "file", "path": str(path)}}
                 assert (await served.ask("POST", JOBS, json=body))[0] == 422, path
                 run = await served.app.enqueue("fusee.bulk", {"job": body})
                 ended = await served.app.runs.wait(run.id, timeout=20)
                 assert "executors.bulk.folders" in (ended.error or ""), "a run reads no more than the API"
-    assert sorted(world.done) == [(0, "ada"), (1, "bob")]
+    assert sorted(world.done) == [(0, "ada"), (1, "bob"), (2, "cid")]
 
 
 async def test_a_job_of_another_tenant_is_not_there(serving: Any) -> None:

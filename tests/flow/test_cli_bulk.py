@@ -160,6 +160,21 @@ def test_stop_adjust_resume_and_the_exit_codes(cli: Any) -> None:
     assert cli("bulk", "list", "--status", "paused").exit_code == Exit.USAGE
 
 
+def test_extend(cli: Any, tmp_path: Path) -> None:
+    path = tmp_path / "users.txt"
+    path.write_text("ada\n")
+    with at_work():
+        create = ("bulk", "create", "letters", "--business", "mail", "--source", str(path), "--wait")
+        number = str(cli.json(*create)["id"])
+        assert "no items beyond those" in cli.refused("bulk", "extend", number)
+        path.write_text("ada\ncid\n")
+        extended = cli.json("bulk", "extend", number)
+        assert (extended["status"], extended["total"], extended["done"]) == ("stopped", 2, 1)
+        assert cli.json("bulk", "start", number, "--wait")["done"] == 2
+        path.write_text("ada\ncid\ndan\n")
+        assert "3 of 3 done" in cli.text("bulk", "extend", number, "--wait")
+
+
 def test_what_people_type_for_items(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "users.csv").write_text("id\n1\n")

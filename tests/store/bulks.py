@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -12,7 +12,7 @@ from fusee.model import Claimed, Effect, End, RetryPolicy
 from fusee.model.bulk import BulkJob, BulkSpec, Quarantined, Segment
 from fusee.model.done_map import encode_done
 from fusee.model.window import Checkpoint
-from fusee.store import BulkAnswer, Progress, Store, Taken
+from fusee.store import BulkAnswer, Found, Progress, Store, Taken
 from tests.store.harness import World
 
 __all__ = ["Bulks", "Held", "bad"]
@@ -71,14 +71,18 @@ class Bulks:
         job, _ = await self.store.create_bulk_job(spec)
         return job
 
-    async def launched(self, items: int = 1000, **fields: Any) -> BulkJob:
+    async def launched(
+        self, items: int = 1000, *, fingerprint: Mapping[str, Any] | None = None, **fields: Any
+    ) -> BulkJob:
         """A job whose segments are in line."""
         job = await self.create(items, **fields)
         await self.store.start_bulk_job(job.id)
-        await self.launch(job, items)
+        await self.launch(job, items, fingerprint)
         return await self.look(job)
 
-    async def launch(self, job: BulkJob, items: int = 1000) -> None:
+    async def launch(
+        self, job: BulkJob, items: int = 1000, fingerprint: Mapping[str, Any] | None = None
+    ) -> None:
         others: list[Claimed] = []
         while True:
             (claimed,) = await self.world.claim(self.session, 1)
@@ -87,7 +91,8 @@ class Bulks:
             others.append(claimed)
         if others:
             await self.world.settle(self.session, *others, end=End.RETURNED, effect=Effect.NONE)
-        assert await self.store.launch_bulk_job(claimed.id, claimed.attempt, job.id, (0, items), ("finish",))
+        found = Found(0, items, fingerprint)
+        assert await self.store.launch_bulk_job(claimed.id, claimed.attempt, job.id, found, ("finish",))
         await self.world.finish(self.session, claimed)
         await self.aggregate()
 

@@ -13,7 +13,7 @@ from fusee.errors import Conflict, LeaseLost, NotFound
 from fusee.model import Effect, End, Ended, RetryPolicy, RunStatus, decide
 from fusee.model.bulk import BulkJob, BulkSpec, BulkStatus, HeldBy, SegmentState
 from fusee.model.pacing import HOLD, UNLIMITED
-from fusee.store import BulkAnswer, BulkFilter, Settlement
+from fusee.store import BulkAnswer, BulkFilter, Found, Settlement
 from tests.store.bulks import HANDLER, Bulks, bad
 from tests.store.harness import World
 
@@ -271,7 +271,7 @@ async def test_a_stop_while_its_business_prepares_it(bulks: Bulks, world: World)
     await bulks.store.start_bulk_job(job.id)
     (claimed,) = await world.claim(bulks.session)
     await bulks.store.stop_bulk_job(job.id)
-    assert not await bulks.store.launch_bulk_job(claimed.id, claimed.attempt, job.id, (0, 10), ())
+    assert not await bulks.store.launch_bulk_job(claimed.id, claimed.attempt, job.id, Found(0, 10), ())
     await world.settle(bulks.session, claimed, end=End.CANCELED)
     await bulks.aggregate()
     assert (await bulks.look(job)).status is BulkStatus.STOPPED
@@ -302,14 +302,62 @@ async def test_a_segment_that_cannot_go_on_fails_the_job_and_is_resumed_where_it
     assert again.taken.checkpoint.watermark == 300
 
 
-async def test_a_source_that_changed_is_not_resumed(bulks: Bulks, world: World) -> None:
-    job = await bulks.launched(1000)
+async def test_a_job_that_is_launched_again_keeps_its_bounds_and_its_fingerprint(bulks: Bulks) -> None:
+    job = await bulks.launched(1000, fingerprint={"size": 1})
     await bulks.store.stop_bulk_job(job.id)
     await bulks.aggregate()
     await bulks.store.start_bulk_job(job.id)
-    (claimed,) = await world.claim(bulks.session)
-    with pytest.raises(Conflict, match="changed: it has items 0 to 900, and had 0 to 1000"):
-        await bulks.store.launch_bulk_job(claimed.id, claimed.attempt, job.id, (0, 900), ())
+    await bulks.launch(job, 1200, {"size": 2})
+    (held,) = await bulks.take()
+    assert (held.taken.segment.first, held.taken.segment.stop) == (0, 1000)
+    assert (held.taken.job.total, held.taken.job.fingerprint) == (1000, {"size": 1})
+
+
+async def test_a_job_at_rest_is_extended_by_segments_of_their_own(bulks: Bulks, world: World) -> None:
+    job = await bulks.launched(1000, fingerprint={"size": 1}, error_budget=0.01)
+    with pytest.raises(Conflict, match="is running: it cannot extend now"):
+        await bulks.store.extend_bulk_job(job.id, Found(0, 1500))
+    (held,) = await bulks.take()
+    await held.write(1000)
+    await bulks.end(held)
+    assert (await bulks.look(job)).status is BulkStatus.FINISHED
+    await world.finish(bulks.session, *await world.claim(bulks.session))  # its callback
+    with pytest.raises(Conflict, match="no items beyond those of bulk job"):
+        await bulks.store.extend_bulk_job(job.id, Found(0, 1000))
+    job = await bulks.store.extend_bulk_job(job.id, Found(0, 1500, {"size": 3}), who="eve")
+    assert (job.status, job.total, job.ended, job.finished_at) == (BulkStatus.STOPPED, 1500, 1000, None)
+    assert (job.errors_left, job.fingerprint) == (15, {"size": 3})
+    first, second = await bulks.segments(job)
+    assert (first.state, second.state) == (SegmentState.DONE, SegmentState.IDLE)
+    assert (second.number, second.first, second.stop) == (1, 1000, 1500)
+    await bulks.store.start_bulk_job(job.id)
+    await bulks.launch(job, 1500)
+    (held,) = await bulks.take()
+    await held.write(1500)
+    await bulks.end(held)
+    assert (await bulks.look(job)).status is BulkStatus.FINISHED
+    assert (await bulks.look(job)).ended == 1500
+
+
+async def test_a_job_without_items_is_extended_by_its_first_ones(bulks: Bulks, world: World) -> None:
+    job = await bulks.launched(0)
+    await world.finish(bulks.session, *await world.claim(bulks.session))  # its callback
+    await bulks.store.extend_bulk_job(job.id, Found(0, 7))
+    await bulks.store.start_bulk_job(job.id)
+    await bulks.launch(job, 7)
+    (held,) = await bulks.take()
+    assert (held.taken.segment.first, held.taken.segment.stop) == (0, 7)
+
+
+async def test_a_job_that_failed_is_extended_and_stays_failed(bulks: Bulks) -> None:
+    job = await bulks.launched(10)
+    (held,) = await bulks.take()
+    await bulks.fail(held)
+    job = await bulks.store.extend_bulk_job(job.id, Found(0, 12))
+    assert (job.status, job.total, job.finished_at is not None) == (BulkStatus.FAILED, 12, True)
+    fresh = await bulks.create(10)
+    with pytest.raises(Conflict, match="is created: it cannot extend now"):
+        await bulks.store.extend_bulk_job(fresh.id, Found(0, 12))
 
 
 async def test_what_cannot_be_done_now_is_refused(bulks: Bulks) -> None:
@@ -340,7 +388,7 @@ async def test_a_business_may_start_the_job_itself(bulks: Bulks, world: World) -
     await bulks.store.start_bulk_job(job.id, by_business=True)
     (claimed,) = await world.claim(bulks.session)
     assert claimed.payload is not None and '"launch":"business"' in claimed.payload
-    await bulks.store.launch_bulk_job(claimed.id, claimed.attempt, job.id, (0, 10), ())
+    await bulks.store.launch_bulk_job(claimed.id, claimed.attempt, job.id, Found(0, 10), ())
     await world.finish(bulks.session, claimed)
     (held,) = await bulks.take()
     await held.write(10)

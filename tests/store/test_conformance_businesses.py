@@ -11,7 +11,7 @@ from fusee.errors import Conflict, NotFound
 from fusee.model import Claimed
 from fusee.model.bulk import HTTP_HANDLER, BulkJob, BulkSpec, BulkStatus, Quarantined
 from fusee.model.business import HttpBusiness
-from fusee.store import BulkFilter
+from fusee.store import BulkFilter, Found
 from tests.store.bulks import HANDLER, Bulks
 from tests.store.harness import World
 
@@ -68,7 +68,7 @@ async def test_the_jobs_of_a_registered_business_are_served_by_the_built_in_hand
     assert await world.claim(other, 1, lanes=await world.lane_ids(handler="bulk.crm")) == []
     session = await world.session(handlers=(HTTP_HANDLER,))
     (claimed,) = await world.claim(session, 1, lanes=await world.lane_ids(handler=HTTP_HANDLER))
-    assert await world.store.launch_bulk_job(claimed.id, claimed.attempt, job.id, (0, 10), ())
+    assert await world.store.launch_bulk_job(claimed.id, claimed.attempt, job.id, Found(0, 10), ())
     (segment,) = await world.store.bulk_segments(job.id)
     assert (await world.store.run(segment.run_id or 0)).handler == HTTP_HANDLER
 

@@ -13,6 +13,7 @@ from fusee.model.window import LARGEST_WINDOW
 __all__ = [
     "BULK_SCHEMAS",
     "BulkDataIn",
+    "BulkExtendIn",
     "BulkFollowUpIn",
     "BulkIn",
     "BulkLogIn",
@@ -89,6 +90,11 @@ class BulkStopIn(Incoming):
     version: Version = None
 
 
+class BulkExtendIn(Incoming):
+    start: bool = Field(default=False, description="Start it at once.")
+    version: Version = None
+
+
 class BulkRateIn(Incoming):
     """At least one of these; item_attempts and item_backoff only while the job does not run."""
 
@@ -160,6 +166,7 @@ BULK_SCHEMAS: tuple[type[BaseModel], ...] = (
     BulkIn,
     BulkStartIn,
     BulkStopIn,
+    BulkExtendIn,
     BulkRateIn,
     BulkDataIn,
     BulkLogIn,

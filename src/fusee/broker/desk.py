@@ -18,6 +18,7 @@ from fusee.store import (
     BulkAnswer,
     Enqueued,
     Finished,
+    Found,
     Order,
     Progress,
     Settlement,
@@ -206,9 +207,9 @@ class Desk:
         return await self.store.bulk_job(job_id)
 
     async def launch_bulk_job(
-        self, run_id: int, attempt: int, job_id: int, bounds: tuple[int, int], callbacks: Sequence[str]
+        self, run_id: int, attempt: int, job_id: int, found: Found, callbacks: Sequence[str]
     ) -> bool:
-        return await self.store.launch_bulk_job(run_id, attempt, job_id, bounds, callbacks)
+        return await self.store.launch_bulk_job(run_id, attempt, job_id, found, callbacks)
 
     async def conclude_check(
         self, job_id: int, refusal: str | None, run_id: int | None, attempt: int

@@ -11,12 +11,13 @@ from fusee.bulk.http import HttpBusinesses
 from fusee.bulk.pacer import NodeCap, Pacer
 from fusee.bulk.runner import BEAT, DRAIN, Runner
 from fusee.bulk.sources import Source, SourceKinds
+from fusee.bulk.sources.fingerprint import look_at
 from fusee.errors import Conflict, FuseeError, Invalid, LeaseLost, NotFound, StoreUnavailable
 from fusee.events import BulkProgressed, BulkSegmentEnded, Bus
 from fusee.model import Abandon
 from fusee.model.bulk import BulkJob, HeldBy, Segment
 from fusee.model.outcome import HandBack
-from fusee.store import BulkAnswer, Progress, Store
+from fusee.store import BulkAnswer, Found, Progress, Store
 from fusee.worker.context import RunContext
 
 __all__ = ["BulkServer", "context_of"]
@@ -128,10 +129,21 @@ class BulkServer:
                     await store.await_business(run.run_id, run.attempt, job_id, business.callbacks)
                     return
                 job = await store.bulk_job(job_id)
-            bounds = await self._source(job).bounds()
-            await store.launch_bulk_job(run.run_id, run.attempt, job_id, bounds, business.callbacks)
+            found = await self._found(job)
+            await store.launch_bulk_job(run.run_id, run.attempt, job_id, found, business.callbacks)
         except (Invalid, NotFound, Conflict, OSError) as error:  # trying again would not change that
             raise Abandon(str(error)) from None
+
+    async def _found(self, job: BulkJob) -> Found:
+        """What the source holds; of a job that was launched before, only whether that is there still."""
+        source = self._source(job)
+        if job.total is None or job.first is None:
+            bounds, fingerprint = await look_at(source)
+            return Found(*bounds, fingerprint)
+        if job.fingerprint is None:
+            return Found(job.first, job.stop, await source.fingerprint())
+        await source.verify(job.fingerprint)
+        return Found(job.first, job.stop, job.fingerprint)
 
     async def _prepare(self, run: RunContext, business: Business, job: BulkJob) -> Any:
         assert business.before_run is not None
@@ -194,10 +206,12 @@ class BulkServer:
             return answer
 
         reader = source.reader()
-        runner = Runner(
-            taken, calls, reader, write, Pacer(self.node, calls.chunk), beat=self.beat, drain=self.drain
-        )
         try:
+            if job.fingerprint is not None:
+                await source.verify(job.fingerprint)
+            runner = Runner(
+                taken, calls, reader, write, Pacer(self.node, calls.chunk), beat=self.beat, drain=self.drain
+            )
             finished = await runner.run()
         except (LeaseLost, StoreUnavailable):
             raise

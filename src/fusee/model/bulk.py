@@ -72,6 +72,9 @@ BULK: Mapping[tuple[BulkStatus, str], BulkStatus] = {
     (S.STOPPING, "finish"): S.FINISHED,
     (S.STOPPED, "resume"): S.RUNNING,
     (S.FAILED, "resume"): S.RUNNING,
+    (S.STOPPED, "extend"): S.STOPPED,
+    (S.FAILED, "extend"): S.FAILED,
+    (S.FINISHED, "extend"): S.STOPPED,
 }
 """A job's life: (state, verb) → state. Too many errors are a stop that ends as a failure."""
 
@@ -290,6 +293,13 @@ class BulkJob:
     """Items that may still be quarantined before the job fails; None when there is no budget."""
     changed: bool = True
     """False when a command found the job as it should be, and changed nothing."""
+    fingerprint: Mapping[str, Any] | None = None
+    """What tells the content of its source from another, as of its launch or its last extension."""
+
+    @property
+    def stop(self) -> int:
+        """One past the last item; 0 while nobody looked at its source."""
+        return (self.first or 0) + (self.total or 0)
 
     @property
     def done(self) -> int:

@@ -7,9 +7,12 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
+from aiohttp import ClientError
+
 from fusee.bulk import BulkContext, Business, Businesses
 from fusee.bulk.business import call_back
 from fusee.bulk.sources import SourceKinds
+from fusee.bulk.sources.fingerprint import look_at
 from fusee.bulk.sources.limits import SourceLimits
 from fusee.errors import Conflict, FuseeError, Invalid
 from fusee.model.bulk import (
@@ -28,7 +31,7 @@ from fusee.model.durations import seconds_from
 from fusee.model.names import check_key, check_name
 from fusee.model.pacing import rate_from, rate_shown
 from fusee.model.window import LARGEST_WINDOW
-from fusee.store import BulkFilter, KeyedRequest, Store, asked, digest_of
+from fusee.store import BulkFilter, Found, KeyedRequest, Store, asked, digest_of
 
 __all__ = ["FIELDS", "BulkOperations", "bulk_from_fields", "source_brief"]
 
@@ -223,6 +226,28 @@ class BulkOperations:
     ) -> BulkJob:
         """No further item starts; seen by every worker within 2 s. It can be resumed."""
         return await self.store.stop_bulk_job(job_id, reason=reason, who=who, version=version)
+
+    async def extend(
+        self, job_id: int, *, start: bool = False, who: str = "", version: int | None = None
+    ) -> BulkJob:
+        """Add what its source has behind the last item of a job at rest, also of a finished one; `start`: and
+        start it."""
+        job = await self._at_rest(job_id)
+        if job.total is None:
+            raise Conflict(
+                f"bulk job {job_id} is {job.status}: it takes all items of its source when it is started"
+            )
+        if job.spec.source.get("kind") in ("quarantine", "done"):
+            other = job.spec.source["job"]
+            raise Conflict(f"bulk job {job_id} works on items of bulk job {other}: create another one")
+        source = self.sources.make(job.spec.source)
+        try:
+            bounds, fingerprint = await look_at(source, job.fingerprint)
+        except (ClientError, OSError, TimeoutError) as error:
+            raise Invalid(f"source: it cannot be read: {error}", field="source") from None
+        found = Found(*bounds, fingerprint)
+        job = await self.store.extend_bulk_job(job_id, found, who=who, version=version)
+        return await self.start(job_id, who=who) if start else job
 
     async def adjust(
         self,

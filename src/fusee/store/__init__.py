@@ -3,7 +3,7 @@
 from fusee.store.aggregate import Aggregated
 from fusee.store.batch_looks import BatchFilter, TargetFilter
 from fusee.store.batch_moves import handler_of, looker_of
-from fusee.store.bulk_checkpoints import BulkAnswer, Progress, Taken
+from fusee.store.bulk_checkpoints import BulkAnswer, Found, Progress, Taken
 from fusee.store.bulk_looks import BulkFilter
 from fusee.store.callbacks import Answered, Concluded, Fate, KnownCallback, token_digest
 from fusee.store.contract import Enqueued, Exchanged, Finished, LaneMap, Order, Settlement
@@ -45,6 +45,7 @@ __all__ = [
     "Finished",
     "FireFilter",
     "Fired",
+    "Found",
     "GraphPage",
     "KeyedRequest",
     "KnownCallback",

@@ -7,7 +7,7 @@ segment, so writing the same checkpoint again changes nothing.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 from typing import Any
@@ -26,13 +26,15 @@ from fusee.store.bulk_schema import bulk_jobs, bulk_quarantine, bulk_segments
 from fusee.store.schema import attempts, runs
 from fusee.store.wakes import ENDED, PENDING
 
-__all__ = ["BulkAnswer", "BulkCheckpoints", "Progress", "Taken"]
+__all__ = ["BulkAnswer", "BulkCheckpoints", "Found", "Progress", "Taken"]
 
 LONGEST_ERROR = 2000
 LONGEST_ITEM = 2000
 
 _JOB = [
-    column for column in bulk_jobs.c if column.name not in ("definition", "source", "data", "idempotency_key")
+    column
+    for column in bulk_jobs.c
+    if column.name not in ("definition", "source", "data", "idempotency_key", "fingerprint")
 ]
 """What a checkpoint needs of the job: not what may be long."""
 _HELD = [
@@ -82,6 +84,17 @@ class BulkAnswer:
     errors_left: int | None
     window: int | None = None
     """Places of its window, when someone changed it; 0: chosen by the segment itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a source holds, as its launcher found it."""
+
+    first: int
+    """Its first item."""
+    stop: int
+    """One past its last."""
+    fingerprint: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,6 +21,7 @@ from fusee.model.bulk import (
 )
 from fusee.model.pacing import rate_shown
 from fusee.store.bulk_businesses import BulkBusinesses
+from fusee.store.bulk_checkpoints import Found
 from fusee.store.bulk_checks import BulkChecks, next_of
 from fusee.store.bulk_looks import BulkLooks
 from fusee.store.bulk_rows import (
@@ -256,6 +257,45 @@ class BulkJobs(BulkLooks, BulkChecks, BulkBusinesses):
 
         return await self._bulk_command(job_id, version, change)
 
+    async def extend_bulk_job(
+        self, job_id: int, found: Found, *, who: str = "", version: int | None = None
+    ) -> BulkJob:
+        """Add what its source has behind the job's last item; the job does not start by itself."""
+        fingerprint = None if found.fingerprint is None else encode(found.fingerprint, "fingerprint")
+
+        def change(connection: Connection, job: Any, now: int) -> bool:
+            status = next_of(job, "extend")
+            if job.total is None:
+                raise Conflict(f"bulk job {job.id} was never launched: it takes all items when it is started")
+            end = job.first + job.total
+            if found.stop <= end:
+                raise Conflict(
+                    f"the source has no items beyond those of bulk job {job.id}: it ends at {found.stop},"
+                    f" the job at {end}"
+                )
+            numbers = self._cut(connection, job, end, found.stop, now)
+            total, spec = found.stop - job.first, spec_of_bulk(job)
+            more = (spec.errors_allowed(total) or 0) - (spec.errors_allowed(job.total) or 0)
+            values: dict[str, Any] = {}
+            if job.status == BulkStatus.FINISHED:
+                values = {"finished_at": None, "reason": "extended: start it to handle the new items"}
+            self._set_bulk(
+                connection,
+                job.id,
+                now,
+                status=status,
+                total=total,
+                made=job.made + len(numbers),
+                allowed=None if job.allowed is None else job.allowed + more,
+                fingerprint=fingerprint,
+                **values,
+            )
+            text = f"extended by {found.stop - end} items: from {end} to {found.stop - 1}"
+            self._bulk_note(connection, job.id, "operator", who, text, now)
+            return True
+
+        return await self._bulk_command(job_id, version, change)
+
     async def set_bulk_data(
         self, job_id: int, data: Any, *, who: str = "", version: int | None = None
     ) -> BulkJob:
@@ -311,33 +351,38 @@ class BulkJobs(BulkLooks, BulkChecks, BulkBusinesses):
     # -- what a launcher does
 
     async def launch_bulk_job(
-        self, run_id: int, attempt: int, job_id: int, bounds: tuple[int, int], callbacks: Sequence[str]
+        self, run_id: int, attempt: int, job_id: int, found: Found, callbacks: Sequence[str]
     ) -> bool:
-        """Its business is ready: its segments get runs. False when the job was stopped meanwhile."""
+        """Its business is ready: its segments get runs. False when the job was stopped meanwhile.
+
+        A job that was launched before keeps its bounds, whatever its source has become."""
+        fingerprint = None if found.fingerprint is None else encode(found.fingerprint, "fingerprint")
 
         def work(connection: Connection) -> bool:
             job = self._launching(connection, run_id, attempt, job_id)
             if job.status != BulkStatus.RUNNING:
                 return False
             now = self._now(connection)
-            first, stop = bounds
+            first, stop = found.first, found.stop
             if job.total is None or job.made == 0:
                 allowed = spec_of_bulk(job).errors_allowed(stop - first)
                 self._set_bulk(connection, job_id, now, first=first, total=stop - first, allowed=allowed)
                 numbers = self._cut(connection, job, first, stop, now)
                 self._set_bulk(connection, job_id, now, made=len(numbers))
             else:
-                if (job.first, job.total) != (first, stop - first):
-                    raise Conflict(
-                        f"the source of bulk job {job_id} changed: it has items {first} to {stop}, and had"
-                        f" {job.first} to {job.first + job.total}. Make it what it was, or create a new job"
-                    )
                 idle = select(bulk_segments.c.number).where(
                     bulk_segments.c.job_id == job_id, bulk_segments.c.state == SegmentState.IDLE
                 )
                 numbers = sorted(connection.execute(idle).scalars())
             self._open_segments(connection, job, numbers, now)
-            self._set_bulk(connection, job_id, now, launcher=None, callbacks=",".join(callbacks))
+            self._set_bulk(
+                connection,
+                job_id,
+                now,
+                launcher=None,
+                callbacks=",".join(callbacks),
+                fingerprint=fingerprint if job.fingerprint is None else job.fingerprint,
+            )
             return True
 
         launched = await self.database.write(work)

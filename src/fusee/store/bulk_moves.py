@@ -135,7 +135,7 @@ class BulkMoves(Cancels, Births):
             self._set_bulk(connection, job.id, now, held_by=HeldBy.WORKER)
 
     def _cut(self, connection: Connection, job: Any, first: int, stop: int, now: int) -> list[int]:
-        """Cut a job's items into its first segments; their numbers."""
+        """Cut these items into segments behind those that the job has; returns their numbers."""
         spec = spec_of_bulk(job)
         total = stop - first
         many = spec.segments or self._workers_of(connection, job)
@@ -143,7 +143,7 @@ class BulkMoves(Cancels, Births):
         rows, begin = [], first
         for number in range(many if total else 0):
             end = begin + even_share(total, many, number)
-            rows.append(_segment(job.id, number, begin, end))
+            rows.append(_segment(job.id, job.made + number, begin, end))
             begin = end
         if rows:
             connection.execute(insert(bulk_segments), rows)

@@ -87,6 +87,7 @@ def _job(row: Any) -> BulkJob:
         window=spec.window if row.window is None else row.window,
         held_by=held_by_from(row.held_by) if row.status == BulkStatus.RUNNING else None,
         checking=row.checking in ("wait", "start"),
+        fingerprint=None if row.fingerprint is None else decode(row.fingerprint),
         errors_left=None if row.allowed is None else max(0, row.allowed - row.quarantined),
     )
 

@@ -63,6 +63,7 @@ bulk_jobs = Table(
     Column("held_by", String(16)),  # what keeps it from starting more items
     Column("checking", String(8)),  # its business has not agreed to it: wait, start (when it has), refused
     Column("checker", BigInteger),  # the run that asks its business
+    Column("fingerprint", Text),  # what tells the content of its source from another, as JSON
     CheckConstraint(
         "status IN ('created', 'waiting_business', 'running', 'stopping', 'stopped', 'finished', 'failed')",
         name="fusee_bulk_jobs_status",

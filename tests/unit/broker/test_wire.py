@@ -18,7 +18,7 @@ from fusee.model import Effect, End, Ended, Lane, RetryPolicy, WorkerInfo, decid
 from fusee.model.bulk import Quarantined
 from fusee.model.dispatch import HIGH, LEVELS, LOW, NORMAL, level_of
 from fusee.model.window import Checkpoint
-from fusee.store import Finished, Progress, Settlement, Waiter
+from fusee.store import Finished, Found, Progress, Settlement, Waiter
 from fusee.store.store import Store
 
 INFO = WorkerInfo(
@@ -58,7 +58,7 @@ def answered(call: str, answer: Any) -> Any:
         ("checkpoint", [1, 2, 3, 4, PROGRESS]),
         ("start_workflow", ["w", {"a": [1, None]}, Waiter(7, 2)]),
         ("keep_image", [1, 1, {"deep": [{"er": None}]}]),
-        ("launch_bulk_job", [1, 2, 3, (0, 10), ["stop"]]),
+        ("launch_bulk_job", [1, 2, 3, Found(0, 10, {"size": 3}), ["stop"]]),
     ],
 )
 def test_arguments_arrive_as_they_were_sent(call: str, arguments: list[Any]) -> None:

@@ -18,8 +18,10 @@ from hypothesis import strategies as st
 
 from fusee.bulk.sources import ABSENT, BadItem, Source
 from fusee.bulk.sources.builtin import builtin_sources
+from fusee.bulk.sources.files import FileSource
+from fusee.bulk.sources.fingerprint import SAMPLE, SAMPLES, look_at, spans
 from fusee.bulk.sources.records import STEP, Layout, RecordFile
-from fusee.errors import Invalid
+from fusee.errors import Conflict, Invalid
 
 
 def _no_store() -> Any:
@@ -236,16 +238,83 @@ async def test_stretches_are_read_from_blocks_and_a_source_that_became_shorter_s
     await reader.close()
 
 
+async def test_a_fingerprint_costs_a_bounded_number_of_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "huge.txt"
+    with path.open("wb") as file:
+        file.truncate(1 << 40)  # a sparse file: all zeros
+    source = make(kind="file", path=str(path), record=8)
+    kept = await source.fingerprint()
+    assert kept is not None and kept["size"] == 1 << 40
+    assert sum(many for _, many in spans(1 << 40)) == SAMPLES * SAMPLE
+    assert spans(1 << 40)[0][0] == 0 and sum(spans(1 << 40)[-1]) == 1 << 40
+    await source.verify(kept)
+    with path.open("r+b") as file:
+        file.seek((1 << 40) - 8)
+        file.write(b"changed\n")
+    with pytest.raises(Conflict, match="it had 1099511627776 bytes"):
+        await source.verify(kept)
+
+
+async def test_a_time_of_change_alone_and_growth_are_no_change(tmp_path: Path) -> None:
+    path = tmp_path / "x.txt"
+    path.write_text("a\nb\n")
+    source = make(kind="file", path=str(path))
+    kept = await source.fingerprint()
+    assert kept is not None
+    os.utime(path, ns=(1, 1))
+    await source.verify(kept)
+    path.write_text("a\nb\nc\n")
+    await source.verify(kept)
+    path.write_text("a\n")
+    with pytest.raises(Conflict, match=r"it had 4 bytes, .* it has 2 bytes"):
+        await source.verify(kept)
+    path.unlink()
+    with pytest.raises(OSError, match="No such file"):
+        await source.verify(kept)
+
+
+@pytest.mark.parametrize(("more", "same"), [("\nc\n", True), ("\r\nc", True), ("c\n", False)])
+async def test_a_last_line_that_went_on_is_another_item(tmp_path: Path, more: str, same: bool) -> None:
+    path = tmp_path / "x.txt"
+    path.write_text("a\nb")
+    source = make(kind="file", path=str(path))
+    kept = await source.fingerprint()
+    assert kept is not None
+    path.write_bytes(b"a\nb" + more.encode())
+    if same:
+        await source.verify(kept)
+    else:
+        with pytest.raises(Conflict, match="its last line went on"):
+            await source.verify(kept)
+
+
+async def test_a_file_that_is_replaced_while_it_is_counted_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "x.txt"
+    path.write_text("a\nb\n")
+
+    class Replaced(FileSource):
+        async def bounds(self) -> tuple[int, int]:
+            found = await super().bounds()
+            path.write_text("c\nd\n")
+            return found
+
+    with pytest.raises(Conflict, match="changed since"):
+        await look_at(Replaced({"kind": "file", "path": str(path)}))
+
+
 # --- URLs -------------------------------------------------------------------------------------------
 
 
 class Served:
     def __init__(self, body: bytes, *, ranges: bool) -> None:
         self.body, self.ranges, self.sent = body, ranges, 0
+        self.etag = '"v1"'
 
     async def answer(self, request: web.Request) -> web.Response:
         wanted = request.headers.get("Range")
-        headers = {"ETag": '"v1"'}
+        headers = {"ETag": self.etag} if self.etag else {}
         if wanted and self.ranges:
             first, _, last = wanted.removeprefix("bytes=").partition("-")
             part = self.body[int(first) : int(last) + 1]
@@ -298,6 +367,37 @@ async def test_records_of_one_length_are_asked_for_by_range(serving: Any) -> Non
     assert await source.bounds() == (0, 100_000)
     assert await items(source, 99_999, 100_000) == ["000099999"]
     assert served.sent < 1024 * 10 + 100
+
+
+@pytest.mark.parametrize("ranges", [True, False])
+@pytest.mark.parametrize("record", [0, 10])
+@pytest.mark.parametrize("etags", [('"v1"', '"v2"'), ("", ""), ('W/"v1"', 'W/"v1"')])
+async def test_a_url_with_other_content_is_noticed_and_growth_is_no_change(
+    serving: Any, ranges: bool, record: int, etags: tuple[str, str]
+) -> None:
+    body = b"".join(b"%09d\n" % n for n in range(3000))
+    url, served = await serving(body, ranges=ranges)
+    served.etag = etags[0]
+    source = make(kind="url", url=f"{url}/x.txt", **({"record": record} if record else {}))
+    kept = await source.fingerprint()
+    assert kept is not None and kept["size"] == 30_000
+    await source.verify(kept)
+    served.etag, served.body = etags[1], body + b"%09d\n" % 3000
+    await source.verify(kept)
+    served.etag = f"{etags[1]}3" if etags[1] else ""
+    served.body = b"".join(b"%09d\n" % n for n in range(1, 3001))
+    with pytest.raises(Conflict, match=r"it had 30000 bytes.* it has 30000 bytes"):
+        await source.verify(kept)
+
+
+async def test_a_url_whose_etag_is_the_same_is_not_read_to_compare_it(serving: Any) -> None:
+    url, served = await serving(b"a\nb\n" * 1000, ranges=True)
+    source = make(kind="url", url=f"{url}/x.txt")
+    kept = await source.fingerprint()
+    assert kept is not None and kept["etag"] == '"v1"'
+    before = served.sent
+    await source.verify(kept)
+    assert served.sent - before <= 1
 
 
 async def test_an_address_that_is_not_allowed_is_refused() -> None:

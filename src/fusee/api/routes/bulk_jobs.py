@@ -9,7 +9,15 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from fusee.api.asking import IdempotencyKey, Operator, Viewer, audit, body_of, checked_key
 from fusee.api.context import context_of, operations_of
 from fusee.api.cursors import close_cursor, open_cursor, wrong_cursor
-from fusee.api.incoming_bulk import BulkDataIn, BulkFollowUpIn, BulkIn, BulkRateIn, BulkStartIn, BulkStopIn
+from fusee.api.incoming_bulk import (
+    BulkDataIn,
+    BulkExtendIn,
+    BulkFollowUpIn,
+    BulkIn,
+    BulkRateIn,
+    BulkStartIn,
+    BulkStopIn,
+)
 from fusee.api.outgoing_bulk import BulkBrief, BulkOut, BulkPage, BulkShown
 from fusee.api.paths import link
 from fusee.api.reading import read_json
@@ -184,6 +192,25 @@ async def _stop(request: Request, job_id: int) -> BulkOut:
         job_id, reason=wish.reason, who=who_asks(request), version=wish.version
     )
     audit(request, "bulk job stopped", bulk_job_id=job_id, reason=wish.reason)
+    return BulkOut.of(job)
+
+
+@router.post(
+    "/{job_id}/extend",
+    dependencies=[Operator],
+    openapi_extra=body_of(BulkExtendIn, required=False),
+    responses=REFUSED,
+)
+async def extend_bulk_job(request: Request, job_id: JobId) -> BulkOut:
+    """Add what its source has behind the last item of a job at rest, also of a finished one.
+
+    The job is then `stopped` (or `failed` as before) until it is started. Refused with 409 when the source
+    has nothing new, or when what the job worked on was replaced."""
+    wish = await read_json(request, BulkExtendIn, "an extension", optional=True)
+    job = await operations_of(request).bulk_jobs.extend(
+        job_id, start=wish.start, who=who_asks(request), version=wish.version
+    )
+    audit(request, "bulk job extended", bulk_job_id=job_id, total=job.total)
     return BulkOut.of(job)
 
 

@@ -32,6 +32,7 @@ from fusee.store import (
     Enqueued,
     Exchanged,
     Finished,
+    Found,
     LaneMap,
     Order,
     Progress,
@@ -253,10 +254,10 @@ class RabbitDepot:
         return job
 
     async def launch_bulk_job(
-        self, run_id: int, attempt: int, job_id: int, bounds: tuple[int, int], callbacks: Sequence[str]
+        self, run_id: int, attempt: int, job_id: int, found: Found, callbacks: Sequence[str]
     ) -> bool:
         launched: bool = await self.asking.ask(
-            "launch_bulk_job", run_id, attempt, job_id, bounds, list(callbacks)
+            "launch_bulk_job", run_id, attempt, job_id, found, list(callbacks)
         )
         return launched
 

@@ -61,6 +61,13 @@ class Source(Protocol):
     async def bounds(self) -> tuple[int, int]:
         """(the first item, one past the last)."""
 
+    async def fingerprint(self) -> dict[str, Any] | None:
+        """What tells its content from another; kept with a job. None when it cannot change under a job."""
+
+    async def verify(self, kept: Mapping[str, Any]) -> None:
+        """Raise `Conflict` when the items that this fingerprint stands for are not all there as they were;
+        more of them behind those are no change."""
+
     def reader(self) -> Reader: ...
 
 

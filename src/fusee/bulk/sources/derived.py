@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
@@ -9,12 +10,13 @@ from typing import Any
 
 from fusee.bulk.sources.base import Placed, Reader, Source, SourceKinds, fields_of
 from fusee.bulk.sources.blocks import BlockReader
+from fusee.errors import Conflict
 from fusee.store import Store
 
 __all__ = ["DoneSource", "QuarantineSource"]
 
 
-class _Of:
+class _Of(ABC):
     """A source whose items are some of another's; each keeps the index that it has there."""
 
     placed = True
@@ -29,7 +31,30 @@ class _Of:
         self.sparse = self.inner.sparse
 
     async def check(self) -> None:
-        """The job is there, and so was its source."""
+        await self._verify_inner()
+
+    @abstractmethod
+    async def bounds(self) -> tuple[int, int]: ...
+
+    async def fingerprint(self) -> dict[str, Any]:
+        await self._verify_inner()
+        return {"items": (await self.bounds())[1]}
+
+    async def verify(self, kept: Mapping[str, Any]) -> None:
+        """Items are found by counting: when the job went on meanwhile, others stand in their places."""
+        await self._verify_inner()
+        items = (await self.bounds())[1]
+        if items != kept["items"]:
+            raise Conflict(
+                f"source: bulk job {self.job} went on meanwhile: it had {kept['items']} such items, it has"
+                f" {items}: create a new job"
+            )
+
+    async def _verify_inner(self) -> None:
+        """It reads no other content than that job did."""
+        kept = (await self.store().bulk_job(self.job)).fingerprint
+        if kept is not None:
+            await self.inner.verify(kept)
 
     @property
     def job(self) -> int:

@@ -7,6 +7,7 @@ import codecs
 import hashlib
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from yarl import URL
 
 from fusee.bulk.sources.base import fields_of
 from fusee.bulk.sources.blocks import BlockReader
+from fusee.bulk.sources.fingerprint import Fingerprint, digest_of_file, refuse, spans, time_of
 from fusee.bulk.sources.records import FORMATS, Layout, RecordFile
 from fusee.errors import Invalid
 from fusee.worker.executors.guard import Guard
@@ -47,6 +49,12 @@ class FileSource:
     async def bounds(self) -> tuple[int, int]:
         return 0, await asyncio.to_thread(_count, self.path, self.layout)
 
+    async def fingerprint(self) -> dict[str, Any]:
+        return (await asyncio.to_thread(_fingerprint, self.path)).plain()
+
+    async def verify(self, kept: Mapping[str, Any]) -> None:
+        await asyncio.to_thread(_verify, str(self.path), self.path, self.layout, Fingerprint.of(kept))
+
     def reader(self) -> FileReader:
         return FileReader(self.path, self.layout)
 
@@ -69,6 +77,17 @@ class FileReader(BlockReader):
     async def close(self) -> None:
         await super().close()
         await asyncio.to_thread(self._file.close)
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What a server says about a URL, where it says it."""
+
+    size: int | None
+    ranges: bool
+    """Whether any part can be asked for."""
+    etag: str
+    modified: str
 
 
 class UrlSource:
@@ -94,12 +113,12 @@ class UrlSource:
 
     async def check(self) -> None:
         try:
-            await self.size()
+            await self.head()
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
             raise Invalid(f"source: {self.url} cannot be read: {error}", field="source") from None
 
-    async def size(self) -> tuple[int | None, bool, str]:
-        """(how many bytes, whether any part can be asked for, what tells this version from another)."""
+    async def head(self) -> Head:
+        """What the server says about it."""
         assert isinstance(self.url, str)
         self.guard.check_host(URL(self.url).host or "")
         async with (
@@ -108,19 +127,58 @@ class UrlSource:
         ):
             if answer.status not in (200, 206):
                 raise OSError(f"the server answered {answer.status}")
-            tag = answer.headers.get("ETag") or answer.headers.get("Last-Modified") or ""
-            if answer.status == 206:
+            size, ranges = answer.content_length, answer.status == 206
+            if ranges:
                 whole = answer.headers.get("Content-Range", "").rpartition("/")[2]
-                return (int(whole) if whole.isdigit() else None), True, tag
-            return answer.content_length, False, tag
+                size = int(whole) if whole.isdigit() else None
+            etag, modified = answer.headers.get("ETag", ""), answer.headers.get("Last-Modified", "")
+            return Head(size, ranges, etag, modified)
 
     async def bounds(self) -> tuple[int, int]:
-        size, ranges, _ = await self.size()
-        if self._by_ranges(ranges) and size is not None:
+        head = await self.head()
+        size = head.size
+        if self._by_ranges(head.ranges) and size is not None:
             if size % self.layout.record:
                 raise Invalid(f"source: {size} bytes are not a multiple of record = {self.layout.record}")
             return 0, size // self.layout.record
         return 0, await asyncio.to_thread(_count, await self.fetch(), self.layout)
+
+    async def fingerprint(self) -> dict[str, Any]:
+        head = await self.head()
+        size, sample = await self._sampled(head)
+        return Fingerprint(size, sample, head.modified, head.etag).plain()
+
+    async def verify(self, kept: Mapping[str, Any]) -> None:
+        """By its ETag when that says that nothing changed, else by the content within the former size."""
+        before, head = Fingerprint.of(kept), await self.head()
+        if before.etag and before.etag == head.etag and not head.etag.startswith("W/"):
+            return
+        if not self._by_ranges(head.ranges):
+            path = await self.fetch()
+            await asyncio.to_thread(
+                _verify, str(self.url), path, self.layout, before, head.modified, head.etag
+            )
+            return
+        size, sample = await self._sampled(head, before.size)
+        if size < before.size or sample != before.sample:
+            refuse(str(self.url), before, Fingerprint(size, sample, head.modified, head.etag))
+
+    async def _sampled(self, head: Head, first: int | None = None) -> tuple[int, str]:
+        """(its size, the digest of its samples, or of those of its first bytes)."""
+        if not self._by_ranges(head.ranges) or head.size is None:
+            path = await self.fetch()
+            found = await asyncio.to_thread(_fingerprint, path, first)
+            return found.size, found.sample
+        digest = hashlib.sha256()
+        assert isinstance(self.url, str)
+        async with self.session() as session:
+            for offset, many in spans(head.size if first is None else min(first, head.size)):
+                wanted = {"Range": f"bytes={offset}-{offset + many - 1}"}
+                async with session.get(self.url, headers=wanted, allow_redirects=False) as answer:
+                    if answer.status != 206:
+                        raise OSError(f"the server answered {answer.status} to a Range request")
+                    digest.update(await answer.read())
+        return head.size, digest.hexdigest()[:32]
 
     def _by_ranges(self, ranges: bool) -> bool:
         return bool(self.layout.record) and ranges and not self.layout.headed and not self.layout.compressed
@@ -128,8 +186,9 @@ class UrlSource:
     async def fetch(self) -> Path:
         """Into a file, unless it is there already."""
         assert isinstance(self.url, str)
-        size, _, tag = await self.size()
-        name = hashlib.sha256(f"{self.url} {tag} {size}".encode()).hexdigest()[:32]
+        head = await self.head()
+        tag = head.etag or head.modified
+        name = hashlib.sha256(f"{self.url} {tag} {head.size}".encode()).hexdigest()[:32]
         folder = Path(tempfile.gettempdir()) / "fusee-sources"
         await asyncio.to_thread(folder.mkdir, mode=0o700, parents=True, exist_ok=True)
         path = folder / name
@@ -168,7 +227,7 @@ class UrlReader(BlockReader):
     async def load(self, first: int, end: int) -> Sequence[Any]:
         source = self._source
         if self._ranges is None:
-            self._ranges = source._by_ranges((await source.size())[1])
+            self._ranges = source._by_ranges((await source.head()).ranges)
         if not self._ranges:
             if self._file is None:
                 self._file = FileReader(await source.fetch(), source.layout)
@@ -237,3 +296,28 @@ def _count(path: Path, layout: Layout) -> int:
         raise Invalid(f"source: {path} cannot be read: {error}", field="source") from None
     finally:
         file.close()
+
+
+def _fingerprint(
+    path: Path, first: int | None = None, modified: str | None = None, etag: str = ""
+) -> Fingerprint:
+    """Of all of it, or with the samples of its first bytes."""
+    seen = path.stat()
+    size = seen.st_size if first is None else min(first, seen.st_size)
+    when = time_of(seen.st_mtime) if modified is None else modified
+    return Fingerprint(seen.st_size, digest_of_file(path, size), when, etag)
+
+
+def _verify(
+    what: str, path: Path, layout: Layout, kept: Fingerprint, modified: str | None = None, etag: str = ""
+) -> None:
+    """The content within the former size is what it was; its last line is whole still."""
+    found = _fingerprint(path, kept.size, modified, etag)
+    if found.size < kept.size or found.sample != kept.sample:
+        refuse(what, kept, found)
+    if found.size > kept.size and not layout.record and not layout.compressed and kept.size:
+        with path.open("rb") as file:
+            file.seek(kept.size - 1)
+            last, following = file.read(1), file.read(2)
+        if last != b"\n" and not following.startswith((b"\n", b"\r\n")):
+            refuse(what, kept, found, " (its last line went on)")

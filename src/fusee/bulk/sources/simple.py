@@ -20,6 +20,12 @@ class _AtHand:
     async def check(self) -> None:
         """Checked when it was made."""
 
+    async def fingerprint(self) -> None:
+        """It is part of the job."""
+
+    async def verify(self, kept: Mapping[str, Any]) -> None:
+        """It is part of the job."""
+
     async def close(self) -> None:
         """Nothing is open."""
 

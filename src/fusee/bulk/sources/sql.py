@@ -78,6 +78,12 @@ class SqlSource:
             raise Invalid(f"source: key {self.key} must be an integer column from 0 on", field="source")
         return low, high + 1
 
+    async def fingerprint(self) -> None:
+        """Rows may come, go and change at any time: a job keeps the keys between which it works."""
+
+    async def verify(self, kept: Mapping[str, Any]) -> None:
+        """Nothing to compare."""
+
     def reader(self) -> SqlReader:
         return SqlReader(self)
 

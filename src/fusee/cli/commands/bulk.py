@@ -13,6 +13,7 @@ from fusee.cli.bulk_sources import source_from
 from fusee.cli.commands.bulk_look import list_jobs, logs, quarantine, show
 from fusee.cli.commands.bulk_steer import (
     data,
+    extend,
     log,
     pause,
     rate,
@@ -130,6 +131,6 @@ async def _create(
                 out.say(f"start it: fusee bulk start {made.id} --wait")
 
 
-for command in (create, list_jobs, show, start, stop, pause, resume, wait, watch, rate, data, logs, log,
-                quarantine, rerun, undo):  # fmt: skip
+for command in (create, list_jobs, show, start, stop, pause, resume, extend, wait, watch, rate, data,
+                logs, log, quarantine, rerun, undo):  # fmt: skip
     bulk.add_command(command)

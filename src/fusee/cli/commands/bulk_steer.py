@@ -1,4 +1,4 @@
-"""`fusee bulk start`, `stop`, `resume`, `wait`, `rate`, `data`, `log`, `rerun` and `undo`."""
+"""`fusee bulk start`, `stop`, `resume`, `extend`, `wait`, `rate`, `data`, `log`, `rerun` and `undo`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,20 @@ if TYPE_CHECKING:
     from fusee.app import Fusee
     from fusee.model.bulk import BulkJob
 
-__all__ = ["data", "log", "pause", "rate", "rerun", "resume", "start", "stop", "undo", "wait", "watch"]
+__all__ = [
+    "data",
+    "extend",
+    "log",
+    "pause",
+    "rate",
+    "rerun",
+    "resume",
+    "start",
+    "stop",
+    "undo",
+    "wait",
+    "watch",
+]
 
 WHO = "command line"
 WAIT = click.option("--wait", "waits", is_flag=True, help="Follow it to its end; exit 5 when it is not good.")
@@ -105,6 +118,26 @@ def _stop(context: click.Context, job_id: int, reason: str, version: int | None)
         context,
         False,
         lambda app: app.bulk_jobs.stop(job_id, reason=reason, who=WHO, version=version),
+    )
+
+
+@click.command(cls=Command)
+@JOB_ID
+@click.option("--start", "starts", is_flag=True, help="Start it at once; --wait does too.")
+@WAIT
+@VERSION
+@click.pass_context
+def extend(context: click.Context, job_id: int, starts: bool, waits: bool, version: int | None) -> None:
+    """Add what the source has behind the last item of a job at rest, also of a finished one.
+
+    \b
+    Example:
+      fusee bulk extend 17 --start
+    """
+    _steer(
+        context,
+        waits,
+        lambda app: app.bulk_jobs.extend(job_id, start=starts or waits, who=WHO, version=version),
     )
 
 
