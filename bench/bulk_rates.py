@@ -1,8 +1,8 @@
 """`python -m bench.bulk_rates`: how exactly a bulk job keeps its rate, by segments and workers.
 
 Each worker is a process of its own; its handler writes down when items start. Items take 0.2 s, so that no
-segment could keep the rate of the whole job alone. A figure is what was started in ten seconds, after a while
-of settling, over what the rate allows; the last column kills one of the workers in the middle.
+segment could keep the rate of the whole job alone. A figure is what was started in twenty seconds, after a
+while of settling, over what the rate allows; the last column kills one of the workers in the middle.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ RATE = 200.0
 CONCURRENCY = 64
 ITEM = 0.2
 SETTLE = 5.0
-SECONDS = 10.0
+SECONDS = 20.0
 
 
 def make(url: str, journal: Path | None = None, name: str | None = None) -> Fusee:
@@ -64,7 +64,7 @@ async def until(condition: Callable[[], Awaitable[bool]]) -> None:
 
 
 async def measure(url: str, folder: Path, segments: int, workers: int, *, kill: bool) -> float:
-    """Started over allowed, within the ten seconds."""
+    """Started over allowed, within these seconds."""
     journals = [folder / f"{segments}-{workers}-{number}" for number in range(workers)]
     processes = [started(url, journal) for journal in journals]
     try:

@@ -35,8 +35,9 @@ HOLD = -1.0
 SLOWEST, FASTEST = 0.001, 10.0**9
 WORDS = {"unlimited": UNLIMITED, "hold": HOLD}
 
-GRANT_LASTS = 2 * MICROSECONDS
-"""A part is given for this long. A lost worker takes its part with it until then."""
+GRANT_LASTS = 1_600_000
+"""Microseconds for which a part is given: a checkpoint a second, and some delay. A lost worker takes its part
+with it until then."""
 HEADROOM = 1.05
 """A segment that uses less than its part keeps this much of what it uses: noise must not throttle it."""
 LEAST_PART = 0.01

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fusee.model.pacing import (
+    GRANT_LASTS,
     HEADROOM,
     HOLD,
     MICROSECONDS,
@@ -52,7 +53,7 @@ def test_a_part_never_takes_what_others_hold(
     assert 0 <= given_.pace <= given_.fair <= rate
     if held <= rate:  # the headroom of the others is all that may be given twice
         assert given_.pace + held <= rate * HEADROOM * (1 + 1e-9)
-    assert given_.until == 1000 + 2 * MICROSECONDS
+    assert given_.until == 1000 + GRANT_LASTS
 
 
 def test_those_who_ask_in_turn_come_to_fair_parts() -> None:
