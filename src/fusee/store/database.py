@@ -89,6 +89,10 @@ class Database(ABC):
         """The database's clock, asked on a connection that may be the caller's own."""
         return int(connection.execute(_ask(self.capabilities.now)).scalar_one())
 
+    def join(self, connection: Connection) -> None:
+        """Make sure that the caller's connection is in a transaction before a savepoint is set in it."""
+        return
+
     @abstractmethod
     async def open(self) -> None: ...
 

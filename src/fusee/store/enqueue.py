@@ -80,6 +80,7 @@ class Enqueue(Lanes):
 
     def enqueue_within(self, connection: Connection, specs: Sequence[RunSpec]) -> list[Enqueued]:
         """Accept runs as part of a transaction the caller holds on this same database."""
+        self.database.join(connection)
         lane_ids = {lane: self._lane_id(connection, lane) for lane in {s.lane(self.namespace) for s in specs}}
         rows = [new_run(spec, lane_ids[spec.lane(self.namespace)]) for spec in specs]
         with connection.begin_nested():

@@ -68,6 +68,14 @@ class SqliteDatabase(Database, Hot):
     def read_clock(self, connection: Connection) -> int:
         return self.clock.now_us()  # a caller's own connection does not have our function
 
+    def join(self, connection: Connection) -> None:
+        # Python's driver begins a transaction at the first write and not at a savepoint, whose release would
+        # then commit. Without an isolation level the caller begins transactions, or wants none. IMMEDIATE: we
+        # read before we write, and a snapshot that is older than another's write could never be written on.
+        driver: Any = connection.connection.driver_connection
+        if driver.isolation_level is not None and not driver.in_transaction:
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
+
     @property
     def in_memory(self) -> bool:
         return self.path in ("", ":memory:")
