@@ -21,6 +21,8 @@ from fusee.cli.exits import Exit
 from fusee.config import load
 from fusee.operations import RunFilter
 
+pytest.register_assert_rewrite("tests.flow.sdk_platform", "tests.flow.sdk_work")
+
 
 @dataclass
 class Served:
