@@ -180,7 +180,7 @@ fusee bulk pause 4
 soon fusee bulk resume 4
 fusee bulk stop 4
 fusee bulk watch 1 --json
-refused 1 fusee bulk extend 1
+refused 4 fusee bulk extend 1
 # businesses
 fusee business register crm --chunk https://crm.example/mail --chunk-size 200
 fusee business list | grep crm
