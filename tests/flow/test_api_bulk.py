@@ -252,6 +252,8 @@ async def test_a_repeated_key_answers_the_same_job(office: tuple[Any, World]) ->
         ({"rate": 0.0001}, "rate must be"),
         ({"rate": 0}, "say unlimited for no cap, or hold to start nothing for now"),
         ({"error_budget": "lots"}, "error_budget"),
+        ({"item_timeout": 0}, "item_timeout must be from 0.1 s to 7 days, or: none"),
+        ({"item_timeout": "soon"}, "item_timeout"),
         ({"spede": 1}, "spede"),
     ],
 )  # fmt: skip

@@ -142,6 +142,11 @@ def test_stop_adjust_resume_and_the_exit_codes(cli: Any) -> None:
         assert "unlimited for no cap" in cli.refused("bulk", "rate", number, "--rate", "0", code=Exit.USAGE)
         held = cli.json("bulk", "rate", number, "--rate", "hold", "--window", "500")
         assert (held["rate"], held["window"]) == ("hold", 500)
+        assert held["item_timeout"] == 300
+        timed = cli.json("bulk", "rate", number, "--item-timeout", "90s")
+        assert timed["item_timeout"] == 90
+        assert cli.json("bulk", "rate", number, "--item-timeout", "none")["item_timeout"] is None
+        assert "item_timeout" in cli.refused("bulk", "rate", number, "--item-timeout", "0")
         assert "on hold" in cli.text("bulk", "show", number)
         freed = cli.json("bulk", "rate", number, "--rate", "unlimited", "--concurrency", "4")
         assert (freed["rate"], freed["concurrency"]) == ("unlimited", 4)

@@ -589,6 +589,19 @@ async def test_a_segment_that_is_handed_back_holds_neither_rate_nor_concurrency(
         assert (held.id, held.spent) == (run_id, 0)
 
 
+async def test_the_item_timeout_changes_while_the_job_runs(bulks: Bulks) -> None:
+    job = await bulks.launched(1000)
+    assert job.item_timeout == 300.0
+    (held,) = await bulks.take()
+    assert held.taken.answer.item_timeout == 300.0
+    assert (await bulks.store.adjust_bulk_job(job.id, {"item_timeout": 2.5})).item_timeout == 2.5
+    assert (await held.write(0)).item_timeout == 2.5
+    assert (await bulks.store.adjust_bulk_job(job.id, {"item_timeout": 0.0})).item_timeout is None
+    assert (await held.write(0)).item_timeout == 0.0
+    unlimited = await bulks.launched(1000, item_timeout=None)
+    assert unlimited.item_timeout is None
+
+
 async def test_a_new_rate_holds_from_the_next_checkpoint_on(bulks: Bulks, world: World) -> None:
     job = await bulks.launched(100_000, rate=0.01)
     (held,) = await bulks.take()

@@ -45,6 +45,14 @@ Window = Annotated[
         " 0: chosen by itself.",
     ),
 ]
+ItemTimeout = Annotated[
+    float | str,
+    Field(
+        description="Seconds (or such as `90s`, `5m`) that a call for an item or a chunk may take, from 0.1"
+        " to 7 days; `none` for no limit.",
+        examples=[300],
+    ),
+]
 Address = Annotated[str, Field(max_length=2000, examples=["https://crm.example/mail"])]
 
 
@@ -65,6 +73,7 @@ class BulkIn(Incoming):
     segments: int = Field(default=0, ge=0, le=10_000, description="0: as many as workers serve it.")
     item_attempts: int = Field(default=3, ge=1, le=1000)
     item_backoff: Seconds = 0.5
+    item_timeout: ItemTimeout = 300.0
     error_budget: float | str | None = Field(
         default=None, description="A number, or a share such as 0.02 or 2%."
     )
@@ -106,6 +115,7 @@ class BulkRateIn(Incoming):
     )
     item_attempts: int | None = Field(default=None, ge=1, le=1000)
     item_backoff: Seconds | None = None
+    item_timeout: ItemTimeout | None = None
     version: Version = None
 
 
@@ -127,6 +137,7 @@ class BulkFollowUpIn(Incoming):
     rate: Rate | None = None
     item_attempts: int | None = Field(default=None, ge=1, le=1000)
     item_backoff: Seconds | None = None
+    item_timeout: ItemTimeout | None = None
     error_budget: float | str | None = None
 
 

@@ -62,6 +62,9 @@ class BulkBrief(BaseModel):
     )
     item_attempts: int
     item_backoff: float
+    item_timeout: float | None = Field(
+        description="Seconds that a call for an item or a chunk may take; null: no limit."
+    )
     error_budget: float | None
     adaptive: bool
     queue: str
@@ -105,6 +108,7 @@ class BulkBrief(BaseModel):
             held_by=job.held_by,
             item_attempts=spec.item_attempts,
             item_backoff=spec.item_backoff,
+            item_timeout=job.item_timeout,
             error_budget=spec.error_budget,
             adaptive=spec.adaptive,
             queue=spec.queue,

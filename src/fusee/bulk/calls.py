@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
@@ -13,11 +12,13 @@ from typing import Any, Protocol
 import msgspec
 
 from fusee.bulk.business import BulkContext, ChunkFailed, parameters_of
+from fusee.bulk.hanging import HangingCall, after
 from fusee.bulk.sources import ABSENT, BadItem, Placed
+from fusee.bulk.threads import Threads
 from fusee.model import Abandon, Retry, Skip
 from fusee.model.bulk import Quarantined
 
-__all__ = ["Calls", "Counts", "Failure", "Unfinished"]
+__all__ = ["Calls", "Failure", "ItemTimedOut", "Tries", "Unfinished"]
 
 LONGEST_PAUSE = 300.0
 LONGEST_ERROR = 2000
@@ -29,8 +30,29 @@ class Unfinished(Exception):
     """The job stops while an item waits to be tried again: it is left as it is, and started anew later."""
 
 
-class Counts(Protocol):
-    retried: int
+class ItemTimedOut(Exception):
+    """A call for an item (or a chunk) took longer than `item_timeout`."""
+
+    def __init__(self, seconds: float, still: str = "") -> None:
+        """`still`: where it goes on, when it could not be stopped; then it is not tried again."""
+        text = f"took longer than {seconds:g} s (item_timeout)"
+        if still:
+            text += f" and still runs {still}, so it is not tried again beside itself"
+        super().__init__(text)
+        self.still_runs = bool(still)
+
+
+class Tries(Protocol):
+    """A lane, as far as calls need it."""
+
+    def begin(self, items: int) -> None:
+        """So many items are tried once more, from now on."""
+
+    def rest(self) -> None:
+        """They wait to be tried again."""
+
+    def judge(self, error: BaseException, items: Sequence[int]) -> BaseException:
+        """What the failure of these items is; raises what is not theirs, but the end of the lane."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +91,9 @@ class Calls:
         backoff: float,
         sparse: bool = False,
         placed: bool = False,
-        threads: int = 32,
+        hanging: Sequence[HangingCall] = (),
     ) -> None:
+        """`hanging`: calls of this job that an earlier segment left running in this process."""
         self.chunked = chunk is not None
         self.chunk = chunk or 1
         self.attempts = attempts
@@ -78,17 +101,22 @@ class Calls:
         wants = parameters_of(function)
         self.indexed = wants.index is not None
         """Whether `call` takes (index, item), of a chunk (indexes, items)."""
+        self.most = 2**31
+        """Calls at once."""
         self._stopped = asyncio.Event()
-        self._threads: ThreadPoolExecutor | None = None
+        self._threads: Threads | None = None
         bound = partial(function, **{wants.job: context}) if wants.job else function
         if not inspect.iscoroutinefunction(function):
-            self._threads = ThreadPoolExecutor(max(1, min(threads, MOST_THREADS)), "fusee-bulk")
-            bound = self._in_thread(bound)
+            self._threads, self.most = Threads(), MOST_THREADS
+            bound = self._in_thread(self._threads, bound)
         call = _with_index(bound, wants.index) if wants.index else bound
         if sparse:
             call = self._passing_over_chunk(call) if self.chunked else self._passing_over(call)
         if placed:
             call = self._in_their_places(call)
+        if hanging:
+            call = after(hanging, call, indexed=self.indexed)
+            self.indexed = True
         self.call: Callable[[Any], Awaitable[Any]] = call
 
     def iterate(self, items: Sequence[Any], first: int) -> Iterator[Any]:
@@ -103,7 +131,7 @@ class Calls:
 
     def close(self) -> None:
         if self._threads is not None:
-            self._threads.shutdown(wait=False, cancel_futures=True)
+            self._threads.close()
 
     # -- one item
 
@@ -111,34 +139,36 @@ class Calls:
         """Seconds until the next try, after so many that failed; None when there is none."""
         if attempt >= self.attempts or isinstance(error, Abandon):
             return None
+        if isinstance(error, ItemTimedOut) and error.still_runs:
+            return None
         if isinstance(error, Retry) and error.after is not None:
             return error.after
         return min(LONGEST_PAUSE, self.backoff * 2.0 ** min(attempt - 1, 20))
 
     # -- a chunk
 
-    async def answered(self, part: Sequence[Any], at: int, answer: Any, counts: Counts) -> list[Failure]:
+    async def answered(self, part: Sequence[Any], at: int, answer: Any, tries: Tries) -> list[Failure]:
         """A chunk's handler returned something: which items failed, and what became of them."""
         failed = _failed_in(part, answer)
-        return await self._rounds(part, at, failed, counts, whole=False) if failed else []
+        return await self._rounds(part, at, failed, tries, whole=False) if failed else []
 
     async def chunk_again(
-        self, part: Sequence[Any], at: int, error: Exception, counts: Counts
+        self, part: Sequence[Any], at: int, error: BaseException, tries: Tries
     ) -> list[Failure]:
         """A chunk's handler raised: all of it failed, unless it says which."""
         if isinstance(error, Skip):
             return []
         if isinstance(error, ChunkFailed):
-            return await self._rounds(part, at, _failed_in(part, error), counts, whole=False)
+            return await self._rounds(part, at, _failed_in(part, error), tries, whole=False)
         failed: dict[int, BaseException | str] = dict.fromkeys(range(len(part)), error)
-        return await self._rounds(part, at, failed, counts, whole=True)
+        return await self._rounds(part, at, failed, tries, whole=True)
 
     async def _rounds(
         self,
         part: Sequence[Any],
         at: int,
         failed: dict[int, BaseException | str],
-        counts: Counts,
+        tries: Tries,
         *,
         whole: bool,
     ) -> list[Failure]:
@@ -152,14 +182,15 @@ class Calls:
                 given_up.append(Failure(at + position, part[position], error, attempt))
             if not failed:
                 break
+            tries.rest()
             await self._pause(attempt, next(iter(failed.values())))
             attempt += 1
-            counts.retried += len(failed)
             alone = whole and attempt >= self.attempts
             groups = [[p] for p in failed] if alone else [list(failed)]
             failed, whole = {}, False
             for group in groups:
                 items = [part[p] for p in group]
+                tries.begin(len(items))
                 try:
                     answer = await self.call(([at + p for p in group], items) if self.indexed else items)
                     bad = _failed_in(items, answer)
@@ -167,8 +198,9 @@ class Calls:
                     bad = {}
                 except ChunkFailed as error:
                     bad = _failed_in(items, error)
-                except Exception as error:
-                    bad, whole = dict.fromkeys(range(len(items)), error), True
+                except BaseException as error:
+                    fault = tries.judge(error, [at + p for p in group])
+                    bad, whole = dict.fromkeys(range(len(items)), fault), True
                 failed |= {group[nr]: error for nr, error in bad.items()}
         return given_up
 
@@ -182,11 +214,9 @@ class Calls:
 
     # -- how the function is reached
 
-    def _in_thread(self, function: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
-        threads = self._threads
-
+    def _in_thread(self, threads: Threads, function: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
         def call(*given: Any, **named: Any) -> Awaitable[Any]:
-            return asyncio.get_running_loop().run_in_executor(threads, partial(function, *given, **named))
+            return threads.call(partial(function, *given, **named))
 
         return call
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from fusee.bulk.business import BulkContext, Business, SelfStart, call_back
 from fusee.bulk.calls import Calls
+from fusee.bulk.hanging import HangingCalls
 from fusee.bulk.http import HttpBusinesses
 from fusee.bulk.pacer import NodeCap, Pacer
 from fusee.bulk.runner import BEAT, DRAIN, Runner
@@ -44,6 +45,7 @@ class BulkServer:
         self.bus = bus
         self.resume_within = resume_within
         """Seconds since its creation in which a job is gone on with by itself after a crash; 0: always."""
+        self.hanging = HangingCalls()
         self.beat = BEAT
         self.drain = DRAIN
 
@@ -193,7 +195,7 @@ class BulkServer:
             backoff=job.spec.item_backoff,
             sparse=source.sparse,
             placed=getattr(source, "placed", False),
-            threads=job.concurrency,
+            hanging=self.hanging.of(job.id),
         )
 
         before: Any = taken.segment
@@ -206,11 +208,12 @@ class BulkServer:
             return answer
 
         reader = source.reader()
+        pacer = Pacer(self.node, calls.chunk)
         try:
             if job.fingerprint is not None:
                 await source.verify(job.fingerprint)
             runner = Runner(
-                taken, calls, reader, write, Pacer(self.node, calls.chunk), beat=self.beat, drain=self.drain
+                taken, calls, reader, write, pacer, self.hanging, beat=self.beat, drain=self.drain
             )
             finished = await runner.run()
         except (LeaseLost, StoreUnavailable):

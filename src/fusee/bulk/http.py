@@ -11,11 +11,14 @@ from fusee.bulk.business import BulkContext, Business, ChunkFailed, SelfStart
 from fusee.bulk.posts import CallFailed, Posts
 from fusee.errors import Conflict
 from fusee.model import Abandon
+from fusee.model.bulk import ITEM_TIMEOUT
 from fusee.model.business import HttpBusiness
 from fusee.worker.executors.request import check_http
 
 __all__ = ["HttpBusinesses"]
 
+BEYOND = 5.0
+"""Seconds by which an item may take longer than the call that it is."""
 NOT_OURS = ("content-length", "content-type", "idempotency-key")
 """Headers that every call has, with a value that is made for it."""
 
@@ -47,7 +50,7 @@ class HttpBusinesses:
             before_run=self._callback(spec, "before_run", spec.before_run),
             on_stop=self._callback(spec, "stop", spec.on_stop),
             on_finish=self._callback(spec, "finish", spec.on_finish),
-            defaults=spec.defaults,
+            defaults=_defaults(spec),
         )
 
     # -- items
@@ -131,6 +134,11 @@ class HttpBusinesses:
     def _url(self, job: BulkContext) -> str | None:
         """Where the job is steered from."""
         return f"{self.base_url}/api/v1/bulk-jobs/{job.job_id}" if self.base_url and job.job_id else None
+
+
+def _defaults(spec: HttpBusiness) -> dict[str, Any]:
+    """A call ends by the business's own timeout first, also where that is a long one."""
+    return {"item_timeout": max(ITEM_TIMEOUT, spec.timeout + BEYOND), **spec.defaults}
 
 
 def _about(spec: HttpBusiness, job: BulkContext) -> dict[str, Any]:

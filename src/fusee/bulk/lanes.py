@@ -11,21 +11,23 @@ import asyncio
 import time
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from itertools import chain
 from operator import length_hint
 from typing import Any
 
-from fusee.bulk.calls import Calls, Failure, Unfinished
+from fusee.bulk.calls import Calls, Failure, ItemTimedOut, Unfinished
+from fusee.bulk.hanging import HangingCall, HangingCalls
+from fusee.bulk.lane import Lane, Later
 from fusee.bulk.pacer import Pacer
 from fusee.bulk.sources import Reader
+from fusee.errors import FuseeError
 from fusee.model import Skip
 from fusee.model.bulk import HeldBy, Quarantined
 from fusee.model.pacing import Aimd
 from fusee.model.window import Window
 
-__all__ = ["Lane", "Lanes"]
+__all__ = ["Lanes"]
 
 SLICE = 0.005
 """Seconds that items may run without a pause before the loop gets a turn for everything else."""
@@ -34,44 +36,33 @@ STUCK = 0.05
 LONGEST_STRETCH = 4096
 MOST_NEW = 1000
 """Quarantined items that wait for a checkpoint; with more, nothing is started until it is written."""
-
-
-@dataclass(order=True, slots=True)
-class Later:
-    """An item that failed and is tried again when its time has come."""
-
-    due: float
-    index: int
-    item: Any = field(compare=False)
-    attempt: int = field(compare=False)
-    """How often it was tried."""
-
-
-class Lane:
-    """One item (or chunk) at a time; `it` runs over what is left of the stretch it took."""
-
-    __slots__ = ("began", "end", "first", "it", "marked", "parked", "stretch", "task")
-
-    def __init__(self) -> None:
-        self.task: asyncio.Task[None] | None = None
-        self.it: Iterator[Any] | None = None
-        self.first = 0
-        self.marked = 0
-        """Items of the stretch below this are marked in the window."""
-        self.end = 0
-        self.began = 0.0
-        self.stretch = 1
-        """Units to take at once."""
-        self.parked = False
-        """It waits for something to do: nothing is lost when it is cancelled."""
+GIVE_UP = 5.0
+"""Seconds that an item has to end after it was cancelled."""
+LOOK_EVERY = 1.0
+"""Seconds between two looks for items that take too long, at the most."""
 
 
 class Lanes:
     """At most `limit` lanes over one window; what they did is read from here, and cleared, by the beat."""
 
     def __init__(
-        self, window: Window, end: int, calls: Calls, reader: Reader, pacer: Pacer, aimd: Aimd | None
+        self,
+        job_id: int,
+        window: Window,
+        end: int,
+        calls: Calls,
+        reader: Reader,
+        pacer: Pacer,
+        aimd: Aimd | None,
+        hanging: HangingCalls,
     ) -> None:
+        self.job_id = job_id
+        self.hanging = hanging
+        """Calls that could not be stopped, of all segments of this process."""
+        self.hung: list[HangingCall] = []
+        """Those of this segment: each takes one of its lanes as long as it lasts."""
+        self.timeout: float | None = None
+        """Seconds that a call for an item or a chunk may take."""
         self.window = window
         self.end = end
         """Where the segment ends, as the store said last."""
@@ -81,6 +72,8 @@ class Lanes:
         self.pacer = pacer
         self.aimd = aimd
         self.share = 0
+        self.room = 0
+        """Lanes that it may have: its share, less those that hang."""
         self.quarantined = 0
         self.retried = 0
         self.new: list[Quarantined] = []
@@ -109,11 +102,29 @@ class Lanes:
 
     @property
     def limit(self) -> int:
-        return self.share if self.aimd is None else min(self.share, self.aimd.allowed)
+        return self.room if self.aimd is None else min(self.room, self.aimd.allowed)
+
+    def _make_room(self) -> None:
+        """Count again how many lanes it may have."""
+        self.hung = [call for call in self.hung if not call.over()]
+        share = min(self.share, self.calls.most)
+        self.room = max(0, share - len(self.hung))
+        if share and not self.room and self.error is None:
+            self.error = FuseeError(
+                f"all {share} calls that the segment may make at once hang and cannot be stopped: let the"
+                " handler use timeouts of its own, restart the worker, then resume the job"
+            )
+            self._urgent.set()
+
+    def leave_hanging(self, call: HangingCall) -> None:
+        """It could not be stopped: no other call for its items begins in this process before it is over."""
+        self.hanging.add(call)
+        self.hung.append(call)
+        self._make_room()
 
     def _man(self) -> None:
         while len(self.lanes) < self.limit and not self.closing:
-            lane = Lane()
+            lane = Lane(self)
             self.lanes.add(lane)
             lane.task = asyncio.create_task(self._serve(lane))
 
@@ -176,16 +187,23 @@ class Lanes:
             if items is None:
                 lane.it = iter(stretch if not self.calls.chunked else range(first, end, chunk))
                 self.reading += 1
+                lane.waits = True
                 try:
                     items = await self.reader.read(first, end)
                 finally:
                     self.reading -= 1
+                    lane.waits = False
                 items = items[: lane.end - first]  # the rest may have gone to others meanwhile
+            lane.items = items
             await work(lane, items)
+            if lane.given_up:
+                return
             # Before anything else: an item that ended and is not marked would be done again after a crash.
             lane.it = None
             if lane.marked < lane.end:
                 window.mark_all(lane.marked, lane.end)
+            if lane.told_at is not None:
+                lane.forgive()
             took = monotonic() - now
             self._busy += took
             if self._current is not lane:
@@ -208,11 +226,12 @@ class Lanes:
                 for item in it:
                     await call(item)
                 return
-            except Exception as error:
+            except BaseException as error:
                 index = lane.end - 1 - length_hint(it)
+                fault = lane.judge(error, (index,))
                 self._mark_so_far(lane)
                 lane.marked = index + 1  # from here on it is not the lane's
-                self._failed(item, index, error, 1)
+                self._failed(item, index, fault, 1)
 
     async def _chunks(self, lane: Lane, items: Sequence[Any]) -> None:
         call, chunk, indexed = self.calls.call, self.chunk, self.calls.indexed
@@ -223,14 +242,15 @@ class Lanes:
                 for at, part in zip(it, parts):  # noqa: B905 - `it` may be shortened meanwhile
                     answer = await call((range(at, at + len(part)), part) if indexed else part)
                     if answer is not None:
-                        for failure in await self.calls.answered(part, at, answer, self):
+                        for failure in await self.calls.answered(part, at, answer, lane):
                             self._quarantine(failure)
                 return
-            except Exception as error:
-                for failure in await self.calls.chunk_again(part, at, error, self):
+            except BaseException as error:
+                fault = lane.judge(error, range(at, at + len(part)))
+                for failure in await self.calls.chunk_again(part, at, fault, lane):
                     self._quarantine(failure)
 
-    def _failed(self, item: Any, index: int, error: Exception, attempt: int) -> None:
+    def _failed(self, item: Any, index: int, error: BaseException, attempt: int) -> None:
         """An item's try failed: it waits for the next one, or is given up."""
         if isinstance(error, Skip):
             self.window.mark(index)
@@ -257,12 +277,21 @@ class Lanes:
         """Try one item again."""
         self.retried += 1
         began = lane.began = time.monotonic()
+        lane.turn += 1
+        lane.again = one
         try:
             await self.calls.call(one.item)
-        except Exception as error:
-            self._failed(one.item, one.index, error, one.attempt + 1)
+        except BaseException as error:
+            fault = lane.judge(error, (one.index,))
+            self._failed(one.item, one.index, fault, one.attempt + 1)
         else:
+            if lane.given_up:
+                raise Unfinished
             self.window.mark(one.index)
+        finally:
+            lane.again = None
+        if lane.told_at is not None:
+            lane.forgive()
         self._busy += time.monotonic() - began
         if self.window.watermark >= self.end:
             self._urgent.set()
@@ -318,11 +347,20 @@ class Lanes:
 
     # -- what does not go on
 
+    def _watch_ended(self, watch: asyncio.Task[None]) -> None:
+        if not watch.cancelled() and (error := watch.exception()) is not None:
+            self.error = self.error or error
+            self._urgent.set()
+
     async def _watch(self) -> None:
-        """What lies behind a slow item goes to other lanes."""
+        """What lies behind a slow item goes to other lanes; an item that takes too long is cancelled."""
+        looked_at = 0.0
         while True:
             await asyncio.sleep(STUCK)
             now = time.monotonic()
+            if self.timeout is not None and now - looked_at >= min(self.timeout / 20, LOOK_EVERY):
+                looked_at = now
+                self._look_for_late(self.timeout, now)
             for lane in self.lanes:
                 if lane.it is not None and now - lane.began > STUCK:
                     self._take_rest(lane, keep=True)
@@ -330,6 +368,55 @@ class Lanes:
                 self._wake()
             if (held := self._held_by()) is not None:
                 self.held[held] += 1
+
+    def _look_for_late(self, timeout: float, now: float) -> None:
+        for lane in tuple(self.lanes):
+            items = self._under_way(lane)
+            if items is None:
+                lane.seen = None
+                continue
+            at = items.start
+            if lane.told_at is not None:
+                if now - lane.told_at >= GIVE_UP:
+                    self._give_up(lane, items, timeout)
+            elif lane.seen != (lane.turn, at):
+                lane.seen = (lane.turn, at)
+                lane.since = lane.began if at == lane.first or lane.again is not None else now
+            if lane.told_at is None and lane.task is not None and now - lane.since >= timeout:
+                lane.told_at = now
+                lane.task.cancel()
+        if self.hung:
+            self._make_room()
+
+    def _under_way(self, lane: Lane) -> range | None:
+        """The items of the call that a lane waits for."""
+        if lane.again is not None:
+            return range(lane.again.index, lane.again.index + 1)
+        if lane.it is None or lane.parked or lane.waits:
+            return None
+        at = self._at(lane)
+        return range(at, min(lane.end, at + self.chunk))
+
+    def _give_up(self, lane: Lane, items: range, timeout: float) -> None:
+        """It was cancelled, and its item goes on: the item failed, the segment goes on without the lane."""
+        task, one = lane.task, lane.again
+        assert task is not None
+        error = ItemTimedOut(timeout, f"{GIVE_UP:g} s after it was cancelled")
+        attempt = 1 if one is None else one.attempt + 1
+        if one is None:
+            self._take_rest(lane, keep=True)
+            self._mark_so_far(lane)
+        for index in items:
+            if one is None:
+                item = lane.items[index - lane.first]
+            else:
+                item = one.item[1] if self.calls.indexed else one.item
+            self._quarantine(Failure(index, item, error, attempt))
+            self.window.mark(index)
+        lane.given_up, lane.it = True, None
+        self.lanes.discard(lane)
+        self.leave_hanging(HangingCall(self.job_id, items, task.done))
+        self._man()
 
     def _held_by(self) -> HeldBy | None:
         """What keeps the segment from starting more items right now."""
@@ -386,11 +473,30 @@ class Lanes:
         await self._cancel_lanes()
 
     async def _cancel_lanes(self) -> None:
+        """What does not end all the same is left to itself, and not started again beside itself here."""
         self.closing = True
         tasks = [lane.task for lane in self.lanes if lane.task is not None]
+        for lane in tuple(self.lanes):
+            self._take_rest(lane, keep=False)
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        if tasks:
+            await asyncio.wait(tasks, timeout=GIVE_UP)
+        for lane in tuple(self.lanes):
+            if lane.task is None or lane.task.done() or lane.given_up:
+                continue
+            lane.given_up = True
+            at = (
+                lane.again.index
+                if lane.again is not None
+                else self._at(lane)
+                if lane.it is not None
+                else None
+            )
+            if at is not None:
+                many = 1 if lane.again is not None else min(self.chunk, lane.end - at)
+                self.hanging.add(HangingCall(self.job_id, range(at, at + many), lane.task.done))
+            self.lanes.discard(lane)
 
 
 def _in_chunks(items: Sequence[Any], chunk: int) -> Iterator[Sequence[Any]]:

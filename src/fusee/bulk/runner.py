@@ -7,6 +7,7 @@ import time
 from collections.abc import Awaitable, Callable
 
 from fusee.bulk.calls import Calls
+from fusee.bulk.hanging import HangingCalls
 from fusee.bulk.lanes import Lanes
 from fusee.bulk.pacer import Pacer
 from fusee.bulk.sources import Reader
@@ -39,6 +40,7 @@ class Runner(Lanes):
         reader: Reader,
         write: Write,
         pacer: Pacer,
+        hanging: HangingCalls | None = None,
         *,
         beat: float = BEAT,
         drain: float = DRAIN,
@@ -48,11 +50,11 @@ class Runner(Lanes):
         size = self._window_size(taken.answer, calls.chunk, 0.0)
         window = Window.restore(segment.first, segment.stop, size, taken.checkpoint)
         aimd = Aimd(self.spec.concurrency) if self.spec.adaptive else None
-        super().__init__(window, segment.stop, calls, reader, pacer, aimd)
+        hanging = hanging or HangingCalls()
+        super().__init__(job.id, window, segment.stop, calls, reader, pacer, aimd, hanging)
         self.write = write
         self.beat = beat
         self.drain = drain
-        self.share = taken.answer.share
         self.reached = segment.reached
         self.quarantined = segment.quarantined
         self.retried = segment.retried
@@ -68,6 +70,7 @@ class Runner(Lanes):
 
     async def run(self) -> bool:
         watch = asyncio.create_task(self._watch())
+        watch.add_done_callback(self._watch_ended)
         try:
             stopped = await self._beats()
             await self._close(self.drain)
@@ -172,6 +175,8 @@ class Runner(Lanes):
         self.errors_left, self.failed_now = answer.errors_left, 0
         self.pacer.hear(answer.rate, answer.grant, answer.now, asked_at, answered_at)
         self.share = answer.share
+        self._make_room()
+        self.timeout = self.spec.item_timeout if answer.item_timeout is None else answer.item_timeout or None
         size = self._window_size(answer, self.chunk, self._speed)
         # Steps of a quarter: a window that follows every change of the speed would be copied all the time.
         if not 0.75 <= size / window.size <= 1.0:

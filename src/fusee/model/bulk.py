@@ -28,6 +28,7 @@ __all__ = [
     "Segment",
     "SegmentState",
     "check_budget",
+    "check_item_timeout",
     "handler_of_business",
     "next_bulk_status",
 ]
@@ -38,6 +39,8 @@ MOST_ITEMS = 2**62
 LONGEST_SPAN = 60.0
 """Seconds of waiting for which a window of automatic size makes room."""
 LARGEST_CHUNK = 100_000
+ITEM_TIMEOUT = 300.0
+LONGEST_ITEM_TIMEOUT = 7 * 86400.0
 
 
 class BulkStatus(Word):
@@ -137,6 +140,8 @@ class BulkSpec:
     item_attempts: int = 3
     item_backoff: float = 0.5
     """Seconds before an item is tried again; doubled each time."""
+    item_timeout: float | None = ITEM_TIMEOUT
+    """Seconds that a call for an item (or a chunk) may take; None: as long as it likes."""
     error_budget: float | None = None
     """More quarantined items than this fail the job: a number from 1 (or 0), or a share of all below 1."""
     adaptive: bool = False
@@ -172,6 +177,8 @@ class BulkSpec:
             rate_from(self.rate)
         if not (_is_number(self.item_backoff) and 0 <= self.item_backoff <= 3600):
             raise ValueError("item_backoff must be seconds from 0 to 3600")
+        if self.item_timeout is not None:
+            check_item_timeout(self.item_timeout)
         if self.error_budget is not None:
             check_budget(self.error_budget)
         if not isinstance(self.adaptive, bool):
@@ -289,6 +296,8 @@ class BulkJob:
     """What keeps it from starting more items; None when it does not run, or nothing does."""
     checking: bool = False
     """Whether its business has yet to agree to it: it starts when it has."""
+    item_timeout: float | None = None
+    """Seconds that a call for an item or a chunk may take."""
     errors_left: int | None = None
     """Items that may still be quarantined before the job fails; None when there is no budget."""
     changed: bool = True
@@ -349,6 +358,11 @@ class BulkRest:
 def check_budget(budget: float) -> None:
     if not (_is_number(budget) and 0 <= budget <= MOST_ITEMS and (budget < 1 or budget == int(budget))):
         raise ValueError("error_budget must be a whole number, or a share of the items from 0 to below 1")
+
+
+def check_item_timeout(seconds: float) -> None:
+    if not (_is_number(seconds) and 0.1 <= seconds <= LONGEST_ITEM_TIMEOUT):
+        raise ValueError("item_timeout must be from 0.1 s to 7 days, or: none")
 
 
 def _is_number(value: object) -> bool:

@@ -24,6 +24,7 @@ from fusee.model.bulk import (
     Quarantined,
     Segment,
     check_budget,
+    check_item_timeout,
     handler_of_business,
 )
 from fusee.model.business import HttpBusiness
@@ -259,11 +260,13 @@ class BulkOperations:
         error_budget: float | str | None = None,
         item_attempts: int | None = None,
         item_backoff: float | str | None = None,
+        item_timeout: float | str | None = None,
         who: str = "",
         version: int | None = None,
     ) -> BulkJob:
-        """Other values: rate (items a second, `unlimited` or `hold`), concurrency, window and error budget (a
-        number, a share, or `none`) also while it runs; item_attempts and item_backoff while it does not."""
+        """Other values: rate (items a second, `unlimited` or `hold`), concurrency, window, error budget (a
+        number, a share, or `none`) and item_timeout (seconds, or `none`) also while it runs; item_attempts
+        and item_backoff while it does not."""
         changes: dict[str, Any] = {}
         if rate is not None:
             try:
@@ -277,6 +280,11 @@ class BulkOperations:
                 changes["item_backoff"] = seconds_from(item_backoff, "item_backoff")
             except ValueError as error:
                 raise Invalid(str(error), field="item_backoff") from None
+        if item_timeout is not None:
+            try:
+                changes["item_timeout"] = _item_timeout(item_timeout) or 0.0
+            except ValueError as error:
+                raise Invalid(str(error), field="item_timeout") from None
         for name, value, least, most in (
             ("concurrency", concurrency, 1, MOST_CONCURRENCY),
             ("window", window, 0, LARGEST_WINDOW),
@@ -288,7 +296,9 @@ class BulkOperations:
                 raise Invalid(f"{name} must be a whole number from {least} to {most}", field=name)
             changes[name] = value
         if not changes:
-            raise Invalid("give a rate, a concurrency, a window or an error budget", field="rate")
+            raise Invalid(
+                "give a rate, a concurrency, a window, an item timeout or an error budget", field="rate"
+            )
         return await self.store.adjust_bulk_job(job_id, changes, who=who, version=version)
 
     async def set_data(self, job_id: int, data: Any, *, who: str = "", version: int | None = None) -> BulkJob:
@@ -415,6 +425,7 @@ class BulkOperations:
         kept = {field: getattr(job.spec, field) for field in FIELDS if field != "segments"}
         # As they were changed meanwhile.
         kept |= {"rate": rate_shown(job.rate), "concurrency": job.concurrency, "window": job.window}
+        kept["item_timeout"] = job.item_timeout or "none"
         spec = bulk_from_fields({**kept, **changes, "name": name[:200], "source": source})
         await self._find(spec.business)
         made, _ = await self.store.create_bulk_job(
@@ -457,6 +468,8 @@ def bulk_from_fields(given: Mapping[str, Any], *, defaults: Mapping[str, Any] | 
             fields["error_budget"] = _share(fields["error_budget"])
         if "item_backoff" in fields:
             fields["item_backoff"] = seconds_from(fields["item_backoff"], "item_backoff")
+        if fields.get("item_timeout") is not None:
+            fields["item_timeout"] = _item_timeout(fields["item_timeout"])
         fields["source"] = _source(fields.get("source"))
         for name in ("name", "business"):
             if name not in fields:
@@ -517,6 +530,15 @@ def _budget(given: float | str) -> float | None:
     except ValueError as error:
         raise Invalid(str(error), field="error_budget") from None
     return budget
+
+
+def _item_timeout(given: float | str) -> float | None:
+    """An item timeout as callers write it: seconds, a duration, or `none`."""
+    if given == "none":
+        return None
+    seconds = seconds_from(given, "item_timeout")
+    check_item_timeout(seconds)
+    return seconds
 
 
 def _share(text: str) -> float:

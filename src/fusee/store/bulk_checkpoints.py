@@ -84,6 +84,8 @@ class BulkAnswer:
     errors_left: int | None
     window: int | None = None
     """Places of its window, when someone changed it; 0: chosen by the segment itself."""
+    item_timeout: float | None = None
+    """Seconds that a call may take; 0: no limit, None: as the job was created."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -394,4 +396,5 @@ def _answer(
         end=end,
         errors_left=None if job.allowed is None else max(0, job.allowed - bad),
         window=job.window,
+        item_timeout=job.item_timeout,
     )

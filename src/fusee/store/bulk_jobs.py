@@ -47,7 +47,7 @@ __all__ = ["BulkJobs"]
 
 Change = Callable[[Connection, Any, int], bool]
 """Returns whether it changed anything."""
-LIVE_COLUMNS = ("rate", "concurrency", "window")
+LIVE_COLUMNS = ("rate", "concurrency", "window", "item_timeout")
 """What workers hear of with every checkpoint."""
 ONLY_AT_REST = ("item_attempts", "item_backoff")
 """What a worker reads when it takes a segment."""
@@ -108,6 +108,7 @@ class BulkJobs(BulkLooks, BulkChecks, BulkBusinesses):
                     concurrency=spec.concurrency,
                     rate=float(spec.rate),
                     window=spec.window,
+                    item_timeout=spec.item_timeout or 0.0,
                     waiter=waiter,
                     idempotency_key=idempotency_key,
                     request_digest=digest,
@@ -248,10 +249,7 @@ class BulkJobs(BulkLooks, BulkChecks, BulkBusinesses):
                     granted = (job.allowed or 0) - before  # by resumes
                     values["allowed"] = None if fresh is None else granted + fresh
             self._set_bulk(connection, job.id, now, rate_at=now, **values)
-            shown = ", ".join(
-                f"{name} {rate_shown(value) if name == 'rate' else value}"
-                for name, value in different.items()
-            )
+            shown = ", ".join(f"{name} {_shown(name, value)}" for name, value in different.items())
             self._bulk_note(connection, job.id, "operator", who, f"changed: {shown}", now)
             return True
 
@@ -417,6 +415,12 @@ class BulkJobs(BulkLooks, BulkChecks, BulkBusinesses):
         if job is None or owned is None or job.launcher != run_id:
             raise LeaseLost(f"attempt {attempt} of run {run_id} is over: it launches nothing")
         return job
+
+
+def _shown(name: str, value: Any) -> Any:
+    if name == "rate":
+        return rate_shown(value)
+    return "none" if name == "item_timeout" and not value else value
 
 
 def _job(job_id: int) -> Any:

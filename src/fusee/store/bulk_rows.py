@@ -53,6 +53,7 @@ def spec_of_bulk(row: Any) -> BulkSpec:
 def _spec(row: Any) -> BulkSpec:
     given: Mapping[str, Any] = decode(row.definition)
     known = {key: value for key, value in given.items() if key in BulkSpec.__slots__}
+    known.setdefault("item_timeout", None)  # of a job that is older than the field
     return BulkSpec(**known, source=decode(row.source))
 
 
@@ -88,6 +89,7 @@ def _job(row: Any) -> BulkJob:
         held_by=held_by_from(row.held_by) if row.status == BulkStatus.RUNNING else None,
         checking=row.checking in ("wait", "start"),
         fingerprint=None if row.fingerprint is None else decode(row.fingerprint),
+        item_timeout=spec.item_timeout if row.item_timeout is None else row.item_timeout or None,
         errors_left=None if row.allowed is None else max(0, row.allowed - row.quarantined),
     )
 

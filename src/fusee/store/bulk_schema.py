@@ -64,6 +64,7 @@ bulk_jobs = Table(
     Column("checking", String(8)),  # its business has not agreed to it: wait, start (when it has), refused
     Column("checker", BigInteger),  # the run that asks its business
     Column("fingerprint", Text),  # what tells the content of its source from another, as JSON
+    Column("item_timeout", Float(53)),  # 0: none; null: of a job that is older than the field, as created
     CheckConstraint(
         "status IN ('created', 'waiting_business', 'running', 'stopping', 'stopped', 'finished', 'failed')",
         name="fusee_bulk_jobs_status",

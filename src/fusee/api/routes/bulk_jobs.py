@@ -216,8 +216,8 @@ async def extend_bulk_job(request: Request, job_id: JobId) -> BulkOut:
 
 @router.post("/{job_id}/rate", dependencies=[Operator], openapi_extra=body_of(BulkRateIn), responses=REFUSED)
 async def adjust_bulk_job(request: Request, job_id: JobId) -> BulkOut:
-    """Another rate, concurrency, window or error budget, also while it runs: workers follow at their next
-    checkpoint. Other tries of an item and waits between them only while it does not run."""
+    """Another rate, concurrency, window, item timeout or error budget, also while it runs: workers follow at
+    their next checkpoint. Other tries of an item and waits between them only while it does not run."""
     wish = await read_json(request, BulkRateIn, "a rate")
     changes = wish.model_dump(exclude={"version"}, exclude_none=True)
     job = await operations_of(request).bulk_jobs.adjust(

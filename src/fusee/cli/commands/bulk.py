@@ -66,6 +66,7 @@ def bulk() -> None:
 @click.option("--segments", metavar="N", type=click.IntRange(0), help="0: one for each worker.")
 @click.option("--attempts", "item_attempts", metavar="N", type=click.IntRange(1), help="Tries of an item.")
 @click.option("--backoff", "item_backoff", metavar="TIME", help="Before the second try; then doubled.")
+@click.option("--item-timeout", metavar="TIME", help="Of one call, such as 90s; none: no limit.")
 @click.option("--error-budget", metavar="N|N%", help="More quarantined items than this fail the job.")
 @click.option("--adaptive", is_flag=True, default=None, help="Find the concurrency by itself.")
 @click.option("--data", "business_data", metavar="JSON", help="The business's own data; @FILE reads it.")

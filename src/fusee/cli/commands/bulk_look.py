@@ -99,8 +99,8 @@ async def _show(shared: Shared, out: Out, job_id: int) -> None:
     out.show(summary(job))
     drawn = table("field", "value")
     for field in ("name", "business", "source", "rate", "concurrency", "window", "held_by", "adaptive",
-                  "item_attempts", "item_backoff", "error_budget", "retried", "replayed", "undo_of",
-                  "creator", "env", "version", "started_at", "finished_at"):  # fmt: skip
+                  "item_attempts", "item_backoff", "item_timeout", "error_budget", "retried", "replayed",
+                  "undo_of", "creator", "env", "version", "started_at", "finished_at"):  # fmt: skip
         if (value := shown[field]) not in ("", None, False):
             text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
             drawn.add_row(field, clean(text))

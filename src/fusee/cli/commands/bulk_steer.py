@@ -186,6 +186,7 @@ def _follow(context: click.Context, job_id: int, timeout: float | None, *, lines
 @click.option("--concurrency", metavar="N", type=click.IntRange(1), help="Items or chunks at once.")
 @click.option("--window", metavar="N", type=click.IntRange(0), help="Places; 0: chosen by itself.")
 @click.option("--error-budget", metavar="N|N%", help="Quarantined items that fail the job, or: none.")
+@click.option("--item-timeout", metavar="TIME", help="Of one call, such as 90s, or: none.")
 @click.option("--attempts", "item_attempts", metavar="N", type=click.IntRange(1), help="Only at rest.")
 @click.option("--backoff", "item_backoff", metavar="TIME", help="Only at rest.")
 @VERSION
@@ -197,11 +198,12 @@ def rate(
     concurrency: int | None,
     window: int | None,
     error_budget: str | None,
+    item_timeout: str | None,
     item_attempts: int | None,
     item_backoff: str | None,
     version: int | None,
 ) -> None:
-    """Set another rate, concurrency, window or error budget, also while the job runs.
+    """Set another rate, concurrency, window, item timeout or error budget, also while the job runs.
 
     \b
     Example:
@@ -217,6 +219,7 @@ def rate(
             concurrency=concurrency,
             window=window,
             error_budget=error_budget,
+            item_timeout=item_timeout,
             item_attempts=item_attempts,
             item_backoff=item_backoff,
             who=WHO,
