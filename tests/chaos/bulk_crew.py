@@ -19,11 +19,13 @@ from typing import Any
 from fusee import Fusee
 from fusee.config import load
 
-__all__ = ["BAD", "MARK", "WRITTEN", "make"]
+__all__ = ["BAD", "KILLER", "MARK", "WRITTEN", "make"]
 
 BAD = 10_007
 """Every so manieth item fails."""
 PAUSE = 0.002
+KILLER = 500
+"""The item of `deadly` that ends its process."""
 MARK = 2**63
 WRITTEN = 2**32
 
@@ -65,6 +67,12 @@ def make(url: str, folder: str, overrides: dict[str, Any] | None = None) -> Fuse
         if item % BAD == 0:
             raise RuntimeError("bad item")
         os.write(ends, pack(item))
+
+    @app.bulk("deadly")
+    async def deadly(item: int) -> None:
+        await asyncio.sleep(PAUSE)
+        if item == KILLER:
+            os._exit(9)
 
     real = app.bulk_server.store
 

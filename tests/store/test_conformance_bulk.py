@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Iterable
+from dataclasses import replace
 
 import pytest
 import pytest_asyncio
@@ -14,7 +15,7 @@ from fusee.model import Effect, End, Ended, RetryPolicy, RunStatus, decide
 from fusee.model.bulk import BulkJob, BulkSpec, BulkStatus, HeldBy, SegmentState
 from fusee.model.pacing import HOLD, UNLIMITED
 from fusee.store import BulkAnswer, BulkFilter, Found, Settlement
-from tests.store.bulks import HANDLER, Bulks, bad
+from tests.store.bulks import HANDLER, Bulks, Held, bad
 from tests.store.harness import World
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -100,6 +101,40 @@ async def test_a_checkpoint_is_found_by_who_comes_next(bulks: Bulks, world: Worl
     assert again.taken.checkpoint.watermark == 40
     assert (segment.watermark, segment.reached, segment.ended, segment.retried) == (40, 50, 43, 4)
     assert (await bulks.look(job)).retried == 4
+
+
+async def test_losses_are_counted_against_the_items_that_were_under_way(bulks: Bulks, world: World) -> None:
+    await bulks.launched(1000, item_attempts=3)
+    (held,) = await bulks.take()
+    assert held.taken.caution is None
+    await held.write(40, beyond=(1,), reached=50)
+    names, sessions = itertools.count(2), list[int]()
+
+    async def lost() -> Held:
+        await world.clock.tick(61)
+        assert (await bulks.store.recover()).requeued == 1
+        sessions.append(await world.session(f"worker-{next(names)}", handlers=(HANDLER,)))
+        (again,) = await bulks.take(sessions[-1])
+        return again
+
+    held = await lost()
+    wide = held.taken.caution
+    assert wide is not None and (wide.width, wide.losses, wide.reach, wide.blamed) == (0, 1, 40, False)
+    assert wide.upto > 50
+    same = await bulks.resume(held.claimed)
+    assert same.taken.caution == wide, "to ask twice is not to be lost twice"
+    await held.write(42, reached=50, caution=replace(wide, reach=45))
+    held = await lost()
+    alone = held.taken.caution
+    assert alone is not None and (alone.upto, alone.width, alone.losses) == (45, 1, 2)
+    await held.write(43, reached=50, caution=replace(alone, reach=44))
+    held = await lost()
+    blamed = held.taken.caution
+    assert blamed is not None and blamed.blamed and (blamed.upto, blamed.losses) == (44, 3)
+    await held.write(44, reached=50, quarantined=1, new=(bad(43),), caution=None)
+    await world.settle(sessions[-1], held.claimed, end=End.RETURNED, effect=Effect.NONE)
+    (held,) = await bulks.take(sessions[-1])
+    assert held.taken.caution is None, "what was handed back was not lost"
 
 
 async def test_a_worker_that_lost_its_segment_writes_nothing(bulks: Bulks, world: World) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from fusee.bulk.business import BulkContext, Business, SelfStart, call_back
 from fusee.bulk.calls import Calls
+from fusee.bulk.careful import Turns
 from fusee.bulk.hanging import HangingCalls
 from fusee.bulk.http import HttpBusinesses
 from fusee.bulk.pacer import NodeCap, Pacer
@@ -46,6 +47,7 @@ class BulkServer:
         self.resume_within = resume_within
         """Seconds since its creation in which a job is gone on with by itself after a crash; 0: always."""
         self.hanging = HangingCalls()
+        self.turns = Turns()
         self.beat = BEAT
         self.drain = DRAIN
 
@@ -213,7 +215,15 @@ class BulkServer:
             if job.fingerprint is not None:
                 await source.verify(job.fingerprint)
             runner = Runner(
-                taken, calls, reader, write, pacer, self.hanging, beat=self.beat, drain=self.drain
+                taken,
+                calls,
+                reader,
+                write,
+                pacer,
+                self.hanging,
+                self.turns,
+                beat=self.beat,
+                drain=self.drain,
             )
             finished = await runner.run()
         except (LeaseLost, StoreUnavailable):

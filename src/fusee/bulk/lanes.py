@@ -17,6 +17,7 @@ from operator import length_hint
 from typing import Any
 
 from fusee.bulk.calls import Calls, Failure, ItemTimedOut, Unfinished
+from fusee.bulk.careful import Careful
 from fusee.bulk.hanging import HangingCall, HangingCalls
 from fusee.bulk.lane import Lane, Later
 from fusee.bulk.pacer import Pacer
@@ -88,6 +89,8 @@ class Lanes:
         self.parked: deque[asyncio.Future[None]] = deque()
         self.reading = 0
         """Lanes that wait for the source."""
+        self.careful: Careful | None = None
+        """Says which items may start, after workers were lost with the segment."""
         self.held: Counter[HeldBy] = Counter()
         """What kept it from starting more, as seen every `STUCK` seconds since the last checkpoint."""
         self.closing = False
@@ -321,6 +324,10 @@ class Lanes:
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.parked.append(waiter)
         lane.parked = True
+        if self.careful is not None:
+            busy = sum(not lane.parked for lane in self.lanes)
+            if self.careful.wants_more(self.window, busy):
+                self._urgent.set()
         try:
             await waiter
         finally:

@@ -6,7 +6,8 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 
-from fusee.bulk.calls import Calls
+from fusee.bulk.calls import Calls, Failure
+from fusee.bulk.careful import Careful, Turns
 from fusee.bulk.hanging import HangingCalls
 from fusee.bulk.lanes import Lanes
 from fusee.bulk.pacer import Pacer
@@ -41,6 +42,7 @@ class Runner(Lanes):
         write: Write,
         pacer: Pacer,
         hanging: HangingCalls | None = None,
+        turns: Turns | None = None,
         *,
         beat: float = BEAT,
         drain: float = DRAIN,
@@ -64,6 +66,11 @@ class Runner(Lanes):
         self._last_failed = self.retried + self.quarantined
         now = self._observed_at = time.monotonic()
         self._speed = 0.0
+        self._blamed = 0
+        """Losses of the lowest item, when it is at fault for them."""
+        if (caution := taken.caution) is not None:
+            self.careful = Careful(caution, window, turns or Turns())
+            self._blamed = caution.losses if caution.blamed else 0
         self._follow(taken.answer, now, now)
 
     # -- the segment's life
@@ -72,6 +79,8 @@ class Runner(Lanes):
         watch = asyncio.create_task(self._watch())
         watch.add_done_callback(self._watch_ended)
         try:
+            if self._blamed:
+                await self._blame()
             stopped = await self._beats()
             await self._close(self.drain)
             await self._write_last()
@@ -86,11 +95,29 @@ class Runner(Lanes):
             await self._write_quickly()
             raise
         finally:
+            if self.careful is not None:
+                self.careful.over()
             watch.cancel()
             for lane in self.lanes:  # none is left, unless we were stopped twice
                 if lane.task is not None:
                     lane.task.cancel()
         return not stopped or self.window.watermark >= self.end
+
+    async def _blame(self) -> None:
+        """Quarantine the lowest item: workers were lost over it, the last one while it was alone."""
+        window = self.window
+        window.stop = self.end
+        (index,) = window.issue(1)
+        window.stop = index
+        items = self.reader.at_hand(index, index + 1)
+        if items is None:
+            items = await self.reader.read(index, index + 1)
+        error = (
+            f"{self._blamed} workers were lost while they worked on it, the last one on it alone:"
+            " it may crash the process or take all of its memory"
+        )
+        self._quarantine(Failure(index, items[0], error, self._blamed))
+        window.mark(index)
 
     async def _beats(self) -> bool:
         """Until nothing is left to start; whether the job stops."""
@@ -136,6 +163,10 @@ class Runner(Lanes):
         ended = window.done
         self.reached = max(self.reached, window.next)
         give_from = self._spare_half(ended) if again else None
+        careful = self.careful
+        caution = None
+        if careful is not None:
+            caution = careful.plan(window, max(1, self.share) * self.chunk, going_on=again)
         new = tuple(self.new)  # all: they are marked as ended in this very checkpoint
         progress = Progress(
             checkpoint=window.checkpoint(),
@@ -149,12 +180,16 @@ class Runner(Lanes):
             wants=self.pacer.wants(),
             held_by=self._most_held_by(),
             give_from=give_from,
+            caution=caution,
         )
         if give_from is not None:
             window.shrink(give_from)  # until we know whether it was given away
         asked_at = time.monotonic()
         answer = await self.write(progress)
         del self.new[: len(new)]
+        if careful is not None:
+            careful.written(caution)
+            self.careful = careful if careful.caution is not None else None
         self._observe(ended)
         self._follow(answer, asked_at, time.monotonic())
         return answer
@@ -171,7 +206,7 @@ class Runner(Lanes):
     def _follow(self, answer: BulkAnswer, asked_at: float, answered_at: float) -> None:
         window = self.window
         self.end = answer.end
-        window.stop = answer.end
+        window.stop = answer.end if self.careful is None else min(answer.end, self.careful.gate)
         self.errors_left, self.failed_now = answer.errors_left, 0
         self.pacer.hear(answer.rate, answer.grant, answer.now, asked_at, answered_at)
         self.share = answer.share

@@ -139,6 +139,15 @@ class Window:
         if first == self.watermark:
             self._slide()
 
+    def after(self, count: int) -> int:
+        """The index behind the lowest `count` items that are not done."""
+        done, at = self._from_watermark(), -1
+        for nr in range(count):
+            at = done.find(0, at + 1)
+            if at < 0:
+                return self.watermark + len(done) + count - nr
+        return self.watermark + at + 1
+
     def resize(self, size: int) -> None:
         """Another number of places from now on; what is issued stays issued."""
         if not 1 <= size <= LARGEST_WINDOW:

@@ -17,11 +17,21 @@ from sqlalchemy import Connection, delete, insert, select, update
 from fusee.errors import Conflict, LeaseLost
 from fusee.model import End, RunStatus
 from fusee.model.bulk import BulkJob, BulkStatus, HeldBy, Quarantined, Segment, SegmentState
+from fusee.model.caution import Caution, after_loss
+from fusee.model.done_map import decode_done
 from fusee.model.durations import duration_text
 from fusee.model.pacing import MICROSECONDS, Grant, Part, decayed, even_share, grant
 from fusee.model.window import Checkpoint
 from fusee.store.bulk_moves import NOTHING_HELD, BulkMoves, _segment
-from fusee.store.bulk_rows import checkpoint_of, done_text, job_from, segment_from
+from fusee.store.bulk_rows import (
+    caution_of,
+    caution_text,
+    checkpoint_of,
+    done_text,
+    job_from,
+    segment_from,
+    spec_of_bulk,
+)
 from fusee.store.bulk_schema import bulk_jobs, bulk_quarantine, bulk_segments
 from fusee.store.schema import attempts, runs
 from fusee.store.wakes import ENDED, PENDING
@@ -62,6 +72,8 @@ class Progress:
     """Items a second that it could start, of a job with a rate; None when it knows no limit."""
     held_by: HeldBy | None = None
     """What kept it from starting more."""
+    caution: Caution | None = None
+    """Which items may be under way until the next checkpoint, after workers were lost with the segment."""
     give_from: int | None = None
     """From here on nothing was started, and half of the rest begins here: it may be given away."""
 
@@ -107,6 +119,8 @@ class Taken:
     segment: Segment
     checkpoint: Checkpoint
     answer: BulkAnswer
+    caution: Caution | None = None
+    """How its items are to be started, after workers were lost with it."""
     part: float = 0.0
     """Items a second that it is going to start at, by its job's rate; 0 when the job has none."""
 
@@ -127,7 +141,22 @@ class BulkCheckpoints(BulkMoves):
                 job = self._leave_alone(connection, job, run_id, attempt, resume_within, now)
             others = self._others(connection, job, segment)
             share = _share(job, segment, others)
-            connection.execute(_at(job_id, number).values(share=share, held_by=None))
+            caution = caution_of(segment)
+            if self._lost_with(connection, segment, run_id, attempt):
+                checkpoint = checkpoint_of(segment)
+                caution = after_loss(
+                    caution,
+                    watermark=segment.watermark,
+                    done=decode_done(checkpoint.done),
+                    reached=segment.reached,
+                    stop=segment.stop,
+                    speed=job.speed,
+                    attempts=spec_of_bulk(job).item_attempts,
+                )
+            change = _at(job_id, number).values(
+                share=share, held_by=None, taken_attempt=attempt, caution=caution_text(caution)
+            )
+            connection.execute(change)
             answer = _answer(job, segment.stop, share, None, now)
             part = 0.0
             if job.rate > 0:
@@ -138,12 +167,24 @@ class BulkCheckpoints(BulkMoves):
                 segment=segment_from(segment),
                 checkpoint=checkpoint_of(segment),
                 answer=answer,
+                caution=caution,
             )
 
         taken = await self.database.write(work)
         if taken.answer.stop:
             self.wakes.fire(ENDED)
         return taken
+
+    def _lost_with(self, connection: Connection, segment: Any, run_id: int, attempt: int) -> bool:
+        """Whether the worker that took the segment last was lost with it."""
+        if not 0 < segment.taken_attempt < attempt:
+            return False
+        lost = select(attempts.c.run_id).where(
+            attempts.c.run_id == run_id,
+            attempts.c.attempt == segment.taken_attempt,
+            attempts.c.ended == End.LOST,
+        )
+        return connection.execute(lost.limit(1)).one_or_none() is not None
 
     def _leave_alone(
         self, connection: Connection, job: Any, run_id: int, attempt: int, within: float, now: int
@@ -225,6 +266,7 @@ class BulkCheckpoints(BulkMoves):
                     pace_until=0 if given is None else given.until,
                     wants=progress.wants,
                     held_by=progress.held_by,
+                    caution=caution_text(progress.caution),
                     state=SegmentState.DONE if mark >= stop else SegmentState.OPEN,
                 )
             )

@@ -129,7 +129,13 @@ class BulkMoves(Cancels, Births):
             connection.execute(
                 update(bulk_segments)
                 .where(*mine)
-                .values(state=SegmentState.OPEN, run_id=run_id, **NOTHING_HELD, held_by=HeldBy.WORKER)
+                .values(
+                    state=SegmentState.OPEN,
+                    run_id=run_id,
+                    taken_attempt=0,
+                    **NOTHING_HELD,
+                    held_by=HeldBy.WORKER,
+                )
             )
         if numbers and job.held_by is None:
             self._set_bulk(connection, job.id, now, held_by=HeldBy.WORKER)

@@ -17,12 +17,15 @@ from fusee.model.bulk import (
     Segment,
     SegmentState,
 )
+from fusee.model.caution import Caution
 from fusee.model.window import Checkpoint
 from fusee.store.rows import decode, encode
 from fusee.store.set_aside import reading
 
 __all__ = [
     "SPEED_HOLDS",
+    "caution_of",
+    "caution_text",
     "checkpoint_of",
     "definition_of",
     "done_text",
@@ -133,6 +136,14 @@ def checkpoint_of(row: Any) -> Checkpoint:
 
 def done_text(done: bytes) -> str:
     return base64.b64encode(done).decode()
+
+
+def caution_of(row: Any) -> Caution | None:
+    return None if row.caution is None else Caution(**decode(row.caution))
+
+
+def caution_text(caution: Caution | None) -> str | None:
+    return None if caution is None else encode(asdict(caution), "caution")
 
 
 def quarantined_from(row: Any) -> Quarantined:

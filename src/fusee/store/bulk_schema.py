@@ -102,6 +102,8 @@ bulk_segments = Table(
     Column("pace_until", BigInteger, nullable=False, server_default=text("0")),
     Column("wants", Float(53)),  # items a second that it could start; null: no limit is known
     Column("held_by", String(16)),
+    Column("taken_attempt", Integer, nullable=False, server_default=text("0")),  # of its run
+    Column("caution", String(200)),  # after workers were lost with it: which items may start
     CheckConstraint(
         "first <= watermark AND watermark <= reached AND reached <= stop", name="fusee_bulk_segments_order"
     ),

@@ -85,3 +85,7 @@ def upgrade() -> None:
     )
     op.add_column("fusee_bulk_segments", Column("wants", Float(53)))
     op.add_column("fusee_bulk_segments", Column("held_by", String(16)))
+    op.add_column(
+        "fusee_bulk_segments", Column("taken_attempt", Integer, nullable=False, server_default=text("0"))
+    )
+    op.add_column("fusee_bulk_segments", Column("caution", String(200)))
