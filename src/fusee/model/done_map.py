@@ -11,6 +11,8 @@ import re
 __all__ = ["decode_done", "encode_done"]
 
 BITMAP, RUNS = 0, 1
+MOST = 2**20
+"""Numbers that a code may tell of: more than any window has."""
 _RUN = re.compile(b"\x01+")
 
 
@@ -45,6 +47,8 @@ def decode_done(data: bytes) -> bytearray:
         raise ValueError(f"a done map begins with {BITMAP} or {RUNS}, not {kind}")
     done = bytearray()
     numbers = _numbers(body)
+    if sum(numbers) > MOST:
+        raise ValueError("a done map tells of more numbers than a window has")
     for gap, length in zip(numbers[::2], numbers[1::2], strict=True):
         done += bytes(gap) + b"\x01" * length
     return done

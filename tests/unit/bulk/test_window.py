@@ -128,6 +128,11 @@ def test_what_is_no_code_is_refused_or_read_but_never_hangs(data: bytes) -> None
         pass
 
 
+def test_a_code_of_a_few_bytes_cannot_ask_for_all_of_the_memory() -> None:
+    with pytest.raises(ValueError, match="more numbers than a window has"):
+        decode_done(bytes((1, 0, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0x01)))
+
+
 def test_a_stuck_item_never_grows_the_window() -> None:
     window = Window(0, 10_000_000_000, 64)
     stuck = window.issue(1)[0]
