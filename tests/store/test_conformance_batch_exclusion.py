@@ -161,6 +161,23 @@ async def test_a_batch_that_waits_can_be_canceled_and_resumed(world: World) -> N
     assert await second.counts() == {"success": 4}
 
 
+async def test_batches_that_an_older_version_started_do_not_wait_for_each_other(world: World) -> None:
+    first = await Batchwork.start(world, 3, concurrency=1)
+    second = await Batchwork.plan(world, 3, session=first.session, concurrency=1)
+    # Its first target is one that the other batch does not have, so both are under way at once.
+    await world.sql(
+        f"UPDATE fusee_batch_tasks SET target_id = 't9' WHERE batch_id = {second.id} AND position = 0"
+    )
+    await second.store.apply_batch(second.id)
+    assert await second.counts() == {"running": 1, "pending": 2}
+    await world.sql("UPDATE fusee_batches SET entered_at = NULL")  # as an older version leaves it
+    while claimed := await world.claim(first.session):
+        assert not await world.finish(first.session, *claimed)
+        await first.react()
+    assert await first.counts() == {"success": 3}
+    assert await second.counts() == {"success": 3}, "of two without a time, the lower number goes first"
+
+
 async def test_a_canary_that_waits_is_still_the_canary(world: World) -> None:
     first, second = await two(world, 2, 6, canary=2)
     await second.store.apply_batch(second.id)

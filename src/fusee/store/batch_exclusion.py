@@ -34,9 +34,13 @@ def take_target_turn(connection: Connection, namespace: str, target_type: str) -
 
 
 class Rivals:
-    """The other batches under way whose targets are of the same type; read after the turn was taken."""
+    """The other batches under way whose targets are of the same type; read after the turn was taken.
 
-    def __init__(self, connection: Connection, row: Any) -> None:
+    A batch without `entered_at` was started by a version that did not write it: it comes before all that have
+    one, and of two without it the lower number comes first. Both see that order in the same way.
+    """
+
+    def __init__(self, connection: Connection, row: Any, entered_at: int | None) -> None:
         query = select(batches.c.id, batches.c.phase, batches.c.entered_at, batches.c.waits_for).where(
             batches.c.phase.in_(UNDER_WAY),
             batches.c.namespace == row.namespace,
@@ -47,28 +51,30 @@ class Rivals:
         self._batch_id: int = row.id
         self._rows: Sequence[Any] = connection.execute(query).all()
         self._ids = [rival.id for rival in self._rows]
+        mine = _order(entered_at, row.id)
+        self._earlier = [rival for rival in self._rows if _order(rival.entered_at, rival.id) < mine]
 
     def __bool__(self) -> bool:
         return bool(self._rows)
 
-    def free(self, entered_at: int) -> ColumnElement[bool]:
+    def free(self) -> ColumnElement[bool]:
         """The condition on `batch_tasks` that no rival has the target."""
-        return ~exists(self._claims(batch_tasks, entered_at))
+        return ~exists(self._claims(batch_tasks))
 
-    def busy_between(self, first: int, end: int, entered_at: int) -> dict[int, int]:
+    def busy_between(self, first: int, end: int) -> dict[int, int]:
         """Position → the batch that has the target, of the targets in this range."""
         mine = batch_tasks.alias("mine")
-        holder = self._claims(mine, entered_at).limit(1).scalar_subquery()
+        holder = self._claims(mine).limit(1).scalar_subquery()
         query = select(mine.c.position, holder).where(
             mine.c.batch_id == self._batch_id, mine.c.position >= first, mine.c.position < end
         )
         return {position: batch_id for position, batch_id in self._connection.execute(query) if batch_id}
 
-    def first_conflict(self, entered_at: int, *which: ColumnElement[bool]) -> tuple[str, int] | None:
+    def first_conflict(self, *which: ColumnElement[bool]) -> tuple[str, int] | None:
         """(a target, the batch that has it), of those of this batch's targets that fit the conditions."""
-        holder = self._claims(batch_tasks, entered_at).limit(1).scalar_subquery()
+        holder = self._claims(batch_tasks).limit(1).scalar_subquery()
         query = select(batch_tasks.c.target_id, holder).where(
-            batch_tasks.c.batch_id == self._batch_id, ~self.free(entered_at), *which
+            batch_tasks.c.batch_id == self._batch_id, ~self.free(), *which
         )
         found = self._connection.execute(query.limit(1)).one_or_none()
         return None if found is None else (found[0], found[1])
@@ -81,11 +87,10 @@ class Rivals:
             self._connection.execute(insert(ended), notices)
         return bool(waiting)
 
-    def _claims(self, mine: Any, entered_at: int) -> Select[Any]:
+    def _claims(self, mine: Any) -> Select[Any]:
         """The rivals that have the target of a row of `mine`."""
         theirs, applies, undoes = batch_tasks.alias("theirs"), runs.alias("applies"), runs.alias("undoes")
-        before_us = (entered_at, self._batch_id)
-        earlier = [r for r in self._rows if (r.entered_at or 0, r.id) < before_us]
+        earlier = self._earlier
         applying = [r.id for r in earlier if r.phase == BatchPhase.APPLYING]
         to_come = or_(
             and_(theirs.c.batch_id.in_(applying), theirs.c.run_id.is_(None)) if applying else false(),
@@ -111,3 +116,8 @@ class Rivals:
             )
             .correlate(mine)
         )
+
+
+def _order(entered_at: int | None, batch_id: int) -> tuple[int, int]:
+    """Which of two batches has a target first: the lower one."""
+    return (entered_at or 0, batch_id)

@@ -78,7 +78,7 @@ class BatchMoves(Cancels, BatchBirths):
     def _rivals(self, connection: Connection, batch: Moving) -> Rivals:
         if self.database.capabilities.skip_locked:  # else there is one writer
             take_target_turn(connection, batch.namespace, batch.spec.target_type)
-        return Rivals(connection, batch.row)
+        return Rivals(connection, batch.row, batch.entered_at)
 
     # -- applying
 
@@ -119,7 +119,7 @@ class BatchMoves(Cancels, BatchBirths):
         """The next targets in their order; those that another batch has are parked, and passed over."""
         while room > 0 and batch.reached < batch.total and batch.parked < MOST_PARKED:
             end = min(batch.reached + max(room, LOOK_AHEAD), batch.total)
-            busy = rivals.busy_between(batch.reached, end, batch.entered_at or now)
+            busy = rivals.busy_between(batch.reached, end)
             if not busy:
                 self._start_new(connection, batch, min(room, end - batch.reached), now)
                 return
@@ -139,20 +139,18 @@ class BatchMoves(Cancels, BatchBirths):
         self, connection: Connection, batch: Moving, count: int, rivals: Rivals, now: int
     ) -> int:
         """Targets that were passed over, and that no other batch has any more."""
-        rows = self._next_turns(connection, batch, "parked", count, rivals, now)
+        rows = self._next_turns(connection, batch, "parked", count, rivals)
         ids = self._births_of(connection, batch, [row.payload for row in rows], now)
         self._set_runs(connection, _HAS_RUN, batch, rows, ids)
         batch.parked -= len(rows)
         batch.shift("pending", "running", len(rows))
         if batch.parked and len(rows) < count:
-            self._note_holder(connection, batch, "parked", rivals, now)
+            self._note_holder(connection, batch, "parked", rivals)
         return len(rows)
 
-    def _note_holder(
-        self, connection: Connection, batch: Moving, todo: str, rivals: Rivals, now: int
-    ) -> None:
+    def _note_holder(self, connection: Connection, batch: Moving, todo: str, rivals: Rivals) -> None:
         """Write down one batch that has a target which this one wants."""
-        conflict = rivals.first_conflict(batch.entered_at or now, batch_tasks.c.todo == todo)
+        conflict = rivals.first_conflict(batch_tasks.c.todo == todo)
         batch.waits_for = batch.waits_for if conflict is None else conflict[1]
 
     def _start_again(
@@ -161,9 +159,9 @@ class BatchMoves(Cancels, BatchBirths):
         """Failed targets that someone wants tried again come before new ones."""
         if batch.retry_pending == 0:
             return 0
-        rows = self._next_turns(connection, batch, "retry", count, rivals, now)
+        rows = self._next_turns(connection, batch, "retry", count, rivals)
         if len(rows) < min(count, batch.retry_pending):
-            self._note_holder(connection, batch, "retry", rivals, now)
+            self._note_holder(connection, batch, "retry", rivals)
         # What the earlier run did stays known: a retry that finds the target as wanted has not undone it.
         effects = self._effects_of(connection, [row.run_id for row in rows])
         ids = self._births_of(
@@ -193,7 +191,7 @@ class BatchMoves(Cancels, BatchBirths):
                 connection.execute(_TRIED_MORE, more)
 
     def _next_turns(
-        self, connection: Connection, batch: Moving, todo: str, count: int, rivals: Rivals, now: int
+        self, connection: Connection, batch: Moving, todo: str, count: int, rivals: Rivals
     ) -> Sequence[Any]:
         query = (
             select(batch_tasks)
@@ -202,7 +200,7 @@ class BatchMoves(Cancels, BatchBirths):
             .limit(count)
         )
         if rivals:
-            query = query.where(rivals.free(batch.entered_at or now))
+            query = query.where(rivals.free())
         return connection.execute(query).all()
 
     def _set_runs(
@@ -384,9 +382,9 @@ class BatchMoves(Cancels, BatchBirths):
         room = min(batch.cap - batch.rollback_running, PORTION)
         if room > 0 and batch.rollback_pending > 0:
             batch.waits_for = None
-            rows = self._next_turns(connection, batch, "undo", room, rivals, now)
+            rows = self._next_turns(connection, batch, "undo", room, rivals)
             if len(rows) < min(room, batch.rollback_pending):
-                self._note_holder(connection, batch, "undo", rivals, now)
+                self._note_holder(connection, batch, "undo", rivals)
             known = [run_id for row in rows for run_id in (row.run_id, row.rollback_run_id) if run_id]
             effects = self._effects_of(connection, known)
             payloads = []

@@ -160,7 +160,7 @@ class Batches(BatchIntake, BatchEnds, BatchImages, BatchLooks):
             change(connection, batch, now)
             if batch.phase in UNDER_WAY and row.phase not in UNDER_WAY:
                 batch.entered_at = now
-                self._refuse_conflict(connection, batch, now)
+                self._refuse_conflict(connection, batch)
             self._move_on(connection, batch, now)
             after = connection.execute(select(batches).where(batches.c.id == batch_id)).one()
             return as_it_is(connection, batch_from(after), now)
@@ -170,7 +170,7 @@ class Batches(BatchIntake, BatchEnds, BatchImages, BatchLooks):
             self.wakes.fire(kind)
         return batch
 
-    def _refuse_conflict(self, connection: Connection, batch: Moving, now: int) -> None:
+    def _refuse_conflict(self, connection: Connection, batch: Moving) -> None:
         """Where the batch does not want to wait for targets that another one has."""
         if batch.spec.on_conflict is not OnConflict.REFUSE:
             return
@@ -180,7 +180,7 @@ class Batches(BatchIntake, BatchEnds, BatchImages, BatchLooks):
             if undoes
             else or_(batch_tasks.c.todo.in_(("retry", "parked")), batch_tasks.c.run_id.is_(None))
         )
-        conflict = self._rivals(connection, batch).first_conflict(now, wanted)
+        conflict = self._rivals(connection, batch).first_conflict(wanted)
         if conflict is not None:
             raise Conflict(
                 f"batch {conflict[1]} has target {conflict[0]!r} too, and is not done with it: wait for that"
