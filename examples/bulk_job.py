@@ -60,7 +60,7 @@ async def main(folder: Path, many: int) -> None:
         await asyncio.sleep(1)
         await app.bulk_jobs.stop(job.id, reason="lunch")
         await until(job, "stopped")
-        await app.bulk_jobs.adjust(job.id, rate=0)
+        await app.bulk_jobs.adjust(job.id, rate="unlimited")
         await app.bulk_jobs.resume(job.id)
         job = await until(job, "finished")
         print(f"on record: {len(CREDITED)}, replayed: {job.replayed}")

@@ -67,8 +67,8 @@ async def main(folder: Path) -> None:
             {"batch_name": "open", "batch_type": "switch_set", "target_type": "switch", "concurrency": 4},
             [{"target_id": shop, "before": {"state": "off"}, "after": {"state": "on"}} for shop in SWITCHES],
         )
-        for task, changes in await app.batches.plan(batch.id, TargetFilter(limit=2)):
-            print(f"would change {task.target_id}: {changes}")
+        for planned in await app.batches.plan(batch.id, TargetFilter(limit=2)):
+            print(f"would {planned.action} {planned.task.target_id}: {planned.changes}")
         await app.batches.apply(batch.id)
         await done(batch.id)
         print("on:", sum(state == "on" for state in SWITCHES.values()))

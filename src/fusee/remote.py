@@ -114,7 +114,8 @@ class RemoteBatches(BatchOperations):
         given = [one async for one in targets] if isinstance(targets, AsyncIterable) else list(targets)
         _not_too_many("targets", len(given))
         key = idempotency_key or (None if waiter else _made_key())
-        return await _by(self.depot, lambda: self.depot.create_batch(dict(fields), given, apply, key, waiter))
+        made = await _by(self.depot, lambda: self.depot.create_batch(dict(fields), given, apply, key, waiter))
+        return made[0], made[1] or key != idempotency_key
 
 
 class RemoteBulkJobs(BulkOperations):
@@ -135,9 +136,10 @@ class RemoteBulkJobs(BulkOperations):
         if isinstance(fields, BulkSpec):
             raise Invalid("a worker without a database describes a bulk job as an object, not as a BulkSpec")
         key = idempotency_key or (None if waiter else _made_key())
-        return await _by(
+        job, new = await _by(
             self.depot, lambda: self.depot.create_bulk_job(dict(fields), data, start, key, waiter, who)
         )
+        return job, new or key != idempotency_key
 
     async def log(self, job_id: int, text: str, *, who: str = "", idempotency_key: str | None = None) -> int:
         key = idempotency_key or _made_key()

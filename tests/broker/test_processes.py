@@ -80,7 +80,7 @@ async def test_a_worker_needs_no_database(tmp_path: Path, rabbitmq: dict[str, An
             handle = await app.enqueue("where", allow_unknown=True)
             result = await handle.result(60)
             (session,) = await app.workers.list()
-            assert (session.info.broker, session.info.pid) == ("rabbitmq/1", worker.pid)
+            assert (session.info.broker, session.info.pid) == ("rabbitmq/2", worker.pid)
             assert result == {"pid": worker.pid, "database": False}
             async with aiohttp.ClientSession(f"http://127.0.0.1:{port}") as client:
                 async with client.get("/readyz") as ready:

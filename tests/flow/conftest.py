@@ -75,6 +75,9 @@ async def serve(*, working: bool = False, **sections: Any) -> AsyncIterator[Serv
         server = ApiServer(app.api())
         if working:
             await stack.enter_async_context(app.running())
+            async with asyncio.timeout(20):
+                while not await app.workers.list():  # noqa: ASYNC110
+                    await asyncio.sleep(0.005)
         task = asyncio.create_task(server.run())
         started = asyncio.create_task(server.started.wait())
         await asyncio.wait((task, started), return_when=asyncio.FIRST_COMPLETED)

@@ -6,6 +6,7 @@ import asyncio
 import itertools
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -473,6 +474,49 @@ async def test_a_command_that_finds_the_job_as_it_should_be_changes_nothing_and_
     same = await bulks.store.adjust_bulk_job(job.id, {"concurrency": job.concurrency})
     assert not same.changed
     assert len(await bulks.store.bulk_logs(job.id, kind="operator")) == 3, "created, started, stopped"
+
+
+# --- asking the business first ----------------------------------------------------------------------
+
+
+async def unchecked(bulks: Bulks, **how: Any) -> BulkJob:
+    source = {"kind": "range", "stop": 10}
+    spec = BulkSpec(name="j", business="mail", source=source)
+    job, _ = await bulks.store.create_bulk_job(spec, check="here", **how)
+    return job
+
+
+async def test_a_job_that_was_refused_leaves_nothing(bulks: Bulks) -> None:
+    job = await unchecked(bulks)
+    await bulks.store.withdraw_bulk_job(job.id, "no")
+    with pytest.raises(NotFound):
+        await bulks.store.bulk_job(job.id)
+
+
+async def test_a_refused_job_that_a_repetition_was_given_stays_as_refused(bulks: Bulks) -> None:
+    job = await unchecked(bulks, idempotency_key="k")
+    same = await unchecked(bulks, idempotency_key="k")  # as by another process, told that it will start
+    assert same.id == job.id
+    await bulks.store.start_bulk_job(job.id)
+    await bulks.store.withdraw_bulk_job(job.id, "no")
+    seen = await bulks.look(job)
+    assert (seen.status, seen.reason, seen.checking) == (BulkStatus.FAILED, "no", False)
+    assert (await unchecked(bulks, idempotency_key="k")).id != job.id, "the key may be used again"
+
+
+async def test_a_request_that_went_away_leaves_a_job_that_others_know_of_as_it_is(
+    bulks: Bulks, world: World
+) -> None:
+    job = await unchecked(bulks, idempotency_key="k")
+    await bulks.store.withdraw_bulk_job(job.id, None)
+    started = await bulks.store.start_bulk_job(job.id)
+    assert (started.status, started.checking) == (BulkStatus.CREATED, True)
+    (claimed,) = await world.claim(bulks.session)
+    assert claimed.payload is not None and '"check":true' in claimed.payload
+    await bulks.store.conclude_check(job.id, None, claimed.id, claimed.attempt)
+    assert (await bulks.look(job)).status is BulkStatus.RUNNING
+    with pytest.raises(LeaseLost):
+        await bulks.store.conclude_check(job.id, "too late", claimed.id, claimed.attempt)
 
 
 # --- the error budget -------------------------------------------------------------------------------

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
+from weakref import WeakValueDictionary
 
 from fusee.bulk.business import BulkContext, Business, SelfStart, call_back
 from fusee.bulk.calls import Calls
@@ -48,6 +50,9 @@ class BulkServer:
         """Seconds since its creation in which a job is gone on with by itself after a crash; 0: always."""
         self.hanging = HangingCalls()
         self.turns = Turns()
+        self._writers: WeakValueDictionary[int, asyncio.Lock] = WeakValueDictionary()
+        """Job → who writes a checkpoint of it. They take turns at the job's row in the store anyway; waiting
+        here, 32 segments do not hold all connections of the process meanwhile."""
         self.beat = BEAT
         self.drain = DRAIN
 
@@ -201,10 +206,12 @@ class BulkServer:
         )
 
         before: Any = taken.segment
+        turn = self._writers.setdefault(job.id, asyncio.Lock())
 
         async def write(progress: Progress) -> BulkAnswer:
             nonlocal before
-            answer = await store.checkpoint(run.run_id, run.attempt, job.id, number, progress)
+            async with turn:
+                answer = await store.checkpoint(run.run_id, run.attempt, job.id, number, progress)
             self._tell(business.name, before, progress)
             before = progress
             return answer

@@ -278,6 +278,7 @@ class Lanes:
 
     async def _again(self, lane: Lane, one: Later) -> None:
         """Try one item again."""
+        await self.pacer.charge()
         self.retried += 1
         began = lane.began = time.monotonic()
         lane.turn += 1

@@ -15,7 +15,7 @@ LATE = 0.1
 LEAST_PAUSE = 0.001
 STARVED = 0.5
 """A segment in which items waited for the rate for this share of the time uses all of its part."""
-ASK_AGAIN = 0.25
+ASK_AGAIN = 0.5
 """Seconds after which a segment that got less than its fair part asks again."""
 MEMORY = 3.0
 """Seconds over which the use of a part is measured."""
@@ -111,6 +111,8 @@ class Pacer:
         if rate != self.rate:
             self.rate = rate
             self._grant = None
+            if rate < 0:  # on hold: what was due and not started is not started either
+                self._credit = min(self._credit, 0.0)
         if grant is not None and rate > 0:
             if not self.begun and grant.pace > 0:
                 self.begun, self._measured_at = True, local
@@ -127,7 +129,7 @@ class Pacer:
             return None
         if self._grant is None:
             return 0.0
-        if self.starving and self._grant.pace < 0.95 * self._grant.fair:
+        if self.starving and self._grant.pace < 0.8 * self._grant.fair:
             return max(0.0, self._asked_at + ASK_AGAIN - time.monotonic())
         return None
 
@@ -167,6 +169,11 @@ class Pacer:
             finally:
                 self.waiting_for_node = False
         return count
+
+    async def charge(self) -> None:
+        """An item is tried again: the rate does not count it, but the node does."""
+        if self.node.rate:
+            await self.node.take(1, promised=self.rate != UNLIMITED)
 
     def give_back(self, count: int) -> None:
         """Starts that were taken and not used."""

@@ -167,11 +167,15 @@ class BulkOperations:
         )
         try:
             await call_back(on_create, context)
-        except BaseException as error:
-            await asyncio.shield(self.store.discard_bulk_job(job.id))
-            if isinstance(error, FuseeError) or not isinstance(error, Exception):
+        except Exception as error:
+            refusal = f"business {name!r} refuses the job: {error}"
+            await asyncio.shield(self.store.withdraw_bulk_job(job.id, refusal))
+            if isinstance(error, FuseeError):
                 raise
-            raise Invalid(f"business {name!r} refuses the job: {error}", field="business") from None
+            raise Invalid(refusal, field="business") from None
+        except BaseException:
+            await asyncio.shield(self.store.withdraw_bulk_job(job.id, None))
+            raise
         await self.store.conclude_check(job.id, None)
         return await self.store.bulk_job(job.id)
 
@@ -183,8 +187,9 @@ class BulkOperations:
             await asyncio.sleep(CHECK_EVERY)
             job = await self.store.bulk_job(job.id)
         if job.status is BulkStatus.FAILED:
-            await self.store.discard_bulk_job(job.id)
-            raise Invalid(job.reason or "its business refuses the job", field="business")
+            refusal = job.reason or "its business refuses the job"
+            await self.store.withdraw_bulk_job(job.id, refusal)
+            raise Invalid(refusal, field="business")
         return job
 
     async def _known(self, business: str) -> None:

@@ -58,16 +58,28 @@ class BulkChecks(BulkCheckpoints):
         self.wakes.fire(PENDING)
         self.wakes.fire(ENDED)
 
-    async def discard_bulk_job(self, job_id: int) -> None:
-        """Forget a job that was never accepted: whoever asked for it is told that it was refused."""
+    async def withdraw_bulk_job(self, job_id: int, refusal: str | None) -> None:
+        """Who asked for the job is told that it was refused, or has gone away: nothing of it is left.
+
+        Under a key, or with a run that waits for it, a repetition of the request may have been given the job
+        already. Then it stays, as refused; or as it is, when nobody refused it: whoever starts it has its
+        business asked."""
 
         def work(connection: Connection) -> None:
             job = self._bulk_row(connection, job_id)
-            if job is not None and job.checking is not None and job.started_at is None:
+            if job is None or job.checking is None or job.started_at is not None:
+                return
+            if job.idempotency_key is None and job.waiter is None:
                 connection.execute(delete(bulk_logs).where(bulk_logs.c.job_id == job_id))
                 connection.execute(delete(bulk_jobs).where(bulk_jobs.c.id == job_id))
+            elif refusal is not None:
+                now = self._now(connection)
+                if job.status == BulkStatus.CREATED:
+                    self._refuse(connection, job, refusal, "refused", now)
+                self._set_bulk(connection, job_id, now, idempotency_key=None)  # it may be used again
 
         await self.database.write(work)
+        self.wakes.fire(ENDED)
 
     # -- parts of it
 

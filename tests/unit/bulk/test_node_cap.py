@@ -8,7 +8,7 @@ import time
 import pytest
 
 from fusee.bulk.pacer import NodeCap, Pacer
-from fusee.model.pacing import MICROSECONDS, UNLIMITED, Grant
+from fusee.model.pacing import HOLD, MICROSECONDS, UNLIMITED, Grant
 from tests.unit.bulk.virtual import VirtualLoop
 
 SECONDS = 20.0
@@ -54,6 +54,30 @@ def test_jobs_without_a_rate_share_what_is_left(monkeypatch: pytest.MonkeyPatch)
     assert promised == pytest.approx(50, rel=0.02)
     assert one == pytest.approx(25, rel=0.1)
     assert two == pytest.approx(25, rel=0.1)
+
+
+def test_on_hold_nothing_starts_not_even_what_was_due(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = VirtualLoop()
+
+    async def held() -> bool:
+        pacer = Pacer(NodeCap())
+        made = Grant(pace=10_000.0, until=10**9 * MICROSECONDS, first_at=0, fair=10_000.0)
+        pacer.hear(10_000.0, made, 0, 0.0, 0.0)
+        await asyncio.sleep(0.3)
+        pacer.hear(HOLD, None, 0, 0.3, 0.3)
+        try:
+            async with asyncio.timeout(60):
+                await pacer.take(4096)
+        except TimeoutError:
+            return True
+        return False
+
+    monkeypatch.setattr(time, "monotonic", loop.time)
+    try:
+        assert loop.run_until_complete(held())
+    finally:
+        monkeypatch.undo()
+        loop.close()
 
 
 def test_a_job_that_is_too_large_for_the_node_runs_alone_at_its_cap(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -186,8 +186,7 @@ async def test_children_die_with_the_worker_and_main_is_importable(
         textwrap.dedent(
             f"""
             import asyncio, os, pathlib, subprocess, time
-            from fusee.without_database import ENVIRONMENT
-from fusee.worker.executors.base import Job
+            from fusee.worker.executors.base import Job
             from fusee.worker.executors.process import ProcessExecutor
             from fusee.worker.handlers import Handlers
 
