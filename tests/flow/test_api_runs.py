@@ -296,3 +296,14 @@ async def test_too_many_followers_are_told_to_come_later(served):
     for path in ("wait", "events"):
         status, body, headers = await served.ask("GET", f"{RUNS}/{accepted['id']}/{path}")
         assert (status, body["status"], headers["Retry-After"]) == (429, 429, "5")
+
+
+async def test_a_plain_run_that_is_retried_runs_again(working: Any) -> None:
+    _, first, _ = await working.ask(
+        "POST", "/api/v1/runs", json={"handler": "greet", "payload": {"name": "Ada"}}
+    )
+    await working.ask("GET", f"/api/v1/runs/{first['id']}/wait?timeout=30")
+    status, again, _ = await working.ask("POST", f"/api/v1/runs/{first['id']}/retry")
+    assert status == 201
+    status, run, _ = await working.ask("GET", f"/api/v1/runs/{again['id']}/wait?timeout=30")
+    assert (status, run["status"], run["result"], run["requires"]) == (200, "succeeded", "hello Ada", {})

@@ -264,6 +264,20 @@ async def test_callers_racing_to_make_one_lane_make_one_lane(world: World) -> No
     assert await world.tally() == {"pending": 8}
 
 
+@pytest.mark.parametrize("none", [{}, ""], ids=["object", "text"])
+async def test_a_run_that_asks_for_no_labels_is_taken_by_any_worker(
+    world: World, none: dict[str, str] | str
+) -> None:
+    """Also when its handler's name has been checked before, so that little of the spec is looked at."""
+    ids = [
+        run.id for _ in range(2) for run in await world.store.enqueue([RunSpec(handler="any", requires=none)])
+    ]
+    each = await world.store.enqueue_each(RunSpec(handler="any", requires=none), [{}])
+    session = await world.session()
+    assert {run.id for run in await world.claim(session)} == {*ids, each[0].id}
+    assert [(await world.run(run_id)).requires for run_id in ids] == [{}, {}]
+
+
 # --- in the caller's transaction --------------------------------------------------------------------
 
 

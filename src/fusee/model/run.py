@@ -101,7 +101,7 @@ class RunSpec:
             and self.cpu is None
             and self.memory is None
             and self.hash_key is None
-            and not self.requires
+            and self.requires == ""
             and self.priority == 0
             and self.delay == 0
             and (self.payload is None or type(self.payload) is dict)
