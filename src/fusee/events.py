@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from fusee.model.bulk import StalledJob
 
 __all__ = [
     "BatchEnded",
@@ -15,6 +18,7 @@ __all__ = [
     "BatchStopped",
     "BrokerLink",
     "BulkJobRested",
+    "BulkJobsStalled",
     "BulkProgressed",
     "BulkSegmentEnded",
     "Bus",
@@ -228,6 +232,13 @@ class BulkJobRested(Event):
     status: str
     reason: str | None
     namespace: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class BulkJobsStalled(Event):
+    """Bulk jobs that run and end no item though items are under way; told also when there is none."""
+
+    jobs: tuple[StalledJob, ...]
 
 
 @dataclass(frozen=True, slots=True)

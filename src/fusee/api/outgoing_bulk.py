@@ -60,6 +60,10 @@ class BulkBrief(BaseModel):
     held_by: HeldBy | None = Field(
         description="What keeps a running job from starting more items; `rate`: it runs at its rate."
     )
+    stalled_since: str | None = Field(
+        description="When the last item ended, of a running job that has ended none for a while"
+        " (`dispatcher.stalled_after`) though items are under way."
+    )
     item_attempts: int
     item_backoff: float
     item_timeout: float | None = Field(
@@ -106,6 +110,7 @@ class BulkBrief(BaseModel):
             window=job.window,
             checking=job.checking,
             held_by=job.held_by,
+            stalled_since=show_time(job.stalled_since),
             item_attempts=spec.item_attempts,
             item_backoff=spec.item_backoff,
             item_timeout=job.item_timeout,

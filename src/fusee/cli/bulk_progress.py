@@ -32,7 +32,9 @@ def summary(job: BulkJob) -> str:
         parts.append(f"{job.speed:,.1f}/s")
     if job.eta is not None:
         parts.append(f"{human(job.eta)} left")
-    if (held := held_words(job)) is not None:
+    if job.stalled_since is not None:
+        parts.append("stalled (items are under way and none ends)")
+    elif (held := held_words(job)) is not None:
         parts.append(held)
     return ", ".join(parts) + (f"; {job.reason}" if job.reason else "")
 

@@ -47,6 +47,7 @@ def bulk_object(job: BulkJob, segments: Sequence[Segment] | None = None) -> dict
         "window": job.window,
         "checking": job.checking,
         "held_by": job.held_by,
+        "stalled_since": time_text(job.stalled_since),
         "item_timeout": job.item_timeout,
         **{field: getattr(spec, field) for field in SETTINGS},
         "labels": dict(spec.labels),

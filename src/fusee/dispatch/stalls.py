@@ -1,8 +1,10 @@
-"""Looks for queues that do not move, and says so; it never restarts anything."""
+"""Looks for queues and bulk jobs that do not move, and says so; it never restarts anything."""
 
 from __future__ import annotations
 
-from fusee.events import Bus, QueuesStalled
+from typing import Any
+
+from fusee.events import BulkJobsStalled, Bus, QueuesStalled
 from fusee.model import RetryPolicy, RunSpec
 from fusee.service import Service
 from fusee.store import Store
@@ -29,17 +31,27 @@ class Stalls(Service):
         waiting = await self.store.stalled(self.after)
         new = tuple(sorted(waiting.keys() - self._known))
         self.bus.emit(QueuesStalled(waiting=waiting, new=new))
-        if self.webhook is not None:
-            for namespace, queue in new:
-                if queue != ALERT_QUEUE:
-                    await self._alert(namespace, queue)
+        for namespace, queue in new:
+            if queue != ALERT_QUEUE:
+                await self._alert(namespace, "queue_stalled", f"queue-stalled:{queue}", {"queue": queue})
         self._known = frozenset(waiting)
+        await self._look_at_bulk_jobs()
 
-    async def _alert(self, namespace: str, queue: str) -> None:
+    async def _look_at_bulk_jobs(self) -> None:
+        jobs = await self.store.stalled_bulk_jobs(self.after)
+        self.bus.emit(BulkJobsStalled(jobs=tuple(jobs)))
+        for job in jobs:
+            if job.new:
+                facts = {"bulk_job_id": job.job_id, "business": job.business, "seconds": round(job.seconds)}
+                await self._alert(job.namespace, "bulk_job_stalled", f"bulk-stalled:{job.job_id}", facts)
+
+    async def _alert(self, namespace: str, event: str, key: str, facts: dict[str, Any]) -> None:
+        if self.webhook is None:
+            return
         store = self.store if namespace == self.store.namespace else self.store.for_namespace(namespace)
         since = await store.database.read(store._now) // 1_000_000 // AGAIN_AFTER
         # The same for every dispatcher: under one key there is one request.
-        body = {"event": "queue_stalled", "namespace": namespace, "queue": queue, "stalled_after": self.after}
+        body = {"event": event, "namespace": namespace, **facts, "stalled_after": self.after}
         spec = RunSpec(
             handler="http",
             executor="http",
@@ -47,6 +59,6 @@ class Stalls(Service):
             payload={"url": self.webhook, "method": "POST", "body": body},
             timeout=30.0,
             retry=RetryPolicy(max_attempts=8, base=5.0),
-            idempotency_key=f"queue-stalled:{queue}:{since}"[:200],
+            idempotency_key=f"{key}:{since}"[:200],
         )
         await store.enqueue([spec])

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from math import floor
-from typing import Any
+from typing import Any, NamedTuple
 
 from fusee.model.names import check_name
 from fusee.model.pacing import HOLD, UNLIMITED, rate_from
@@ -27,6 +27,7 @@ __all__ = [
     "Quarantined",
     "Segment",
     "SegmentState",
+    "StalledJob",
     "check_budget",
     "check_item_timeout",
     "handler_of_business",
@@ -298,6 +299,8 @@ class BulkJob:
     """Whether its business has yet to agree to it: it starts when it has."""
     item_timeout: float | None = None
     """Seconds that a call for an item or a chunk may take."""
+    stalled_since: int | None = None
+    """When the last item ended, of a running job that has stalled: items are under way, and none ends."""
     errors_left: int | None = None
     """Items that may still be quarantined before the job fails; None when there is no budget."""
     changed: bool = True
@@ -342,6 +345,8 @@ class BulkLoad:
     """Items a second, of those that run."""
     held_by: HeldBy | None = None
     """What keeps them from starting more, of those that run."""
+    stalled: int = 0
+    """How many of them have ended no item for a while, though items are under way."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -353,6 +358,18 @@ class BulkRest:
     business: str
     status: BulkStatus
     reason: str | None
+
+
+class StalledJob(NamedTuple):
+    """A job that runs and has ended no item for a while, though items are under way."""
+
+    job_id: int
+    namespace: str
+    business: str
+    seconds: float
+    """Since an item ended."""
+    new: bool
+    """Whether it is found for the first time."""
 
 
 def check_budget(budget: float) -> None:

@@ -75,6 +75,12 @@ class BulkMetrics:
             "Running bulk jobs, by what keeps them from starting more items.",
             labels=["business", "by"],
         )
+        stalled = GaugeMetricFamily(
+            "fusee_bulk_jobs_stalled",
+            "Running bulk jobs that have ended no item for a while, though items are under way.",
+            labels=["business"],
+        )
+        still: dict[str, int] = {}
         by_held: dict[tuple[str, str], int] = {}
         by_status: dict[tuple[str, str], int] = {}
         sums: dict[str, tuple[int, float]] = {}
@@ -85,6 +91,7 @@ class BulkMetrics:
             if load.held_by is not None:
                 by = (business, str(load.held_by))
                 by_held[by] = by_held.get(by, 0) + load.jobs
+            still[business] = still.get(business, 0) + load.stalled
             rest, fast = sums.get(business, (0, 0.0))
             sums[business] = (rest + load.left, fast + load.speed)
         for key, many in by_status.items():
@@ -94,4 +101,6 @@ class BulkMetrics:
         for business, (rest, fast) in sums.items():
             left.add_metric([business], rest)
             speed.add_metric([business], fast)
-        return (jobs, left, speed, held)
+        for business, many in still.items():
+            stalled.add_metric([business], many)
+        return (jobs, left, speed, held, stalled)

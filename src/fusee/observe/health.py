@@ -8,8 +8,9 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 
-from fusee.events import BrokerLink, Bus, LoopFailed, QueuesStalled, WorkerMemory
+from fusee.events import BrokerLink, BulkJobsStalled, Bus, LoopFailed, QueuesStalled, WorkerMemory
 from fusee.facts import facts
+from fusee.model.bulk import StalledJob
 
 __all__ = ["Health"]
 
@@ -44,11 +45,13 @@ class Health:
         self._schema_at = -SCHEMA_EVERY
         self._asking = asyncio.Lock()
         self._stalled: dict[tuple[str, str], float] = {}
+        self._stalled_jobs: tuple[StalledJob, ...] = ()
         self._unlinked_at: float | None = None
         self._full: dict[str, str] = {}
         undo = [
             bus.subscribe(LoopFailed, self._failed),
             bus.subscribe(QueuesStalled, self._look_at),
+            bus.subscribe(BulkJobsStalled, self._look_at_jobs),
             bus.subscribe(BrokerLink, self._linked),
             bus.subscribe(WorkerMemory, self._measured),
         ]
@@ -59,6 +62,9 @@ class Health:
 
     def _look_at(self, event: QueuesStalled) -> None:
         self._stalled = event.waiting
+
+    def _look_at_jobs(self, event: BulkJobsStalled) -> None:
+        self._stalled_jobs = event.jobs
 
     def _linked(self, event: BrokerLink) -> None:
         if event.up:
@@ -78,7 +84,13 @@ class Health:
         Queues are named to their own namespace only; without one, they are counted."""
         unlinked = self._unlinked_at
         broker = [] if unlinked is None else [f"RabbitMQ is unreachable for {self.now() - unlinked:.0f} s"]
-        return [*broker, *self._stalls(namespace), *self._full.values(), *self._set_aside()]
+        return [
+            *broker,
+            *self._stalls(namespace),
+            *self._stalls_of_jobs(namespace),
+            *self._full.values(),
+            *self._set_aside(),
+        ]
 
     def _stalls(self, namespace: str | None) -> list[str]:
         if namespace is None:
@@ -89,6 +101,17 @@ class Health:
             f"queue {queue} of {owner} has stalled: its oldest run has waited for {seconds:.0f} s"
             for (owner, queue), seconds in sorted(self._stalled.items())
             if owner == namespace
+        ]
+
+    def _stalls_of_jobs(self, namespace: str | None) -> list[str]:
+        if namespace is None:
+            many = len(self._stalled_jobs)
+            says = "1 bulk job has stalled" if many == 1 else f"{many} bulk jobs have stalled"
+            return [f"{says}: ask with an API key, or see `fusee bulk list`, for which"] if many else []
+        return [
+            f"bulk job {job.job_id} has stalled: no item has ended for {job.seconds:.0f} s"
+            for job in self._stalled_jobs
+            if job.namespace == namespace
         ]
 
     def _set_aside(self) -> list[str]:

@@ -20,6 +20,7 @@ from fusee.events import (
     BatchStopped,
     BrokerLink,
     BulkJobRested,
+    BulkJobsStalled,
     BulkSegmentEnded,
     Bus,
     LoopFailed,
@@ -110,6 +111,7 @@ def log_events(
         bus.subscribe(QueuesStalled, subscriber.stalled),
         bus.subscribe(BulkSegmentEnded, subscriber.segment_ended),
         bus.subscribe(BulkJobRested, subscriber.bulk_rested),
+        bus.subscribe(BulkJobsStalled, subscriber.bulk_stalled),
         bus.subscribe(TaskPaused, subscriber.task_paused),
         bus.subscribe(BatchStopped, subscriber.batch_stopped),
         bus.subscribe(BatchRollingBack, subscriber.batch_rolling_back),
@@ -269,6 +271,18 @@ class _EventLog:
             self._say(
                 logging.WARNING, "queue has stalled", namespace=namespace, queue=queue, oldest_seconds=waited
             )
+
+    def bulk_stalled(self, event: BulkJobsStalled) -> None:
+        for job in event.jobs:
+            if job.new:
+                self._say(
+                    logging.WARNING,
+                    "bulk job has stalled: items are under way and none ends",
+                    bulk_job_id=job.job_id,
+                    namespace=job.namespace,
+                    business=job.business,
+                    seconds=round(job.seconds),
+                )
 
     def segment_ended(self, event: BulkSegmentEnded) -> None:
         if self._has_room():

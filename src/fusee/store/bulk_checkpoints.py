@@ -49,7 +49,18 @@ _JOB = [
 """What a checkpoint needs of the job: not what may be long."""
 _HELD = [
     bulk_segments.c[name]
-    for name in ("number", "stop", "reached", "share", "pace", "pace_until", "wants", "held_by")
+    for name in (
+        "number",
+        "first",
+        "stop",
+        "reached",
+        "ended",
+        "share",
+        "pace",
+        "pace_until",
+        "wants",
+        "held_by",
+    )
 ]
 """What a checkpoint needs of the other segments."""
 
@@ -277,6 +288,7 @@ class BulkCheckpoints(BulkMoves):
                 )
             self._quarantine(connection, job_id, progress.new, now)
             added = progress.ended - segment.ended
+            moves = added > 0 or not _under_way(segment, progress, others)
             quarantined = job.quarantined + progress.quarantined - segment.quarantined
             self._set_bulk(
                 connection,
@@ -288,6 +300,8 @@ class BulkCheckpoints(BulkMoves):
                 replayed=job.replayed + progress.replayed - segment.replayed,
                 speed=decayed(job.speed, (now - job.speed_at) / MICROSECONDS, added),
                 speed_at=now,
+                progressed_at=now if moves else job.progressed_at or now,
+                stalled_at=None if moves else job.stalled_at,
                 rate_at=rate_at,
                 held_by=_held_by(progress, others),
                 made=job.made + (stop != segment.stop),
@@ -412,6 +426,13 @@ def _grant(
     if not progress.begin or not given.pace:
         return given, job.rate_at
     return given, first_at + ceil(progress.begin * MICROSECONDS / job.rate)
+
+
+def _under_way(segment: Any, progress: Progress, others: Sequence[Any]) -> bool:
+    """Whether items of the job were started and have not ended."""
+    if progress.reached - segment.first > progress.ended:
+        return True
+    return any(row.reached - row.first > row.ended for row in _running(others))
 
 
 def _held_by(progress: Progress, others: Sequence[Any]) -> str | None:

@@ -117,6 +117,8 @@ class BulkChecks(BulkCheckpoints):
             launcher=launcher,
             allowed=allowed,
             started_at=job.started_at or now,
+            progressed_at=now,
+            stalled_at=None,
             finished_at=None,
             speed=0.0,
             speed_at=now,

@@ -30,6 +30,7 @@ from fusee.store.bulk_rows import (
     spec_of_bulk,
 )
 from fusee.store.bulk_schema import bulk_jobs, bulk_segments
+from fusee.store.bulk_stalls import BulkStalls
 from fusee.store.request_keys import (
     KeyedRequest,
     asked,
@@ -53,7 +54,7 @@ ONLY_AT_REST = ("item_attempts", "item_backoff")
 """What a worker reads when it takes a segment."""
 
 
-class BulkJobs(BulkLooks, BulkChecks, BulkBusinesses):
+class BulkJobs(BulkLooks, BulkChecks, BulkStalls, BulkBusinesses):
     async def create_bulk_job(
         self,
         spec: BulkSpec,

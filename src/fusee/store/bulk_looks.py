@@ -89,6 +89,9 @@ class BulkLooks(StorePart):
                 case((runs, bulk_jobs.c.held_by)).label("held_by"),
                 func.count().label("jobs"),
                 func.sum(rest).label("rest"),
+                func.sum(case((and_(runs, bulk_jobs.c.stalled_at.is_not(None)), 1), else_=0)).label(
+                    "stalled"
+                ),
                 func.sum(case((and_(runs, holds), bulk_jobs.c.speed), else_=0.0)).label("speed"),
             )
             .where(bulk_jobs.c.namespace == self.namespace, bulk_jobs.c.status.in_(NOT_OVER))
@@ -103,6 +106,7 @@ class BulkLooks(StorePart):
                 left=max(0, int(row.rest)),
                 speed=float(row.speed),
                 held_by=held_by_from(row.held_by),
+                stalled=int(row.stalled),
             )
             for row in rows
         ]

@@ -92,6 +92,9 @@ def _job(row: Any) -> BulkJob:
         held_by=held_by_from(row.held_by) if row.status == BulkStatus.RUNNING else None,
         checking=row.checking in ("wait", "start"),
         fingerprint=None if row.fingerprint is None else decode(row.fingerprint),
+        stalled_since=row.progressed_at
+        if row.status == BulkStatus.RUNNING and row.stalled_at is not None
+        else None,
         item_timeout=spec.item_timeout if row.item_timeout is None else row.item_timeout or None,
         errors_left=None if row.allowed is None else max(0, row.allowed - row.quarantined),
     )

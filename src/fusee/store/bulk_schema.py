@@ -64,6 +64,8 @@ bulk_jobs = Table(
     Column("checking", String(8)),  # its business has not agreed to it: wait, start (when it has), refused
     Column("checker", BigInteger),  # the run that asks its business
     Column("fingerprint", Text),  # what tells the content of its source from another, as JSON
+    Column("progressed_at", BigInteger, nullable=False, server_default=text("0")),  # when an item ended
+    Column("stalled_at", BigInteger),  # when a dispatcher saw that none had ended for too long
     Column("item_timeout", Float(53)),  # 0: none; null: of a job that is older than the field, as created
     CheckConstraint(
         "status IN ('created', 'waiting_business', 'running', 'stopping', 'stopped', 'finished', 'failed')",

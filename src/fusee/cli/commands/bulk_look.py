@@ -98,7 +98,8 @@ async def _show(shared: Shared, out: Out, job_id: int) -> None:
         return
     out.show(summary(job))
     drawn = table("field", "value")
-    for field in ("name", "business", "source", "rate", "concurrency", "window", "held_by", "adaptive",
+    for field in ("name", "business", "source", "rate", "concurrency", "window", "held_by",
+                  "stalled_since", "adaptive",
                   "item_attempts", "item_backoff", "item_timeout", "error_budget", "retried", "replayed",
                   "undo_of", "creator", "env", "version", "started_at", "finished_at"):  # fmt: skip
         if (value := shown[field]) not in ("", None, False):

@@ -43,12 +43,13 @@ class DispatcherConfig(Section):
     stalled_after: Duration = Field(
         default=300.0,
         description="A queue that is not paused and whose oldest run has waited longer has stalled; "
-        "logs, metrics and `/readyz` say so, and `alert_webhook` is called. 0 never looks.",
+        "logs, metrics and `/readyz` say so, and `alert_webhook` is called. So has a bulk job that ended no "
+        "item for this long though items are under way. 0 never looks.",
     )
     alert_webhook: Annotated[str, AfterValidator(check_webhook)] | None = Field(
         default=None,
-        description="An http or https address that is posted to when a queue stalls; through the engine, so "
-        "retried and recorded, in the queue `fusee.alerts`.",
+        description="An http or https address that is posted to when a queue or a bulk job stalls; through "
+        "the engine, so retried and recorded, in the queue `fusee.alerts`.",
     )
     region: str = Field(
         default="",

@@ -78,6 +78,10 @@ def upgrade() -> None:
     op.add_column("fusee_bulk_jobs", Column("checking", String(8)))
     op.add_column("fusee_bulk_jobs", Column("checker", BigInteger))
     op.add_column("fusee_bulk_jobs", Column("fingerprint", Text))
+    op.add_column(
+        "fusee_bulk_jobs", Column("progressed_at", BigInteger, nullable=False, server_default=text("0"))
+    )
+    op.add_column("fusee_bulk_jobs", Column("stalled_at", BigInteger))
     op.add_column("fusee_bulk_jobs", Column("item_timeout", Float(53)))
     op.add_column("fusee_bulk_segments", Column("pace", Float(53), nullable=False, server_default=text("0")))
     op.add_column(

@@ -1,0 +1,100 @@
+"""A bulk job that ends no item though items are under way is noticed, and forgotten when it moves."""
+
+from __future__ import annotations
+
+import pytest
+import pytest_asyncio
+
+from fusee.dispatch.stalls import Stalls
+from fusee.events import BulkJobsStalled, Bus
+from fusee.observe.health import Health
+from fusee.store import RunFilter
+from tests.store.bulks import Bulks
+from tests.store.harness import World
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def bulks(world: World) -> Bulks:
+    return await Bulks.begin(world)
+
+
+async def beat(world: World, seconds: float, session: int) -> None:
+    """Time passes, and the worker is alive."""
+    for _ in range(int(seconds // 10)):
+        await world.clock.tick(10)
+        await world.store.renew(session, 30.0, 1)
+
+
+async def test_a_job_that_ends_no_item_has_stalled_until_one_ends(bulks: Bulks, world: World) -> None:
+    job = await bulks.launched(1000)
+    (held,) = await bulks.take()
+    await held.write(10, reached=12)
+    await beat(world, 290, bulks.session)
+    await held.write(10, reached=12)
+    assert await bulks.store.stalled_bulk_jobs(300) == []
+    await beat(world, 20, bulks.session)
+    (found,) = await bulks.store.stalled_bulk_jobs(300)
+    assert (found.job_id, found.business, found.new) == (job.id, "mail", True) and found.seconds >= 300
+    (again,) = await bulks.store.stalled_bulk_jobs(300)
+    assert not again.new
+    seen = await bulks.look(job)
+    assert seen.stalled_since is not None and seen.stalled_since < seen.updated_at
+    assert [load.stalled for load in await bulks.store.bulk_loads()] == [1]
+    await held.write(10, reached=12)
+    assert (await bulks.look(job)).stalled_since is not None
+    await held.write(11, reached=12)
+    assert (await bulks.look(job)).stalled_since is None
+    assert await bulks.store.stalled_bulk_jobs(300) == []
+    logs = await bulks.store.bulk_logs(job.id)
+    assert sum("stalled: no item has ended for" in line.text for line in logs) == 1
+
+
+async def test_a_job_with_nothing_under_way_has_not_stalled(bulks: Bulks, world: World) -> None:
+    await bulks.launched(1000)
+    (held,) = await bulks.take()
+    await held.write(10)
+    await beat(world, 600, bulks.session)
+    await held.write(10)
+    await beat(world, 10, bulks.session)
+    assert await bulks.store.stalled_bulk_jobs(300) == []
+
+
+async def test_a_job_whose_worker_is_gone_has_not_stalled(bulks: Bulks, world: World) -> None:
+    await bulks.launched(1000)
+    (held,) = await bulks.take()
+    await held.write(10, reached=12)
+    await world.clock.tick(600)
+    await bulks.store.recover()
+    assert await bulks.store.stalled_bulk_jobs(300) == []
+
+
+async def test_it_is_told_of_once_in_the_log_the_readiness_and_to_the_webhook(
+    bulks: Bulks, world: World
+) -> None:
+    bus, told = Bus(), list[BulkJobsStalled]()
+    bus.subscribe(BulkJobsStalled, told.append)
+
+    async def ping() -> None: ...
+
+    async def revision() -> tuple[str, str]:
+        return ("1", "1")
+
+    health = Health(bus, ping=ping, revision=revision)
+    job = await bulks.launched(1000)
+    (held,) = await bulks.take()
+    await held.write(10, reached=12)
+    await beat(world, 310, bulks.session)
+    stalls = Stalls(world.store, bus, after=300, webhook="https://ops.example/alert")
+    await stalls.run_once()
+    await stalls.run_once()
+    assert [[one.new for one in event.jobs] for event in told] == [[True], [False]]
+    assert health.warnings("default") == [f"bulk job {job.id} has stalled: no item has ended for 310 s"]
+    assert health.warnings("other") == []
+    assert health.warnings() and "1 bulk job has stalled" in health.warnings()[0]
+    alerts = [run for run in await world.store.runs(RunFilter()) if run.queue == "fusee.alerts"]
+    assert len(alerts) == 1
+    await held.write(11, reached=12)
+    await stalls.run_once()
+    assert health.warnings("default") == []
