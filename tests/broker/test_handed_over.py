@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+import time
+
+import pytest
 
 from fusee import Fusee, RetryPolicy
-from fusee.model import RunStatus, SessionState
+from fusee.events import RunStuck
+from fusee.model import End, RunStatus, SessionState
+from fusee.worker.worker import Worker
 from tests.broker.fabric import Fabric
-from tests.chaos.inside import until
+from tests.chaos.inside import Seen, until
 
 LONG = {"lease_ttl": 600.0, "heartbeat_interval_seconds": 1.0}
 """Nobody waits for this in a test: what comes back was handed over."""
@@ -30,7 +36,28 @@ async def test_runs_of_the_old_session_go_on_when_the_same_process_has_a_new_one
     assert [line.what for line in fabric.journal.of(handle)] == ["start", "end", "start", "end"]
 
 
-async def test_nothing_is_handed_over_while_an_old_attempt_still_runs(fabric: Fabric) -> None:
+async def state_of(fabric: Fabric, session: int | None) -> SessionState:
+    (known,) = [s for s in await fabric.app.store.sessions(all_states=True) if s.id == session]
+    return known.state
+
+
+async def two_beats(worker: Worker) -> None:
+    """The worker looks once, from its beginning to its end, whether it can hand over what it ran."""
+    real, beats = worker.depot.renew, 0
+
+    async def renew(session: int, ttl: float, running: int) -> None:
+        nonlocal beats
+        beats += 1
+        await real(session, ttl, running)
+
+    worker.depot.renew = renew  # type: ignore[method-assign]
+    await until(lambda: beats >= 2, 30)
+
+
+@pytest.mark.parametrize("told_before", [None, End.TIMED_OUT, End.CANCELED])
+async def test_nothing_is_handed_over_while_an_old_attempt_still_runs(
+    fabric: Fabric, told_before: End | None
+) -> None:
     """The new attempt would run beside it."""
     stopped = asyncio.Event()
 
@@ -49,14 +76,48 @@ async def test_nothing_is_handed_over_while_an_old_attempt_still_runs(fabric: Fa
         worker, old = hired.worker, hired.worker.session
         handle = await fabric.app.enqueue("stubborn", allow_unknown=True)
         await until(lambda: fabric.journal.started(handle))
+        if told_before is not None:
+            worker.pool.tell_all(told_before, time.monotonic())
         worker._expire()
         await until(lambda: worker.session not in (None, old), 30)
-        # A run that is made now ends in the new session, several looks later nothing has been handed over.
-        await fabric.ended(await fabric.app.enqueue("work"))
-        known = {session.id: session for session in await fabric.app.store.sessions(all_states=True)}
-        assert known[old].state is SessionState.ALIVE
+        await two_beats(worker)
+        assert await state_of(fabric, old) is SessionState.ALIVE
+        assert len(fabric.journal.starts(handle.id)) == 1
         stopped.set()
         (run,) = await fabric.ended(handle)
     assert run.status is RunStatus.SUCCEEDED
     told = [line.what for line in fabric.journal.of(handle) if line.what != "told"]
     assert told == ["start", "end", "start", "end"]
+
+
+async def test_nothing_is_handed_over_while_a_thread_that_cannot_be_stopped_goes_on(fabric: Fabric) -> None:
+    let_go = threading.Event()
+
+    def add(app: Fusee) -> None:
+        @app.handler("deaf", retry=RetryPolicy(max_attempts=3, base=0.01))
+        def deaf() -> None:
+            fabric.journal.start()
+            try:
+                let_go.wait()
+            finally:
+                fabric.journal.end()
+
+    try:
+        async with fabric.hire("steady", prepare=add, **LONG) as hired:
+            worker, old = hired.worker, hired.worker.session
+            stuck = Seen(hired.app.bus, RunStuck)
+            handle = await fabric.app.enqueue("deaf", allow_unknown=True)
+            await until(lambda: fabric.journal.started(handle))
+            worker._expire()
+            await until(lambda: stuck.events and not worker.pool.slots, 30)
+            await until(lambda: worker.session not in (None, old), 30)
+            await two_beats(worker)
+            assert await state_of(fabric, old) is SessionState.ALIVE
+            assert len(fabric.journal.starts(handle.id)) == 1
+            let_go.set()
+            (run,) = await fabric.ended(handle)
+            assert await state_of(fabric, old) is SessionState.ENDED
+    finally:
+        let_go.set()
+    assert run.status is RunStatus.SUCCEEDED
+    assert [line.what for line in fabric.journal.of(handle)] == ["start", "end", "start", "end"]

@@ -60,6 +60,9 @@ class Pool:
         self.ready: deque[Claimed] = deque()
         self.plans: dict[int, Plan] = {}
         self.slots: set[Slot] = set()
+        self._unstopped: list[tuple[float, Callable[[], bool] | None]] = []
+        """Work that could not be stopped and has left its slot: when it began, and what tells that it is over
+        (None: nobody here can know)."""
         self.finished = Finished()
         self.settlements: list[Settlement] = []
         self.receipts = Receipts()
@@ -173,6 +176,19 @@ class Pool:
         for slot in told:
             slot.tell(end, now)
         return len(told)
+
+    def still_runs(self, before: float) -> bool:
+        """Whether anything that began by that moment goes on here, in a slot or after it left one."""
+        self._drop_ended()
+        in_slots = any(slot.claimed is not None and slot.started <= before for slot in self.slots)
+        return in_slots or any(began <= before for began, _ in self._unstopped)
+
+    def forget_unstopped(self, before: float) -> None:
+        """What began by that moment matters no longer."""
+        self._unstopped = [work for work in self._unstopped if work[0] > before]
+
+    def _drop_ended(self) -> None:
+        self._unstopped = [work for work in self._unstopped if work[1] is None or not work[1]()]
 
     def tell_those_that_hand_over(self, now: float) -> int:
         """Another worker goes on where they are: they need not end here."""
@@ -290,7 +306,11 @@ class Pool:
             ended = await plan.executor.execute(job)
         except Unstoppable as error:
             self._tell_of_stuck(slot)
-            self._failed(slot, plan, claimed, await self._outlast(slot, error))
+            outlasted = await self._outlast(slot, error)
+            if outlasted is error:
+                self._drop_ended()
+                self._unstopped.append((slot.started, error.over))
+            self._failed(slot, plan, claimed, outlasted)
         except BaseException as error:
             self._failed(slot, plan, claimed, error)
         else:

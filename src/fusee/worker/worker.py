@@ -20,6 +20,7 @@ from fusee.events import (
 )
 from fusee.model import End, Lease, WorkerInfo
 from fusee.worker.couriers import COURIERS, Couriers
+from fusee.worker.handover import HandOver
 from fusee.worker.memory import MemoryLimit
 from fusee.worker.nudge import Nudge
 from fusee.worker.plan import Planner
@@ -62,8 +63,7 @@ class Worker:
         self._drain_hinted = asyncio.Event()
         self._sessions: list[int] = []
         """Of this life of the process: what was asked of one is asked of the next."""
-        self._given_up: list[int] = []
-        """Sessions whose lease this process no longer trusts; handed over when all they ran has stopped."""
+        self.hand_over = HandOver(depot, self.pool, settings.lease)
         self._beat_now = Nudge()
         self._late: list[Late] = []
         """What ended after the lease was lost: told to the store as stale, once it answers."""
@@ -209,7 +209,8 @@ class Worker:
                 else:
                     await self._renew(self.session)
                 pause = self.settings.renew_interval
-                if self._given_up and not await self._hand_over():
+                await self.hand_over.look(time.monotonic())
+                if self.hand_over:
                     pause = min(pause, HAND_OVER_EVERY)
             except Exception as error:
                 self.bus.emit(LoopFailed(loop="heartbeat", error=error, failures=1))
@@ -246,20 +247,8 @@ class Worker:
         self.bus.emit(
             SessionExpired(session=session, worker=self.info.name, dropped=dropped + len(self._late))
         )
-        self._given_up.append(session)
+        self.hand_over.add(session, now)
         self._beat_now()
-
-    async def _hand_over(self) -> bool:
-        """Let others have what earlier sessions of this process owned; false while some of it still runs.
-
-        Their leases may last for a while, and nobody else knows that nothing is done under them any more.
-        """
-        if any(slot.told is End.LOST for slot in self.pool.slots):
-            return False
-        while self._given_up:
-            await self.depot.give_up_session(self._given_up[0])
-            del self._given_up[0]
-        return True
 
     async def _record_late(self) -> None:
         late, self._late = self._late, []
