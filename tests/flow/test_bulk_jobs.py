@@ -421,6 +421,45 @@ async def test_a_business_that_only_workers_have_is_asked_before_a_job_is_accept
     assert sorted(seen) == [0, 1, 2]
 
 
+async def test_a_business_is_asked_also_when_its_worker_has_gone_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app, server = bulk_app(tmp_path), bulk_app(tmp_path)
+    monkeypatch.setattr("fusee.operations.bulk.CHECK_WITHIN", 0.0)
+
+    async def check() -> None:
+        raise ValueError("never")
+
+    @app.bulk("mail", on_create=check)
+    async def mail(item: int) -> None: ...
+
+    async with working(app):
+        await served_by(app, "bulk.mail")
+    async with server:
+        fields = {"name": "m", "business": "mail", "source": 3}
+        job, _ = await server.bulk_jobs.create(fields, start=True)
+        assert (job.status, job.checking) == (BulkStatus.CREATED, True)
+        async with working(app):
+            assert (await at_rest(server, job)).reason == "business 'mail' refuses the job: never"
+
+
+@pytest.mark.parametrize(("budget", "kept"), [("100%", None), ("2%", 0.02), ("0%", 0.0), ("3", 3.0)])
+async def test_a_budget_of_all_items_is_no_budget(tmp_path: Path, budget: str, kept: float | None) -> None:
+    app = bulk_app(tmp_path)
+
+    @app.bulk("mail")
+    async def mail(item: int) -> None: ...
+
+    async with app:
+        fields = {"name": "m", "business": "mail", "source": 3}
+        job, _ = await app.bulk_jobs.create({**fields, "error_budget": budget})
+        assert job.spec.error_budget == kept
+        with pytest.raises(Invalid, match="error_budget must be a share from 0% to 100%"):
+            await app.bulk_jobs.create({**fields, "error_budget": "200%"})
+        with pytest.raises(Invalid, match="error_budget must be a share from 0% to 100%"):
+            await app.bulk_jobs.adjust(job.id, error_budget="200%")
+
+
 async def test_a_job_waits_for_its_business_to_be_asked_and_starts_then(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -698,6 +698,19 @@ async def test_a_new_rate_holds_from_the_next_checkpoint_on(bulks: Bulks, world:
     assert (await held.write(0)).rate == UNLIMITED
 
 
+async def test_a_job_that_nobody_works_on_says_so(bulks: Bulks, world: World) -> None:
+    job = await bulks.create(10)
+    await bulks.store.start_bulk_job(job.id)
+    await world.clock.tick(6)
+    assert (await bulks.look(job)).held_by is HeldBy.WORKER, "nobody came to launch it"
+    await bulks.launch(job, 10)
+    (held,) = await bulks.take()
+    await held.write(1, held_by=HeldBy.HANDLER)
+    assert (await bulks.look(job)).held_by is HeldBy.HANDLER
+    await world.clock.tick(6)
+    assert (await bulks.look(job)).held_by is HeldBy.WORKER, "its worker says nothing any more"
+
+
 async def test_a_job_says_what_most_of_its_segments_are_held_by(bulks: Bulks) -> None:
     job = await bulks.launched(90_000, segments=3)
     assert job.held_by is HeldBy.WORKER

@@ -140,7 +140,9 @@ class BulkServer:
                 job = await store.bulk_job(job_id)
             found = await self._found(job)
             await store.launch_bulk_job(run.run_id, run.attempt, job_id, found, business.callbacks)
-        except (Invalid, NotFound, Conflict, OSError) as error:  # trying again would not change that
+        except OSError as error:
+            raise Abandon(f"the source cannot be read: {error}") from None
+        except (Invalid, NotFound, Conflict) as error:  # trying again would not change that
             raise Abandon(str(error)) from None
 
     async def _found(self, job: BulkJob) -> Found:

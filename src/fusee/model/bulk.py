@@ -106,7 +106,8 @@ class HeldBy(StrEnum):
     CONCURRENCY = "concurrency"
     """The other segments of the job hold all of its concurrency."""
     WORKER = "worker"
-    """Its segments wait for a worker: none serves it, none is free, or its queue is at its limit."""
+    """Nobody works on it: no worker serves it, none is free, its queue is at its limit, or its business still
+    prepares it."""
 
 
 class SegmentState(StrEnum):

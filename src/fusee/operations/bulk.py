@@ -156,8 +156,8 @@ class BulkOperations:
         return business
 
     async def _asks(self, business: str) -> bool:
-        """Whether workers elsewhere have the business, and it wants to be asked."""
-        return any(business in session.info.checks for session in await self.store.sessions())
+        """Whether workers elsewhere have the business, and it wants to be asked; also while none is there."""
+        return await self.store.business_checks(business)
 
     async def _ask(self, on_create: Callable[..., Any], job: BulkJob) -> BulkJob:
         """A business refuses a job by raising; nothing of the job is left then."""
@@ -531,7 +531,8 @@ def _budget(given: float | str) -> float | None:
         return None
     try:
         budget = _share(given) if isinstance(given, str) else given
-        check_budget(budget)
+        if budget is not None:
+            check_budget(budget)
     except ValueError as error:
         raise Invalid(str(error), field="error_budget") from None
     return budget
@@ -546,12 +547,17 @@ def _item_timeout(given: float | str) -> float | None:
     return seconds
 
 
-def _share(text: str) -> float:
-    """`2%` or a number."""
+def _share(text: str) -> float | None:
+    """`2%` or a number; None for 100%, which no number of failures exceeds."""
     try:
-        return float(text.rstrip("% ")) / 100 if text.strip().endswith("%") else float(text)
+        number = float(text.rstrip("% "))
     except ValueError:
         raise ValueError(f"error_budget must be a number or a share such as 2%, not {text!r:.40}") from None
+    if not text.strip().endswith("%"):
+        return number
+    if not 0 <= number <= 100:
+        raise ValueError(f"error_budget must be a share from 0% to 100%, not {text!r:.40}")
+    return None if number == 100 else number / 100
 
 
 def _check_key(key: str | None) -> None:

@@ -89,7 +89,7 @@ def _job(row: Any) -> BulkJob:
         started_at=row.started_at,
         finished_at=row.finished_at,
         window=spec.window if row.window is None else row.window,
-        held_by=held_by_from(row.held_by) if row.status == BulkStatus.RUNNING else None,
+        held_by=_held_by(row),
         checking=row.checking in ("wait", "start"),
         fingerprint=None if row.fingerprint is None else decode(row.fingerprint),
         stalled_since=row.progressed_at
@@ -103,6 +103,15 @@ def _job(row: Any) -> BulkJob:
 def held_by_from(text: str | None) -> HeldBy | None:
     """None also for a word of a newer version."""
     return HeldBy(text) if text in tuple(HeldBy) else None
+
+
+def _held_by(row: Any) -> HeldBy | None:
+    """As its last checkpoint said; when that is long ago, nobody works on it."""
+    if row.status != BulkStatus.RUNNING:
+        return None
+    held = held_by_from(row.held_by)
+    waits = row._mapping.get("asked_at", row.speed_at) - row.speed_at > SPEED_HOLDS
+    return HeldBy.WORKER if waits and held is not HeldBy.NODE_CAP else held
 
 
 def _speed(row: Any) -> float:

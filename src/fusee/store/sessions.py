@@ -175,6 +175,15 @@ class Sessions(OwnLanes):
 
     async def business_defaults(self, business: str) -> Mapping[str, Any]:
         """As the newest worker that has it says."""
+        found: Mapping[str, Any] = (await self._newest_with(business)).get("defaults", {}).get(business, {})
+        return found
+
+    async def business_checks(self, business: str) -> bool:
+        """Whether it wants to be asked before a job is accepted, as the newest worker that has it says."""
+        return business in (await self._newest_with(business)).get("checks", ())
+
+    async def _newest_with(self, business: str) -> dict[str, Any]:
+        """What the newest worker that has this business, live or not, said about itself."""
         query = (
             select(sessions.c.id, sessions.c.abilities)
             .where(sessions.c.namespace == self.namespace)
@@ -185,8 +194,7 @@ class Sessions(OwnLanes):
         handler = handler_of_business(business)
         for abilities in self.set_aside.readable("sessions", SESSION, rows, _abilities):
             if handler in abilities["handlers"]:
-                found: Mapping[str, Any] = abilities.get("defaults", {}).get(business, {})
-                return found
+                return abilities
         return {}
 
     async def sessions(self, *, all_states: bool = False) -> list[Session]:
