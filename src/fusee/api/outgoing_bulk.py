@@ -49,7 +49,10 @@ class BulkBrief(BaseModel):
     done: int
     quarantined: int
     retried: int = Field(description="Tries beyond the first of each item.")
-    replayed: int = Field(description="Items that were started again after a worker was lost.")
+    replayed: int = Field(
+        description="Items that were under way at the last checkpoint of a worker that was lost, and were"
+        " started again. A lower bound: what was started after that checkpoint is not on record."
+    )
     progress: float | None = Field(description="From 0 to 1.")
     speed: float = Field(description="Items a second, over about the last five seconds.")
     eta_seconds: float | None

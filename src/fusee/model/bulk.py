@@ -283,7 +283,8 @@ class BulkJob:
     retried: int
     """Tries beyond the first of each item."""
     replayed: int
-    """Items that were under way when a worker was lost, and were started again."""
+    """Items that were under way at the last checkpoint of a worker that was lost, and were started again. A
+    lower bound: what was started after that checkpoint is not on record."""
     rate: float
     concurrency: int
     speed: float

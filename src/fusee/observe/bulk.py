@@ -26,7 +26,9 @@ class BulkMetrics:
         )
         self.retries = Counter("fusee_bulk_retries", "Tries of items beyond the first.", "business")
         self.replays = Counter(
-            "fusee_bulk_replays", "Items started again because a worker was lost with them.", "business"
+            "fusee_bulk_replays",
+            "Items under way at the last checkpoint of a worker that was lost, and started again.",
+            "business",
         )
         self.rested = Counter(
             "fusee_bulk_jobs_rested",
