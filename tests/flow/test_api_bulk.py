@@ -96,6 +96,28 @@ async def test_from_creation_to_the_end(office: tuple[Any, World]) -> None:
     ]
 
 
+async def test_a_job_at_rest_is_deleted(office: tuple[Any, World]) -> None:
+    served, _ = office
+    job = await created(served, source=1_000_000, rate=20, start=True)
+    path = f"{JOBS}/{job['id']}"
+    status, problem, _ = await served.ask("DELETE", path)
+    assert status == 409 and "stop it before you delete it" in problem["detail"]
+    await served.ask("POST", f"{path}/stop")
+    await become(served, job["id"], "stopped")
+    status, _, _ = await served.ask("DELETE", path, headers={"If-Match": '"1"'})
+    assert status in (409, 412)
+    status, _, _ = await served.ask("DELETE", path)
+    assert status == 204
+    for method, where in (
+        ("GET", path),
+        ("DELETE", path),
+        ("GET", f"{path}/logs"),
+        ("POST", f"{path}/resume"),
+    ):
+        status, _, _ = await served.ask(method, where)
+        assert status == 404, (method, where)
+
+
 @pytest.mark.parametrize(("halt", "go_on"), [("stop", "resume"), ("pause", "start")])
 async def test_stopped_adjusted_and_resumed(office: tuple[Any, World], halt: str, go_on: str) -> None:
     served, world = office

@@ -152,6 +152,7 @@ def test_stop_adjust_resume_and_the_exit_codes(cli: Any) -> None:
         assert (freed["rate"], freed["concurrency"]) == ("unlimited", 4)
         assert "give a rate, a concurrency, a window" in cli.refused("bulk", "rate", number)
         assert "version" in cli.refused("bulk", "stop", number, "--version", "1")
+        assert "stop it before you delete it" in cli.refused("bulk", "delete", number)
         assert "stopping" in cli.text("bulk", "pause", number, "--reason", "lunch")
         seen = [json.loads(line) for line in cli.text("--json", "bulk", "watch", number).splitlines()]
         assert (seen[-1]["status"], seen[-1]["reason"]) == ("stopped", "lunch")

@@ -840,3 +840,40 @@ async def test_old_jobs_are_forgotten_with_all_that_is_theirs(bulks: Bulks, worl
         )
         assert left == 0, table
     assert (await bulks.look(stopped)).status is BulkStatus.STOPPED
+
+
+# --- deleting ---------------------------------------------------------------------------------------
+
+
+async def test_a_job_at_rest_is_deleted_with_all_that_belongs_to_it(bulks: Bulks) -> None:
+    other = await bulks.create(10)
+    job = await bulks.launched(10)
+    (held,) = await bulks.take()
+    await held.write(10, quarantined=1, new=(bad(3),))
+    with pytest.raises(Conflict, match="is running: stop it before you delete it"):
+        await bulks.store.delete_bulk_job(job.id)
+    await bulks.end(held)
+    job = await bulks.look(job)
+    assert job.status is BulkStatus.FINISHED
+    with pytest.raises(Conflict, match="at version"):
+        await bulks.store.delete_bulk_job(job.id, version=job.version + 1)
+    await bulks.store.delete_bulk_job(job.id, version=job.version)
+    for look in (bulks.store.bulk_job, bulks.store.delete_bulk_job, bulks.store.bulk_logs):
+        with pytest.raises(NotFound):
+            await look(job.id)
+    assert await bulks.store.quarantined_count(job.id) == 0
+    assert await bulks.store.done_ranges(job.id) == []
+    assert (await bulks.look(other)).id == other.id
+
+
+async def test_a_job_that_another_one_reads_is_not_deleted(bulks: Bulks) -> None:
+    job = await bulks.launched(10)
+    (held,) = await bulks.take()
+    await held.write(10, quarantined=1, new=(bad(3),))
+    await bulks.end(held)
+    source = {"kind": "quarantine", "job": job.id, "source": dict(job.spec.source)}
+    again, _ = await bulks.store.create_bulk_job(BulkSpec(name="again", business="mail", source=source))
+    with pytest.raises(Conflict, match=f"bulk job {again.id} reads the items of bulk job {job.id}"):
+        await bulks.store.delete_bulk_job(job.id)
+    await bulks.store.delete_bulk_job(again.id)
+    await bulks.store.delete_bulk_job(job.id)

@@ -310,6 +310,10 @@ class BulkOperations:
         """The business's own data; refused while the job runs."""
         return await self.store.set_bulk_data(job_id, data, who=who, version=version)
 
+    async def delete(self, job_id: int, *, version: int | None = None) -> None:
+        """Delete it with its segments, its quarantine and its logs; refused while it is not at rest."""
+        await self.store.delete_bulk_job(job_id, version)
+
     # -- looking
 
     async def get(self, job_id: int) -> BulkJob:

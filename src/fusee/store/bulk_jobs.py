@@ -23,6 +23,7 @@ from fusee.model.pacing import rate_shown
 from fusee.store.bulk_businesses import BulkBusinesses
 from fusee.store.bulk_checkpoints import Found
 from fusee.store.bulk_checks import BulkChecks, next_of
+from fusee.store.bulk_deletes import BulkDeletes
 from fusee.store.bulk_looks import BulkLooks
 from fusee.store.bulk_rows import (
     definition_of,
@@ -54,7 +55,7 @@ ONLY_AT_REST = ("item_attempts", "item_backoff")
 """What a worker reads when it takes a segment."""
 
 
-class BulkJobs(BulkLooks, BulkChecks, BulkStalls, BulkBusinesses):
+class BulkJobs(BulkDeletes, BulkLooks, BulkChecks, BulkStalls, BulkBusinesses):
     async def create_bulk_job(
         self,
         spec: BulkSpec,

@@ -21,6 +21,7 @@ from fusee.api.incoming_bulk import (
 from fusee.api.outgoing_bulk import BulkBrief, BulkOut, BulkPage, BulkShown
 from fusee.api.paths import link
 from fusee.api.reading import read_json
+from fusee.api.task_path import IfMatch, version_from
 from fusee.model.bulk import BulkStatus
 from fusee.operations import BulkFilter
 
@@ -236,6 +237,15 @@ async def set_bulk_data(request: Request, job_id: JobId) -> BulkOut:
     )
     audit(request, "bulk job's data changed", bulk_job_id=job_id)
     return BulkOut.of(job)
+
+
+@router.delete("/{job_id}", status_code=204, dependencies=[Operator], responses=REFUSED)
+async def delete_bulk_job(request: Request, job_id: JobId, if_match: IfMatch = None) -> Response:
+    """Delete it with its segments, its quarantine and its logs. Refused (409) while it is not at rest, while
+    a run waits for it, and while an unfinished job undoes it or runs its quarantine again."""
+    await operations_of(request).bulk_jobs.delete(job_id, version=version_from(None, if_match))
+    audit(request, "bulk job deleted", bulk_job_id=job_id)
+    return Response(status_code=204)
 
 
 @router.post(

@@ -13,6 +13,7 @@ from fusee.cli.bulk_sources import source_from
 from fusee.cli.commands.bulk_look import list_jobs, logs, quarantine, show
 from fusee.cli.commands.bulk_steer import (
     data,
+    delete,
     extend,
     log,
     pause,
@@ -133,5 +134,5 @@ async def _create(
 
 
 for command in (create, list_jobs, show, start, stop, pause, resume, extend, wait, watch, rate, data,
-                logs, log, quarantine, rerun, undo):  # fmt: skip
+                logs, log, quarantine, rerun, undo, delete):  # fmt: skip
     bulk.add_command(command)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "data",
+    "delete",
     "extend",
     "log",
     "pause",
@@ -245,6 +246,26 @@ def data(context: click.Context, job_id: int, value: str, version: int | None) -
     except ValueError as error:
         raise click.BadParameter(f"not JSON: {error}", param_hint="JSON") from None
     _steer(context, False, lambda app: app.bulk_jobs.set_data(job_id, given, who=WHO, version=version))
+
+
+@click.command(cls=Command)
+@JOB_ID
+@VERSION
+@click.pass_context
+def delete(context: click.Context, job_id: int, version: int | None) -> None:
+    """Delete a bulk job that is at rest, with its segments, its quarantine and its logs.
+
+    \b
+    Example:
+      fusee bulk delete 17
+    """
+
+    async def work(shared: Shared, out: Out) -> None:
+        async with opened(shared) as app:
+            await app.bulk_jobs.delete(job_id, version=version)
+        out.data({"id": job_id, "deleted": True}) if out.json else out.show(f"bulk job {job_id} is deleted")
+
+    drive(work(Shared.of(context), Out.of(context)))
 
 
 @click.command(cls=Command)
