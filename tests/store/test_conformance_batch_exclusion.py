@@ -5,11 +5,15 @@ The invariant itself is checked after every step (`tests/store/tallies.py`).
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+from sqlalchemy.util import await_only
 
 from fusee.errors import Conflict
 from fusee.model import Effect, End
 from fusee.model.batch import BatchPhase
+from fusee.store.batch_exclusion import Rivals
 from fusee.store.rows import decode
 from tests.store.batchwork import Batchwork
 from tests.store.harness import World
@@ -159,6 +163,46 @@ async def test_a_batch_that_waits_can_be_canceled_and_resumed(world: World) -> N
     assert await second.retry(canceled=True) == 4
     assert await second.work_through() == ["t0", "t1", "t2", "t3"]
     assert await second.counts() == {"success": 4}
+
+
+@pytest.mark.parametrize("engine", ["postgres", "mysql"], indirect=True)
+@pytest.mark.parametrize("wants", ["its next target", "a retry", "a rollback"])
+async def test_a_target_that_becomes_free_while_it_is_looked_at_is_not_waited_for(
+    world: World, monkeypatch: pytest.MonkeyPatch, wants: str
+) -> None:
+    """Workers write the end of a run while another transaction looks at its target, on servers."""
+    other = await world.another()
+    if wants == "its next target":
+        holder, waiting = await two(world, 1)
+        await holder.claim()
+    else:
+        waiting, holder = await two(world, 1)
+        await waiting.claim()
+        await (waiting.end("t0") if wants == "a retry" else waiting.finish("t0"))
+        await holder.store.apply_batch(holder.id)
+        await holder.claim()
+    (held,) = holder.take(["t0"])
+    inner = Rivals.first_conflict
+
+    def freed_before(self: Rivals, *which: Any) -> Any:
+        monkeypatch.undo()
+        assert not await_only(world.finish(holder.session, held, store=other))
+        return inner(self, *which)
+
+    monkeypatch.setattr(Rivals, "first_conflict", freed_before)
+    if wants == "its next target":
+        await waiting.store.apply_batch(waiting.id)
+        await waiting.store.wake_batch(waiting.id)
+        assert await waiting.store.aggregate()
+    elif wants == "a retry":
+        await waiting.store.retry_batch(waiting.id)
+    else:
+        await waiting.store.roll_back_batch(waiting.id)
+    assert Rivals.first_conflict is inner, "it was looked at"
+    await waiting.react()
+    assert await mine(waiting) == ["t0"]
+    await waiting.finish("t0")
+    assert (await waiting.look()).phase is BatchPhase.DONE
 
 
 async def test_batches_that_an_older_version_started_do_not_wait_for_each_other(world: World) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from math import ceil
 from typing import Any
 
-from sqlalchemy import Connection, Table, Update, bindparam, exists, func, or_, select, update
+from sqlalchemy import Connection, Table, Update, bindparam, exists, func, insert, or_, select, update
 
 from fusee.events import BatchEnded, BatchRollingBack, BatchStopped
 from fusee.model import Lane, RunStatus
@@ -24,6 +24,7 @@ from fusee.store.cancels import Cancels
 from fusee.store.own_lanes import own_lanes, standing_in
 from fusee.store.rows import decode, encode, encode_rows
 from fusee.store.schema import lanes, later, line, runs
+from fusee.store.task_schema import ended
 from fusee.store.totals import BATCHES_ENDED, BATCHES_STOPPED, add_to_totals
 from fusee.store.wakes import ENDED
 
@@ -149,9 +150,21 @@ class BatchMoves(Cancels, BatchBirths):
         return len(rows)
 
     def _note_holder(self, connection: Connection, batch: Moving, todo: str, rivals: Rivals) -> None:
-        """Write down one batch that has a target which this one wants."""
+        """Write down one batch that has a target which this one wants, and so wakes it.
+
+        Ends of runs take no turn: a target may have become free since `_next_turns` looked. Then nobody
+        would wake this batch, and it looks again after the commit.
+        """
         conflict = rivals.first_conflict(batch_tasks.c.todo == todo)
-        batch.waits_for = batch.waits_for if conflict is None else conflict[1]
+        if conflict is not None:
+            batch.waits_for = conflict[1]
+            return
+        left = select(batch_tasks.c.position).where(
+            batch_tasks.c.batch_id == batch.id, batch_tasks.c.todo == todo
+        )
+        if connection.execute(left.limit(1)).one_or_none() is not None:
+            connection.execute(insert(ended).values(kind="batch", run_id=batch.id, many=0))
+            self._notify(connection, ENDED)
 
     def _start_again(
         self, connection: Connection, batch: Moving, count: int, rivals: Rivals, now: int
@@ -160,8 +173,6 @@ class BatchMoves(Cancels, BatchBirths):
         if batch.retry_pending == 0:
             return 0
         rows = self._next_turns(connection, batch, "retry", count, rivals)
-        if len(rows) < min(count, batch.retry_pending):
-            self._note_holder(connection, batch, "retry", rivals)
         # What the earlier run did stays known: a retry that finds the target as wanted has not undone it.
         effects = self._effects_of(connection, [row.run_id for row in rows])
         ids = self._births_of(
@@ -175,6 +186,8 @@ class BatchMoves(Cancels, BatchBirths):
         self._count_tries(connection, batch, rows)
         self._set_runs(connection, _HAS_RUN_AGAIN, batch, rows, ids)
         batch.shift("retry_pending", "running", len(rows))
+        if batch.retry_pending and len(rows) < count:
+            self._note_holder(connection, batch, "retry", rivals)
         return len(rows)
 
     def _count_tries(self, connection: Connection, batch: Moving, rows: Sequence[Any]) -> None:
@@ -383,8 +396,6 @@ class BatchMoves(Cancels, BatchBirths):
         if room > 0 and batch.rollback_pending > 0:
             batch.waits_for = None
             rows = self._next_turns(connection, batch, "undo", room, rivals)
-            if len(rows) < min(room, batch.rollback_pending):
-                self._note_holder(connection, batch, "undo", rivals)
             known = [run_id for row in rows for run_id in (row.run_id, row.rollback_run_id) if run_id]
             effects = self._effects_of(connection, known)
             payloads = []
@@ -404,6 +415,8 @@ class BatchMoves(Cancels, BatchBirths):
             ids = self._births_of(connection, batch, payloads, now, [row.run_id for row in rows])
             self._set_runs(connection, _HAS_UNDO, batch, rows, ids)
             batch.shift("rollback_pending", "rollback_running", len(rows))
+            if batch.rollback_pending and len(rows) < room:
+                self._note_holder(connection, batch, "undo", rivals)
         if batch.rollback_pending + batch.rollback_running == 0:
             batch.phase = BatchPhase.DONE
 
@@ -439,7 +452,7 @@ class BatchMoves(Cancels, BatchBirths):
         add_to_totals(
             connection, BATCHES_ENDED, {(batch.namespace, f"{status} {batch.named['operation']}"): 1}
         )
-        ended = BatchEnded(
+        event = BatchEnded(
             **batch.named,
             status=status,
             targets=batch.total,
@@ -447,7 +460,7 @@ class BatchMoves(Cancels, BatchBirths):
             seconds=(now - (batch.started_at or now)) / 1_000_000,
             reason=batch.reason,
         )
-        self._note(connection, ended)
+        self._note(connection, event)
 
 
 class Moving:
