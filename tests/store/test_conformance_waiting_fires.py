@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+from sqlalchemy.util import await_only
 
 from fusee.errors import NotFound
 from fusee.model.policy import Failure, Overlap
@@ -77,6 +80,35 @@ async def test_a_fire_whose_upstream_ends_while_it_is_paused_is_held(works: Cloc
     assert await works.record("t") == ["1 run blocked (queue)"]
     await works.store.steer_task("t", "resume")
     await works.react()
+    assert await works.claim() == ["t 1"]
+    assert await works.count(gates) == await works.count(waits) == 0
+
+
+@pytest.mark.parametrize("engine", ["postgres", "mysql"], indirect=True)
+async def test_a_resume_while_the_upstream_ends_leaves_no_fire_behind(
+    works: Clockwork, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The end finds the task paused; the resume commits before it, and does not see the fire in the line."""
+    other = await works.world.another()
+    await works.make("up")
+    await works.make("t", cron="* * * * *", after=("up",))
+    await works.fire_at(1)
+    assert await works.claim() == ["up 1"]
+    run = await works.run_of("t", 1)
+    await works.store.steer_task("t", "pause")
+    await works.world.finish(works.session, works.held.pop((await works.run_of("up", 1)).id))
+    inner = works.store._not_paused
+
+    def resumed_meanwhile(connection: Any, run_ids: Any) -> Any:
+        monkeypatch.undo()
+        may_start = inner(connection, run_ids)
+        assert list(run_ids) == [run.id] and not may_start, "it is held"
+        await_only(other.steer_task("t", "resume"))
+        return may_start
+
+    monkeypatch.setattr(works.store, "_not_paused", resumed_meanwhile)
+    await works.react()
+    assert (await works.task()).status == TaskStatus.ENABLED, "it was resumed meanwhile"
     assert await works.claim() == ["t 1"]
     assert await works.count(gates) == await works.count(waits) == 0
 

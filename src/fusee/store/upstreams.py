@@ -145,20 +145,27 @@ class Upstreams(Gates):
     def _not_paused(self, connection: Connection, run_ids: Sequence[int]) -> Sequence[int]:
         """The runs that may start; those of paused tasks go to the line of their task, which is held.
 
-        Once the task is resumed, they are let out and look at their upstreams again.
+        Once the task is resumed, they are let out and look at their upstreams again. The task's row is not
+        locked here: a resume that commits before this does not see them in the line. So the line is looked
+        at once more after the commit.
         """
         held: set[int] = set()
+        one_of: dict[int, int] = {}  # task → a run of it that is held
         for start in range(0, len(run_ids), ROWS_A_STATEMENT):
             query = (
-                select(fires.c.run_id)
+                select(fires.c.run_id, fires.c.task_id)
                 .join(tasks, tasks.c.id == fires.c.task_id)
                 .where(fires.c.run_id.in_(run_ids[start : start + ROWS_A_STATEMENT]))
                 .where(tasks.c.status == TaskStatus.PAUSED)
             )
-            part = list(connection.execute(query).scalars())
+            part = {row.run_id: row.task_id for row in connection.execute(query)}
             if part:
                 connection.execute(update(fires).where(fires.c.run_id.in_(part)).values(held=Held.QUEUE))
             held.update(part)
+            one_of |= {task_id: run_id for run_id, task_id in part.items()}
+        if one_of:
+            connection.execute(insert(ended), [{"kind": "task", "run_id": run} for run in one_of.values()])
+            self._notify(connection, ENDED)
         return [run_id for run_id in run_ids if run_id not in held]
 
     def _upstreams_of(self, connection: Connection, task_ids: Sequence[int]) -> dict[int, list[Any]]:
