@@ -100,6 +100,24 @@ async def test_a_pause_by_policy_is_told(works: Clockwork, told: list[Event]) ->
     assert len(told) == 1
 
 
+@pytest.mark.parametrize("by", ["trigger", "fire_again", "restart_task"])
+async def test_a_pause_that_a_fire_by_hand_brings_is_told(
+    works: Clockwork, told: list[Event], by: str
+) -> None:
+    """The fire by hand is the first to hear of the failure, and pauses the task before it fires."""
+    await works.make("t", failure=Failure.PAUSE)
+    await works.fire_at(1)
+    await works.claim()
+    run = await works.run_of("t", 1)
+    await works.world.settle(works.session, works.held.pop(run.id), end=End.FAILED, policy=run.retry)
+    assert told == []
+    await getattr(works.store, by)(run.id if by == "fire_again" else "t")
+    reason = f"failure_action PAUSE: run {run.id} ended failed"
+    assert told == [TaskPaused(namespace="default", task="t", reason=reason)]
+    await works.react()
+    assert len(told) == 1, "once"
+
+
 async def test_what_is_rolled_back_is_not_told(
     works: Clockwork, told: list[Event], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -176,9 +176,9 @@ class Triggers(Steering):
             return self._do_again(connection, row, found, "its last fire", idempotency_key, digest)
 
         try:
-            triggered = await self.database.write(work)
+            triggered = await self._write_aloud(work)
         except IntegrityError:  # another caller used the key just now: look again
-            triggered = await self.database.write(work)
+            triggered = await self._write_aloud(work)
         self._wake_all(True)
         return triggered
 
