@@ -18,7 +18,7 @@ from fusee.operations import (
     TaskOperations,
     WorkflowOperations,
 )
-from fusee.store import Enqueued, StartedWorkflow, Triggered, Waiter
+from fusee.store import Enqueued, StartedWorkflow, TakenOver, Triggered, Waiter
 
 if TYPE_CHECKING:
     from fusee.broker.rabbitmq.depot import RabbitDepot
@@ -67,8 +67,16 @@ class Commands:
         key: str | None,
         waiter: Waiter | None,
     ) -> tuple[Batch, bool]:
-        create = self.batches(namespace).create
-        return await create(fields, targets, apply=apply, idempotency_key=key, waiter=waiter)
+        """Several dispatchers may have copies of one request: the one that another took the upload from waits
+        for that other, and returns the same batch. It would have to refuse what is being done."""
+        batches = self.batches(namespace)
+        while True:
+            try:
+                return await batches.create(fields, targets, apply=apply, idempotency_key=key, waiter=waiter)
+            except TakenOver:
+                if key is None and waiter is None:  # nobody else can have its place
+                    raise
+                await batches.upload_ended(key, waiter)
 
     async def create_bulk_job(
         self,

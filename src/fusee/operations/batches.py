@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -29,6 +30,9 @@ __all__ = ["BatchOperations", "batch_from_fields", "target_from"]
 
 PORTION = 2000
 LONGEST_LIST = 1000
+UPLOAD_POLL = 0.1
+UPLOAD_PATIENCE = 30.0
+"""Seconds without a new portion; a worker is asked for 5 seconds about one."""
 LONGEST_LOOK = 300.0
 """Seconds that one plan may take."""
 FIELDS = tuple(BatchSpec.__slots__)
@@ -92,6 +96,18 @@ class BatchOperations:
                     await self.store.discard_batch(batch_id, BatchPhase.PLANNED)
                 raise
         return batch, new
+
+    async def upload_ended(self, idempotency_key: str | None, waiter: Waiter | None) -> None:
+        """Wait until the upload under this key, or for this run, is complete or given up; not any longer when
+        no portion has come for so long that whoever sends it must be gone."""
+        last: tuple[int, int] | None = None
+        polls = 0
+        while (upload := await self.store.upload_of(idempotency_key, waiter)) is not None:
+            polls = polls + 1 if upload == last else 0
+            if polls * UPLOAD_POLL >= UPLOAD_PATIENCE:
+                return
+            last = upload
+            await asyncio.sleep(UPLOAD_POLL)
 
     async def _take_in(
         self, batch_id: int, spec: BatchSpec, targets: Targets, registered: Any, request: RequestDigest

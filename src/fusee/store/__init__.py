@@ -1,6 +1,7 @@
 """The store and its contract."""
 
 from fusee.store.aggregate import Aggregated
+from fusee.store.batch_intake import TakenOver
 from fusee.store.batch_looks import BatchFilter, TargetFilter
 from fusee.store.batch_moves import handler_of, looker_of
 from fusee.store.bulk_checkpoints import BulkAnswer, Found, Progress, Taken
@@ -63,6 +64,7 @@ __all__ = [
     "StartedWorkflow",
     "Store",
     "Taken",
+    "TakenOver",
     "TargetFilter",
     "TaskFilter",
     "Total",

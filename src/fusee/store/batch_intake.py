@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from sqlalchemy import Connection, delete, func, insert, select, update
+from sqlalchemy import Connection, and_, delete, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from fusee.errors import Conflict, Invalid
@@ -19,7 +19,7 @@ from fusee.store.set_aside import reading
 from fusee.store.told import Told
 from fusee.store.waiter import Waiter, must_own
 
-__all__ = ["DISCARDED", "HIDDEN", "BatchIntake", "spec_of_batch"]
+__all__ = ["DISCARDED", "HIDDEN", "BatchIntake", "TakenOver", "spec_of_batch"]
 
 HIDDEN = (BatchPhase.UPLOADING, BatchPhase.DISCARDED)
 """Nobody sees a batch that is not there yet, or not any more."""
@@ -30,6 +30,10 @@ TAKEN_OVER = (
 ROWS_A_STATEMENT = 500
 ROWS_A_SWEEP = 5000
 """Targets that are deleted in one transaction."""
+
+
+class TakenOver(Conflict):
+    """The upload is not there any more, or is complete: another request took its place."""
 
 
 class BatchIntake(Told):
@@ -113,6 +117,18 @@ class BatchIntake(Told):
         self._discard(connection, known.id)
         return None
 
+    async def upload_of(self, idempotency_key: str | None, waiter: Waiter | None) -> tuple[int, int] | None:
+        """(the batch, when its last portion came) of an upload under this key, or for the run that waits,
+        that is not complete; None when there is none."""
+        query = select(batches.c.id, batches.c.updated_at).where(
+            batches.c.waiter == waiter.run_id
+            if waiter is not None
+            else and_(batches.c.namespace == self.namespace, batches.c.idempotency_key == idempotency_key),
+            batches.c.phase == BatchPhase.UPLOADING,
+        )
+        row = await self.database.read(lambda connection: connection.execute(query).one_or_none())
+        return None if row is None else (row.id, row.updated_at)
+
     async def add_targets(self, batch_id: int, first: int, targets: Sequence[TargetSpec]) -> None:
         """One portion, counted from `first`; refused whole when a target comes twice."""
         rows = [_row(batch_id, first + nr, target) for nr, target in enumerate(targets)]
@@ -123,7 +139,7 @@ class BatchIntake(Told):
             mine = (batches.c.id == batch_id, batches.c.phase == BatchPhase.UPLOADING)
             change = update(batches).where(*mine).values(updated_at=self._now(connection))
             if connection.execute(change).rowcount != 1:
-                raise Conflict(f"batch {batch_id} takes no more targets: {TAKEN_OVER}")
+                raise TakenOver(f"batch {batch_id} takes no more targets: {TAKEN_OVER}")
 
         try:
             await self.database.write(work)
@@ -161,7 +177,7 @@ class BatchIntake(Told):
                 "updated_at": now,
             }
             if connection.execute(change.values(values)).rowcount != 1:
-                raise Conflict(f"upload {batch_id} cannot be completed: {TAKEN_OVER}")
+                raise TakenOver(f"upload {batch_id} cannot be completed: {TAKEN_OVER}")
             found = select(func.count(), func.max(batch_tasks.c.position) + 1)
             found = found.where(batch_tasks.c.batch_id == batch_id)
             if total == 0 or tuple(connection.execute(found).one()) != (total, total):
