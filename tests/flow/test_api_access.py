@@ -59,6 +59,17 @@ async def test_our_own_page_may(served):
 # -- with keys
 
 
+@pytest.mark.parametrize("role", [{}, {"role": "operator"}, {"role": "viewer"}])
+async def test_the_first_key_must_be_an_admins(served, role):
+    status, problem, _ = await served.ask("POST", "/api/v1/keys", json={"name": "x", **role})
+    assert status == 409 and '"role": "admin"' in problem["detail"], problem
+    _, listed, _ = await served.ask("GET", "/api/v1/keys")
+    assert listed["items"] == [], "and the API is as open as before"
+    _, admin, _ = await served.ask("POST", "/api/v1/keys", json={"name": "a", "role": "admin"})
+    me = bearer(admin["key"])
+    assert (await served.ask("POST", "/api/v1/keys", json={"name": "x", **role}, headers=me))[0] == 201
+
+
 async def test_the_first_key_closes_the_door(served):
     status, made, _ = await served.ask("POST", "/api/v1/keys", json={"name": "ada", "role": "admin"})
     assert status == 201 and made["key"].startswith("fusee_")

@@ -85,7 +85,8 @@ BAD: dict[str, tuple[bytes, int, str]] = {
     "due_at at the end of time": (run(due_at="9999-12-31T23:59:59-23:59"), 422, "9999"),
     "executor": (run(executor="telepathy"), 422, "executor must be"),
     "shell is off": (run(executor="shell", payload={"argv": ["ls"]}), 422, "executors.shell.enabled"),
-    "retry is text": (run(retry="often"), 422, "retry"),
+    "retry is text": (run(retry="often"), 422, "retry must be an object"),
+    "retry is a number": (run(retry=5), 422, "retry must be an object"),
     "zero attempts": (run(retry={"max_attempts": 0}), 422, "max_attempts must be"),
     "retry on success": (run(retry={"on": ["succeeded"]}), 422, "on may hold"),
     "origin is not for callers": (run(origin_id=1), 422, "origin_id"),
@@ -190,6 +191,29 @@ async def test_bad_path_or_query(served, method, path, wanted, says):
 async def test_bad_limits(served, path, body, field):
     status, problem, _ = await served.ask("PUT", path, json=body)
     assert (status, problem["field"]) == (422, field)
+
+
+@pytest.mark.parametrize("act", ["clear-queue", "trigger"])
+async def test_a_reason_that_is_too_long_is_told_its_own_limit(served, act):
+    status, problem, _ = await served.ask("POST", f"/api/v1/tasks/nightly/{act}", json={"reason": "r" * 3000})
+    assert (status, problem["detail"]) == (422, "reason must have at most 200 characters")
+
+
+async def test_a_wrong_line_is_told_by_its_own_number_alone(served):
+    lines = run() + b"\n" + run() + b"\n" + b'{"handler" 5}\n'
+    headers = {"Content-Type": "application/x-ndjson"}
+    status, problem, _ = await served.ask("POST", f"{RUNS}?allow_unknown=true", data=lines, headers=headers)
+    assert status == 400 and problem["line"] == 3
+    assert (
+        problem["detail"].startswith("line 3: the line is not JSON: ") and "line 1" not in problem["detail"]
+    )
+    assert "at column 12" in problem["detail"]
+
+
+async def test_an_interval_that_is_too_short_is_told_the_limits_in_plain_digits(served):
+    body = {"name": "often", "handler": "greet", "every": 0.5}
+    status, problem, _ = await served.ask("POST", "/api/v1/tasks", json=body)
+    assert status == 422 and "from 1 to 316224000 seconds, not 0.5" in problem["detail"]
 
 
 @pytest.mark.parametrize("body", [{"role": "viewer"}, {"name": "a b"}, {"name": "x", "role": "king"}, []])

@@ -118,6 +118,41 @@ async def test_a_plan_asks_the_operation(lit: tuple[Any, Lamps]) -> None:
     assert got == 404
 
 
+@pytest.mark.parametrize(
+    ("body", "wanted", "says"),
+    [
+        ([], 422, "must be a JSON object with version"),
+        ({"version": "x"}, 422, "version must be"),
+        ({"versoin": 1}, 422, "did you mean 'version'?"),
+        ({"version": 99}, 409, "is at version 1, not 99"),
+        ({"version": 1}, 200, None),
+        ({}, 200, None),
+    ],
+)  # fmt: skip
+async def test_a_plan_reads_its_body(lit: tuple[Any, Lamps], body: Any, wanted: int, says: str) -> None:
+    served, _ = lit
+    batch = await created(served, 1)
+    status, told, _ = await served.ask("POST", f"{BATCHES}/{batch['batch_id']}/plan", json=body)
+    assert status == wanted, told
+    assert says is None or says in told["detail"]
+
+
+async def test_a_batch_that_cannot_be_read_is_told_where_it_is_wrong(lit: tuple[Any, Lamps]) -> None:
+    served, _ = lit
+    rows = b"target_id,after.level\n1,7\n"
+    for kind, query, body, says in (
+        ("text/csv", "?batch=xx", rows, "the query parameter batch is not JSON"),
+        ("text/csv", '?batch={"targets": []}', rows, "each target has its own line"),
+        ("application/x-ndjson", "", b"{]", "line 1: the line is not JSON"),
+        ("application/x-ndjson", "", b'{"targets": []}', "each target has its own line"),
+        ("application/json", "", json.dumps({**HEADER, "foo": 1, "targets": [1]}), "queue, priority"),
+    ):
+        headers = {"Content-Type": kind}
+        status, told, _ = await served.ask("POST", f"{BATCHES}{query}", data=body, headers=headers)
+        assert status in (400, 422) and says in told["detail"], told
+    assert told["detail"].endswith(", targets, apply")
+
+
 async def test_a_plan_that_nobody_can_make_is_refused(served: Any) -> None:
     register(served.app, Lamps())
     batch = await created(served, 2)

@@ -277,6 +277,14 @@ async def test_a_repeated_key_answers_the_same_job(office: tuple[Any, World]) ->
         ({"item_timeout": 0}, "item_timeout must be from 0.1 s to 7 days, or: none"),
         ({"item_timeout": "soon"}, "item_timeout"),
         ({"spede": 1}, "spede"),
+        ({"rate": "fast"}, "rate must be a number, 'unlimited' or 'hold'"),
+        ({"rate": None}, "rate must be a number, 'unlimited' or 'hold'"),
+        ({"source": "abc"}, "source must be a whole number, an array or an object"),
+        ({"source": True}, "source must be a whole number, an array or an object"),
+        ({"source": {"kind": "zzz"}}, "there are file, list, range, sql, url"),
+        ({"error_budget": []}, "error_budget must be a number or text"),
+        ({"name": ""}, "name must not be empty"),
+        ({"name": "n" * 201}, "name must have at most 200 characters"),
     ],
 )  # fmt: skip
 async def test_what_makes_no_sense_is_refused_and_leaves_nothing(

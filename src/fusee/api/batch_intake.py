@@ -53,20 +53,34 @@ async def _all(targets: list[Any]) -> AsyncIterator[Mapping[str, Any]]:
 async def _lines(request: Request) -> BatchBody:
     """The first line is the batch, each other one a target."""
     lines = _one_by_one(request)
-    async for _, first in lines:
-        fields = parse_json(first)
+    async for number, first in lines:
+        fields = _one_line(first, number)
         if not isinstance(fields, dict) or "target_id" in fields:
             raise Problem(422, "line 1 must be the batch itself: an object with batch_name, batch_type …")
+        _refuse_targets(fields)
         return BatchBody(fields, _parsed(lines))
     raise Problem(422, "the stream is empty: send the batch as the first line, then a target a line")
 
 
 async def _parsed(lines: AsyncIterator[tuple[int, bytes]]) -> AsyncIterator[Mapping[str, Any]]:
     async for number, line in lines:
-        try:
-            yield parse_json(line)
-        except Problem as problem:
-            raise Problem(problem.status, f"line {number}: {problem.detail}", line=number) from None
+        yield _one_line(line, number)
+
+
+def _one_line(line: bytes, number: int) -> Any:
+    try:
+        return parse_json(line, "the line")
+    except Problem as problem:
+        raise Problem(problem.status, f"line {number}: {problem.detail}", line=number) from None
+
+
+def _refuse_targets(fields: Mapping[str, Any]) -> None:
+    if "targets" in fields:
+        raise Problem(
+            422,
+            "leave targets out of the batch: in this format each target has its own line",
+            field="targets",
+        )
 
 
 async def _csv(request: Request) -> BatchBody:
@@ -77,9 +91,13 @@ async def _csv(request: Request) -> BatchBody:
         raise Problem(
             422, 'a CSV upload names its batch in the query: ?batch={"batch_name": …}', field="batch"
         )
-    fields = parse_json(text.encode())
+    try:
+        fields = parse_json(text.encode(), "the query parameter batch")
+    except Problem as problem:
+        raise Problem(422, problem.detail, field="batch") from None
     if not isinstance(fields, dict):
         raise Problem(422, "batch must be an object", field="batch")
+    _refuse_targets(fields)
     lines = _one_by_one(request)
     async for _, first in lines:
         columns = next(csv.reader([first.decode("utf-8-sig", "strict")]))

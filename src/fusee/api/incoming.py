@@ -14,6 +14,7 @@ __all__ = [
     "SCHEMAS",
     "CallbackIn",
     "CancelIn",
+    "FireReason",
     "Incoming",
     "KeyIn",
     "LimitsChangeIn",
@@ -154,7 +155,9 @@ def _check_reason(reason: str) -> str:
     return reason
 
 
-Reason = Annotated[str, AfterValidator(_check_reason), Field(min_length=1, max_length=500)]
+Reason = Annotated[str, Field(min_length=1, max_length=500), AfterValidator(_check_reason)]
+FireReason = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_check_reason)]
+"""Kept with a fire, whose column is shorter."""
 
 
 class CancelIn(Incoming):

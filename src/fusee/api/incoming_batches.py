@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-__all__ = ["BATCH_SCHEMAS", "BatchIn", "BatchRetryIn", "RollbackIn", "SteerIn", "TargetIn"]
+__all__ = ["BATCH_SCHEMAS", "BatchIn", "BatchPlanIn", "BatchRetryIn", "RollbackIn", "SteerIn", "TargetIn"]
 
 Version = Annotated[
     int | None,
@@ -62,6 +62,10 @@ class BatchIn(_In):
     targets: list[TargetIn | str | int] = Field(min_length=1, description="Objects, or ids alone.")
 
 
+class BatchPlanIn(_In):
+    version: Version = None
+
+
 class SteerIn(_In):
     reason: str = Field(default="canceled by request", max_length=500)
     version: Version = None
@@ -78,4 +82,11 @@ class RollbackIn(_In):
     version: Version = None
 
 
-BATCH_SCHEMAS: tuple[type[BaseModel], ...] = (BatchIn, TargetIn, SteerIn, BatchRetryIn, RollbackIn)
+BATCH_SCHEMAS: tuple[type[BaseModel], ...] = (
+    BatchIn,
+    TargetIn,
+    BatchPlanIn,
+    SteerIn,
+    BatchRetryIn,
+    RollbackIn,
+)

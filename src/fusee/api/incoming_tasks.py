@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
 from pydantic import BaseModel, Field
 
-from fusee.api.incoming import Incoming, Reason
+from fusee.api.incoming import FireReason, Incoming, Reason
 from fusee.api.times import DueAt, Seconds
 
 __all__ = [
@@ -32,9 +32,7 @@ class TaskSteerIn(Incoming):
 class ClearQueueIn(Incoming):
     """Why the queue of a task is emptied."""
 
-    reason: Annotated[Reason, Field(max_length=200)] = Field(
-        default="cleared by hand", description="Kept with each fire that is left out."
-    )
+    reason: FireReason = Field(default="cleared by hand", description="Kept with each fire that is left out.")
 
 
 class TriggerIn(Incoming):
@@ -43,9 +41,7 @@ class TriggerIn(Incoming):
     payload: dict[str, Any] | None = Field(
         default=None, description="Goes over the task's own, member by member."
     )
-    reason: Annotated[Reason, Field(max_length=200)] = Field(
-        default="triggered by hand", description="Kept with the fire."
-    )
+    reason: FireReason = Field(default="triggered by hand", description="Kept with the fire.")
 
 
 class Stretch(Incoming):

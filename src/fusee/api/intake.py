@@ -98,7 +98,7 @@ class Intake:
             context.extend(timeout)
             for number, line in lines:
                 try:
-                    run = parse_json(line)
+                    run = parse_json(line, "the line")
                     chunk.append(await self._accept(run, index, "lines", weigh=len(line) > MOST_PAYLOAD))
                 except (Problem, FuseeError) as error:
                     await flush()  # the lines before it were good: an error is always about the next line

@@ -25,24 +25,27 @@ _LONG_NUMBER = re.compile(rb"[0-9]{19}")
 M = TypeVar("M", bound=BaseModel)
 
 
-def parse_json(text: bytes) -> Any:
-    """The value; `Problem` 400 or 422 with where and why."""
+BODY = "the body"
+
+
+def parse_json(text: bytes, what: str = BODY) -> Any:
+    """The value; `Problem` 400 or 422 with where and why. Whatever is not the body is a single line."""
     try:
         value = _decode(text)
     except RecursionError:
         raise _too_deep() from None
     except UnicodeDecodeError:
-        raise Problem(400, f"the body is not UTF-8{_where(text, _bad_utf8(text))}") from None
+        raise Problem(400, f"{what} is not UTF-8{_where(text, _bad_utf8(text), what)}") from None
     except msgspec.ValidationError as error:
-        raise Problem(422, f"the body holds a number that cannot be kept: {error}") from None
+        raise Problem(422, f"{what} holds a number that cannot be kept: {error}") from None
     except msgspec.DecodeError as error:
-        raise _malformed(text, str(error)) from None
+        raise _malformed(text, str(error), what) from None
     except ValueError as error:  # digits beyond what Python converts
-        raise Problem(422, f"the body holds a number that cannot be kept: {error}"[:200]) from None
+        raise Problem(422, f"{what} holds a number that cannot be kept: {error}"[:200]) from None
     if text.count(b"[") + text.count(b"{") > DEEPEST and _is_deeper(value, DEEPEST):
         raise _too_deep()
     if _LONG_NUMBER.search(text):
-        _refuse_huge(value)
+        _refuse_huge(value, what)
     return value
 
 
@@ -89,9 +92,9 @@ def check(value: Any, model: type[M], what: str) -> M:
         raise explain(error, model, what) from None
 
 
-def _malformed(text: bytes, said: str) -> Problem:
+def _malformed(text: bytes, said: str, what: str) -> Problem:
     if not text.strip():
-        return Problem(400, "the body is empty: send JSON")
+        return Problem(400, f"{what} is empty: send JSON")
     found = _POSITION.match(said)
     assert found is not None
     reason, at = found[1], found[2]
@@ -99,11 +102,13 @@ def _malformed(text: bytes, said: str) -> Problem:
         # The decoder says this of a lone half of a surrogate pair too.
         if re.search(rb"\\u[dD][89a-fA-F]", text):
             return Problem(400, "the JSON is cut off, or holds a lone surrogate such as \\ud800")
-        return Problem(400, f"the JSON ends too early{_where(text, len(text))}")
-    return Problem(400, f"the body is not JSON: {reason}{_where(text, int(at)) if at else ''}")
+        return Problem(400, f"the JSON ends too early{_where(text, len(text), what)}")
+    return Problem(400, f"{what} is not JSON: {reason}{_where(text, int(at), what) if at else ''}")
 
 
-def _where(text: bytes, at: int) -> str:
+def _where(text: bytes, at: int, what: str) -> str:
+    if what != BODY:
+        return f" at column {at + 1}"
     line = text.count(b"\n", 0, at) + 1
     column = at - (text.rfind(b"\n", 0, at) + 1) + 1
     return f" at line {line}, column {column} (byte {at})"
@@ -135,7 +140,7 @@ def _is_deeper(value: Any, levels: int) -> bool:
     return True
 
 
-def _refuse_huge(value: Any) -> None:
+def _refuse_huge(value: Any, what: str) -> None:
     rest = [value]
     while rest:
         match rest.pop():
@@ -144,4 +149,4 @@ def _refuse_huge(value: Any) -> None:
             case list() as part:
                 rest.extend(part)
             case int() as number if not -(2**63) <= number < 2**64:
-                raise Problem(422, "the body holds an integer beyond 64 bits: write it as text")
+                raise Problem(422, f"{what} holds an integer beyond 64 bits: write it as text")

@@ -30,7 +30,7 @@ def seconds_from(value: object, what: str, *, least: float = 0.0, most: float = 
     if seconds is None:
         raise ValueError(f"{what} must be seconds, or a duration such as 30s, 5m or 1h30m, not {value!r:.60}")
     if not least <= seconds <= most:
-        raise ValueError(f"{what} must be from {least:g} to {most:g} seconds, not {seconds:g}")
+        raise ValueError(f"{what} must be from {least:.15g} to {most:.15g} seconds, not {seconds:.15g}")
     return seconds
 
 

@@ -36,6 +36,8 @@ UPLOAD_PATIENCE = 30.0
 LONGEST_LOOK = 300.0
 """Seconds that one plan may take."""
 FIELDS = tuple(BatchSpec.__slots__)
+APART = ("targets", "apply")
+"""What callers send beside the fields."""
 ALIASES = {"name": "batch_name", "operation": "batch_type", "environment": "env", "zone": "az"}
 Given = Mapping[str, Any] | str | int
 """A target as callers write it: an object, or its id alone."""
@@ -175,6 +177,7 @@ class BatchOperations:
         *,
         timeout: float = 30.0,
         progress: Progress | None = None,
+        version: int | None = None,
     ) -> Sequence[Planned]:
         """Its targets, each with what applying it would do, as the operation says who looks at them now.
 
@@ -184,6 +187,8 @@ class BatchOperations:
         if not 0.1 <= timeout <= LONGEST_LOOK:
             raise Invalid(f"timeout must be from 0.1 to {LONGEST_LOOK:g} seconds", field="timeout")
         batch = await self.store.batch(batch_id)
+        if version is not None and version != batch.version:
+            raise Conflict(f"batch {batch_id} is at version {batch.version}, not {version}: look at it again")
         tasks = await self.tasks(batch_id, wanted)
         return await self.asking.look(batch.spec, tasks, timeout=timeout, progress=progress)
 
@@ -243,10 +248,11 @@ def batch_from_fields(given: Mapping[str, Any]) -> BatchSpec:
     fields: dict[str, Any] = {}
     for written, value in given.items():
         name = ALIASES.get(written, written)
+        if name in APART:
+            raise Invalid(f"{name} is given apart from the fields of a batch, not among them", field=name)
         if name not in FIELDS:
-            raise Invalid(
-                f"a batch has no {str(written)[:60]!r}; it has {', '.join(FIELDS)}", field=str(written)[:60]
-            )
+            known = ", ".join((*FIELDS, *APART))
+            raise Invalid(f"a batch has no {str(written)[:60]!r}; it has {known}", field=str(written)[:60])
         if name in fields:
             raise Invalid(f"{name} is given twice, under two names", field=name)
         if value is not None:

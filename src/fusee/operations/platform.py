@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fusee.errors import Denied, Invalid
+from fusee.errors import Conflict, Denied, Invalid
 from fusee.model import Lane, QueueLimits, QueueStats, Session
 from fusee.model.names import check_name
 from fusee.model.placing import serves
@@ -142,15 +142,28 @@ class KeyOperations:
         """Digests from the configuration; each is an admin of the store's namespace."""
 
     async def create(
-        self, name: str, role: str = "operator", *, idempotency_key: str | None = None
+        self,
+        name: str,
+        role: str = "operator",
+        *,
+        idempotency_key: str | None = None,
+        first_is_admin: bool = False,
     ) -> tuple[int, str]:
-        """(id, the key). The key cannot be had again: a repeat under the same idempotency key is refused."""
+        """(id, the key). The key cannot be had again: a repeat under the same idempotency key is refused.
+
+        `first_is_admin`: refuse to make the first key of all with a lesser role, for callers who could manage
+        keys no more after that."""
         try:
             check_name(name, "name")
         except ValueError as error:
             raise Invalid(str(error), field="name") from None
         if role not in ROLES:
             raise Invalid(f"role must be one of {', '.join(ROLES)}, not {role!r:.40}", field="role")
+        if first_is_admin and role != "admin" and not await self.any():
+            raise Conflict(
+                "there is no API key yet, and from the first one on every request needs a key: create one"
+                ' with the role admin first ({"name": …, "role": "admin"}), then this one with it'
+            )
         key = "fusee_" + secrets.token_urlsafe(32)
         request = KeyedRequest.of(idempotency_key, "api key", {"name": name, "role": role})
         return await self.store.add_key(name, role, digest(key), request), key

@@ -11,7 +11,7 @@ from fusee.api.asking import IdempotencyKey, Operator, Viewer, audit, body_of, c
 from fusee.api.batch_intake import read_batch
 from fusee.api.context import context_of, operations_of, services_of
 from fusee.api.cursors import close_cursor, open_cursor, wrong_cursor
-from fusee.api.incoming_batches import BatchRetryIn, RollbackIn, SteerIn
+from fusee.api.incoming_batches import BatchPlanIn, BatchRetryIn, RollbackIn, SteerIn
 from fusee.api.outgoing_batches import (
     BatchOut,
     BatchPage,
@@ -76,7 +76,7 @@ Timeout = Annotated[
     float, Query(ge=0.1, le=300, description="Seconds; targets that nobody saw by then are unreachable.")
 ]
 _UNSERVED: dict[int | str, dict[str, Any]] = {
-    409: {"description": "No worker that has the operation is alive."}
+    409: {"description": "No worker that has the operation is alive, or the batch is at another version."}
 }
 _REFUSED: dict[int | str, dict[str, Any]] = {
     409: {"description": "It is in a phase that does not allow this, or at another version."}
@@ -182,16 +182,22 @@ async def recorded_plan(
     )
 
 
-@router.post("/{batch_id}/plan", dependencies=[Operator], responses=_UNSERVED)
+@router.post(
+    "/{batch_id}/plan",
+    dependencies=[Operator],
+    openapi_extra=body_of(BatchPlanIn, required=False),
+    responses=_UNSERVED,
+)
 async def plan_batch(
     request: Request, batch_id: BatchId, limit: Limit = 50, cursor: Cursor = None, timeout: Timeout = 30.0
 ) -> PlanPage:
     """What applying it would do to each target: workers ask its operation, in parallel. Nothing is done."""
+    wish = await read_json(request, BatchPlanIn, "a plan", optional=True)
     batches = operations_of(request).batches
     total = (await batches.get(batch_id)).total
     context_of(request).extend(timeout + services_of(request).config.request_timeout)
     wanted = TargetFilter(after=None if cursor is None else _number("t1", cursor), limit=limit)
-    found = await batches.plan(batch_id, wanted, timeout=timeout)
+    found = await batches.plan(batch_id, wanted, timeout=timeout, version=wish.version)
     last = found[-1].task.position if found else total
     return PlanPage(
         items=[PlannedOut.of(one) for one in found],

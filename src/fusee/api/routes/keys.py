@@ -28,13 +28,21 @@ async def list_keys(request: Request) -> KeyPage:
     "",
     status_code=201,
     openapi_extra=body_of(KeyIn),
-    responses={409: {"description": "The idempotency key was used before; the secret is shown once only."}},
+    responses={
+        409: {
+            "description": "The first key of all must be an admin's; or the idempotency key was used before:"
+            " the secret is shown once only."
+        }
+    },
 )
 async def create_key(request: Request, idempotency_key: IdempotencyKey = None) -> KeyMade:
     """Make a key: shown in this answer and never again. From the first key on, every caller needs one."""
     wanted = await read_json(request, KeyIn, "a key")
     key_id, key = await operations_of(request).keys.create(
-        wanted.name, wanted.role, idempotency_key=checked_key(idempotency_key)
+        wanted.name,
+        wanted.role,
+        idempotency_key=checked_key(idempotency_key),
+        first_is_admin=True,
     )
     _keyring(request).forget()
     audit(request, "key created", key_id=key_id, key_name=wanted.name, role=wanted.role)

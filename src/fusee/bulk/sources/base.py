@@ -79,9 +79,13 @@ class SourceKinds:
 
     def __init__(self) -> None:
         self._makers: dict[str, Maker] = {}
+        self._internal: set[str] = set()
 
-    def register(self, kind: str, maker: Maker) -> None:
+    def register(self, kind: str, maker: Maker, *, internal: bool = False) -> None:
+        """`internal`: made by the platform alone, and not offered to callers."""
         self._makers[kind] = maker
+        if internal:
+            self._internal.add(kind)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._makers)
@@ -90,8 +94,9 @@ class SourceKinds:
         kind = given.get("kind")
         maker = self._makers.get(str(kind))
         if maker is None:
+            offered = ", ".join(sorted(self._makers.keys() - self._internal))
             raise Invalid(
-                f"no source of kind {str(kind)[:40]!r}; there are {', '.join(sorted(self._makers))}",
+                f"no source of kind {str(kind)[:40]!r}; there are {offered}",
                 field="source",
             )
         try:

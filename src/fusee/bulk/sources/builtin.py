@@ -22,6 +22,6 @@ def builtin_sources(store: Callable[[], Store], *, allow_private: Sequence[str] 
     kinds.register("file", FileSource)
     kinds.register("url", lambda given: UrlSource(given, allow_private))
     kinds.register("sql", SqlSource)
-    kinds.register("quarantine", lambda given: QuarantineSource(given, kinds, store))
-    kinds.register("done", lambda given: DoneSource(given, kinds, store))
+    kinds.register("quarantine", lambda given: QuarantineSource(given, kinds, store), internal=True)
+    kinds.register("done", lambda given: DoneSource(given, kinds, store), internal=True)
     return kinds
