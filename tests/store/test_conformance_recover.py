@@ -392,3 +392,35 @@ async def test_a_session_that_is_renewed_after_the_look_is_not_taken(world: Worl
     assert slipped_in, "it had been read as expired"
     assert await world.store.recover() == Recovered()
     assert await world.finish(session, claimed) == []
+
+
+async def test_giving_up_a_session_leaves_the_loss_of_others_to_be_told(world: World) -> None:
+    """Whoever recovers tells of a lost session; whoever gives up his own tells of nothing."""
+    dead = await world.session("dead", ttl=30)
+    theirs = [await world.enqueue_and_claim(dead) for _ in range(2)]
+    await world.clock.tick(31)
+    given_up = await world.session("lives on", ttl=30)
+    ours = [await world.enqueue_and_claim(given_up) for _ in range(3)]
+    await world.store.give_up_session(given_up, limit=2)
+    assert [(await world.run(claimed.id)).status for claimed in ours] == ["pending"] * 3
+    assert [(await world.run(claimed.id)).status for claimed in theirs] == ["running"] * 2
+    states = {row.id: row.state for row in await world.rows(sessions)}
+    assert states == {dead: "alive", given_up: "ended"}
+    recovered = await world.store.recover()
+    assert recovered == Recovered(((dead, "dead"),), requeued=2)
+    assert recovered.by_session == {dead: {"pending": 2}}
+    assert await world.rows(receipts) == []
+
+
+async def test_giving_up_a_session_leaves_the_runs_of_a_session_that_was_taken_before(world: World) -> None:
+    """They are counted by the dispatcher that took it, which may need several passes."""
+    dead = await world.session("dead", ttl=30)
+    theirs = await world.enqueue_and_claim(dead)
+    await world.clock.tick(31)
+    assert await world.store.database.write(world.store._take_expired) == [(dead, "dead")]
+    given_up = await world.session("lives on", ttl=30)
+    ours = await world.enqueue_and_claim(given_up)
+    await world.store.give_up_session(given_up)
+    assert (await world.run(ours.id)).status == "pending"
+    assert (await world.run(theirs.id)).status == "running"
+    assert (await world.store.recover()).by_session == {dead: {"pending": 1}}

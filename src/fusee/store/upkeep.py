@@ -96,15 +96,23 @@ class Upkeep(BatchRetention, BulkRetention, Settle, WorkflowRetention, TaskReten
             more=settled == limit,
         )
 
-    async def give_up_session(self, session: int) -> None:
+    async def give_up_session(self, session: int, limit: int = 20) -> None:
         """End a session whose process lives on without it and has stopped all its runs: they are returned at
-        once, not when its lease is over."""
+        once, not when its lease is over. Other sessions are left to `recover`, whose caller tells of them."""
         over = (sessions.c.id == session, sessions.c.state.in_(LIVE))
         change = update(sessions).where(*over)
         values = {"state": SessionState.ENDED, "ended_at": self.database.now, "running": 0}
-        if await self.database.write(lambda connection: connection.execute(change.values(values)).rowcount):
-            while (await self.recover()).more:
-                pass
+        if not await self.database.write(
+            lambda connection: connection.execute(change.values(values)).rowcount
+        ):
+            return
+        returned = await self.database.write(lambda connection: self._return_all(connection, session))
+        settled = limit
+        while settled == limit:
+            settled, by_session = await self._return_lost(limit, session)
+            returned += sum(tally[RunStatus.PENDING] for tally in by_session.values())
+        if returned:
+            self.wakes.fire(PENDING)
 
     def _take_expired(self, connection: Connection) -> list[tuple[int, str]]:
         """Passes over what is locked: a dispatcher takes it just now, its worker renews it, or its worker was
@@ -129,16 +137,23 @@ class Upkeep(BatchRetention, BulkRetention, Settle, WorkflowRetention, TaskReten
         add_to_totals(connection, SESSIONS_LOST, lost)
         return taken
 
-    async def _return_lost(self, limit: int) -> tuple[int, dict[int, Counter[RunStatus]]]:
-        """How many receipts were settled, and by session what became of the runs on them."""
+    async def _return_lost(
+        self, limit: int, session: int | None = None
+    ) -> tuple[int, dict[int, Counter[RunStatus]]]:
+        """How many receipts, of that session or of any, were settled, and by session what became of the runs
+        on them."""
         try:
-            done = [await self.database.write(lambda connection: self._return(connection, limit))]
-            again = self.set_aside.due(PLACE)
+            done = [
+                await self.database.write(lambda connection: self._return(connection, limit, session=session))
+            ]
+            again = [key for key in self.set_aside.due(PLACE) if session in (None, key[0])]
         except Exception as error:
             if not is_about_a_row(error):
                 raise
             done = []
-            again = await self.database.read(lambda connection: self._orphaned_keys(connection, limit))
+            again = await self.database.read(
+                lambda connection: self._orphaned_keys(connection, limit, session)
+            )
         if again:
             done += await self.set_aside.one_by_one(
                 self._write_aloud,
@@ -154,25 +169,34 @@ class Upkeep(BatchRetention, BulkRetention, Settle, WorkflowRetention, TaskReten
                 by_session[session] = by_session.get(session, Counter()) + tally
         return sum(settled for settled, _ in done), by_session
 
-    def _orphaned(self, limit: int) -> Select[Any]:
+    def _orphaned(self, limit: int, session: int | None) -> Select[Any]:
         # A subquery, not a join: MariaDB has no FOR UPDATE OF, so SKIP LOCKED would pass over the row of a
         # session that is renewed just now, and an outer join would take that one for missing.
         live = select(sessions.c.id).where(sessions.c.state.in_(LIVE))
         query = select(receipts).where(receipts.c.session_id.not_in(live)).limit(limit)
+        if session is not None:
+            query = query.where(receipts.c.session_id == session)
         if aside := self.set_aside.keys(PLACE):
             query = query.where(tuple_(receipts.c.session_id, receipts.c.number).not_in(aside))
         return query
 
-    def _orphaned_keys(self, connection: Connection, limit: int) -> list[tuple[int, int]]:
-        return [(row.session_id, row.number) for row in connection.execute(self._orphaned(limit))]
+    def _orphaned_keys(
+        self, connection: Connection, limit: int, session: int | None
+    ) -> list[tuple[int, int]]:
+        return [(row.session_id, row.number) for row in connection.execute(self._orphaned(limit, session))]
 
     def _return(
-        self, connection: Connection, limit: int, *, only: tuple[int, int] | None = None
+        self,
+        connection: Connection,
+        limit: int,
+        *,
+        session: int | None = None,
+        only: tuple[int, int] | None = None,
     ) -> tuple[int, dict[int, Counter[RunStatus]]]:
         """A receipt may be written by a claim that was under way while its session was taken: so not only the
         sessions taken just now are looked at, but every receipt whose session is not live."""
         live = select(sessions.c.id).where(sessions.c.state.in_(LIVE))
-        query = self._orphaned(limit)
+        query = self._orphaned(limit, session)
         if only is not None:
             query = select(receipts).where(receipts.c.session_id == only[0], receipts.c.number == only[1])
         skip_locked = self.database.capabilities.skip_locked
