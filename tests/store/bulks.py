@@ -72,16 +72,25 @@ class Bulks:
         return job
 
     async def launched(
-        self, items: int = 1000, *, fingerprint: Mapping[str, Any] | None = None, **fields: Any
+        self,
+        items: int = 1000,
+        *,
+        fingerprint: Mapping[str, Any] | None = None,
+        rows: int | None = None,
+        **fields: Any,
     ) -> BulkJob:
         """A job whose segments are in line."""
         job = await self.create(items, **fields)
         await self.store.start_bulk_job(job.id)
-        await self.launch(job, items, fingerprint)
+        await self.launch(job, items, fingerprint, rows)
         return await self.look(job)
 
     async def launch(
-        self, job: BulkJob, items: int = 1000, fingerprint: Mapping[str, Any] | None = None
+        self,
+        job: BulkJob,
+        items: int = 1000,
+        fingerprint: Mapping[str, Any] | None = None,
+        rows: int | None = None,
     ) -> None:
         others: list[Claimed] = []
         while True:
@@ -91,7 +100,7 @@ class Bulks:
             others.append(claimed)
         if others:
             await self.world.settle(self.session, *others, end=End.RETURNED, effect=Effect.NONE)
-        found = Found(0, items, fingerprint)
+        found = Found(0, items, fingerprint, rows)
         assert await self.store.launch_bulk_job(claimed.id, claimed.attempt, job.id, found, ("finish",))
         await self.world.finish(self.session, claimed)
         await self.aggregate()

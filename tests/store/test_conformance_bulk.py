@@ -13,9 +13,11 @@ import pytest_asyncio
 
 from fusee.errors import Conflict, LeaseLost, NotFound
 from fusee.model import Effect, End, Ended, RetryPolicy, RunStatus, decide
-from fusee.model.bulk import BulkJob, BulkSpec, BulkStatus, HeldBy, SegmentState
+from fusee.model.bulk import UNKNOWN, BulkJob, BulkSpec, BulkStatus, HeldBy, SegmentState
+from fusee.model.done_map import encode_runs
 from fusee.model.pacing import HOLD, UNLIMITED
-from fusee.store import BulkAnswer, BulkFilter, Found, Settlement
+from fusee.model.window import Checkpoint
+from fusee.store import BulkAnswer, BulkFilter, Found, Progress, Settlement
 from tests.store.bulks import HANDLER, Bulks, Held, bad
 from tests.store.harness import World
 
@@ -383,6 +385,41 @@ async def test_a_job_without_items_is_extended_by_its_first_ones(bulks: Bulks, w
     await bulks.launch(job, 7)
     (held,) = await bulks.take()
     assert (held.taken.segment.first, held.taken.segment.stop) == (0, 7)
+
+
+async def test_places_without_an_item_are_not_counted_as_items(bulks: Bulks, world: World) -> None:
+    job = await bulks.launched(1000, rows=300, error_budget=0.1)
+    assert (job.total, job.first, job.stop, job.errors_left) == (300, 0, 1000, 30)
+    (held,) = await bulks.take()
+    await world.clock.tick(1)
+    await held.write(600, ended=200, absent=400)
+    job = await bulks.look(job)
+    assert (job.ended, job.done, job.absent, job.total, job.progress) == (200, 200, 400, 300, 2 / 3)
+    assert job.speed < 200
+    (load,) = [load for load in await bulks.store.bulk_loads() if load.status is BulkStatus.RUNNING]
+    assert load.left == 100
+    (segment,) = await bulks.segments(job)
+    assert (segment.watermark, segment.ended, segment.absent) == (600, 200, 400)
+    await held.write(900, ended=310, absent=590)  # rows came meanwhile
+    assert (await bulks.look(job)).total == 310
+    await held.write(1000, ended=320, absent=680)
+    await bulks.end(held)
+    job = await bulks.look(job)
+    assert (job.status, job.total, job.ended, job.progress) == (BulkStatus.FINISHED, 320, 320, 1.0)
+    job = await bulks.store.extend_bulk_job(job.id, Found(0, 1500, rows=50))
+    assert (job.total, job.stop, job.ended, job.errors_left) == (370, 1500, 320, 37)
+
+
+async def test_a_job_whose_rows_nobody_could_count_has_a_total_when_it_is_over(bulks: Bulks) -> None:
+    job = await bulks.launched(1000, rows=UNKNOWN)
+    assert (job.total, job.progress, job.stop) == (None, None, 1000)
+    (held,) = await bulks.take()
+    await held.write(999, ended=10, absent=989)
+    assert (await bulks.look(job)).total is None
+    await held.write(1000, ended=10, absent=990)
+    await bulks.end(held)
+    job = await bulks.look(job)
+    assert (job.status, job.total, job.progress) == (BulkStatus.FINISHED, 10, 1.0)
 
 
 async def test_a_job_that_failed_is_extended_and_stays_failed(bulks: Bulks) -> None:
@@ -805,6 +842,17 @@ async def test_a_split_by_a_worker_that_lost_its_segment_does_not_happen(bulks: 
 
 
 # --- looking and forgetting -------------------------------------------------------------------------
+
+
+async def test_done_ranges_of_keys_that_lie_far_apart(bulks: Bulks) -> None:
+    job = await bulks.launched(10**15)
+    (held,) = await bulks.take()
+    done = encode_runs([(5, 6), (10**14, 10**14 + 2)])
+    fields = {"reached": 10**14 + 102, "ended": 4, "absent": 99}
+    progress = Progress(checkpoint=Checkpoint(100, done), **fields)
+    await bulks.store.checkpoint(held.claimed.id, held.claimed.attempt, job.id, held.number, progress)
+    found = await bulks.store.done_ranges(job.id)
+    assert found == [(0, 100), (105, 106), (10**14 + 100, 10**14 + 102)]
 
 
 async def test_done_ranges(bulks: Bulks) -> None:

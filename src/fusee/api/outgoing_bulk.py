@@ -44,10 +44,14 @@ class BulkBrief(BaseModel):
     undo_of: int | None
     source: dict[str, Any] = Field(description="Of an inline list, how many items it has.")
     first: int | None
-    total: int | None = Field(description="Null until its source was looked at.")
+    stop: int | None = Field(description="One past the last item, or key.")
+    total: int | None = Field(
+        description="Items. Null until its source was looked at, or while rows took too long to count."
+    )
     ended: int = Field(description="Items that are done or quarantined.")
     done: int
     quarantined: int
+    absent: int = Field(description="Places without an item that were passed over: gaps between keys.")
     retried: int = Field(description="Tries beyond the first of each item.")
     replayed: int = Field(
         description="Items that were under way at the last checkpoint of a worker that was lost, and were"
@@ -99,10 +103,12 @@ class BulkBrief(BaseModel):
             undo_of=job.undo_of,
             source=source_brief(spec.source),
             first=job.first,
+            stop=job.stop,
             total=job.total,
             ended=job.ended,
             done=job.done,
             quarantined=job.quarantined,
+            absent=job.absent,
             retried=job.retried,
             replayed=job.replayed,
             progress=job.progress,
@@ -160,7 +166,8 @@ class SegmentOut(BaseModel):
     stop: int
     watermark: int = Field(description="Every item of it below this is done.")
     reached: int = Field(description="None at or above this had been started at the last checkpoint.")
-    ended: int
+    ended: int = Field(description="Items of it that are done or quarantined.")
+    absent: int = Field(description="Places without an item that were passed over: gaps between keys.")
     quarantined: int
     retried: int
     replayed: int

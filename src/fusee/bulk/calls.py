@@ -68,7 +68,8 @@ class Failure:
     def quarantined(self) -> Quarantined:
         index, item, position = self.index, self.item, None
         if isinstance(item, Placed):
-            index, item, position = item.index, item.item, self.index
+            index, item = item.index, item.item
+            position = None if index == self.index else self.index
         return Quarantined(
             index=index,
             error=_told(self.error),
@@ -91,6 +92,7 @@ class Calls:
         backoff: float,
         sparse: bool = False,
         placed: bool = False,
+        keyed: bool = False,
         hanging: Sequence[HangingCall] = (),
     ) -> None:
         """`hanging`: calls of this job that an earlier segment left running in this process."""
@@ -115,7 +117,7 @@ class Calls:
         if placed:
             call = self._in_their_places(call)
         if hanging:
-            call = after(hanging, call, indexed=self.indexed)
+            call = after(hanging, call, indexed=self.indexed, keyed=keyed)
             self.indexed = True
         self.call: Callable[[Any], Awaitable[Any]] = call
 

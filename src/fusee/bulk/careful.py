@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
+from fusee.bulk.places import Places
 from fusee.model.caution import Caution
-from fusee.model.window import Window
 
 __all__ = ["Careful", "Turns"]
 
@@ -37,10 +37,12 @@ class Turns:
 class Careful:
     """Which items of a segment may be started; `gate` is the first that may not."""
 
-    def __init__(self, caution: Caution, window: Window, turns: Turns) -> None:
+    def __init__(self, caution: Caution, places: Places, turns: Turns) -> None:
         self.caution: Caution | None = caution
         self.turns = turns
-        self.gate = self._base = window.watermark
+        self.places = places
+        self.gate = places.mark
+        self._base = places.window.watermark
         self._wide = 0
         self._began_at = time.monotonic()
         self._moved_at = 0.0
@@ -51,24 +53,26 @@ class Careful:
         self.caution = None
         self.turns.leave(self)
 
-    def plan(self, window: Window, at_once: int, *, going_on: bool) -> Caution | None:
+    def plan(self, at_once: int, *, going_on: bool) -> Caution | None:
         """What is written with the next checkpoint. `going_on`: more items may be started after it."""
         caution = self.caution
         if caution is None:
             return None
-        upto = caution.upto
-        if window.watermark >= upto:
+        places, window = self.places, self.places.window
+        upto, mark = caution.upto, places.mark
+        if mark >= upto:
             if caution.width or time.monotonic() - self._began_at >= AT_LEAST:
                 return None
-            upto = window.watermark + self._width(at_once)
+            upto = max(mark, places.behind(window.watermark + self._width(at_once)))
         reach, self._base = self.gate, window.watermark
         self._waits = not self.turns.enter(self, alone=caution.width > 0)
         if going_on and not self._waits:
             if not caution.width:
-                reach = min(upto, window.watermark + self._width(at_once))
-            elif window.watermark >= self.gate:  # a group has ended before the next begins
-                reach = min(upto, window.after(caution.width))
-        return replace(caution, upto=upto, reach=max(reach, window.watermark), blamed=False)
+                reach = min(upto, places.behind(window.watermark + self._width(at_once)))
+            elif mark >= self.gate:  # a group has ended before the next begins
+                reach = min(upto, places.behind(window.after(caution.width)))
+        reach = max(reach, mark)
+        return replace(caution, upto=upto, reach=reach, blamed=False, suspects=places.suspects(reach))
 
     def written(self, caution: Caution | None) -> None:
         """The checkpoint with this plan is on record."""
@@ -83,13 +87,14 @@ class Careful:
             self._moved_at = now
         self.gate = caution.reach
 
-    def wants_more(self, window: Window, busy: int) -> bool:
+    def wants_more(self, busy: int) -> bool:
         """Whether a checkpoint now would let further items start."""
-        if self.caution is None or self._waits:
+        if self.caution is None or self._waits or self.places.reading:
             return False
-        if self.caution.width or window.watermark >= self.gate:
-            return window.watermark >= self.gate
-        moved = window.watermark - self._base
+        ended = self.places.mark >= self.gate
+        if self.caution.width or ended:
+            return ended
+        moved = self.places.window.watermark - self._base
         return moved >= self._wide // 4 or (moved > 0 and not busy)
 
     def _width(self, at_once: int) -> int:

@@ -148,9 +148,9 @@ class BulkServer:
     async def _found(self, job: BulkJob) -> Found:
         """What the source holds; of a job that was launched before, only whether that is there still."""
         source = self._source(job)
-        if job.total is None or job.first is None:
+        if job.stop is None or job.first is None:
             bounds, fingerprint = await look_at(source)
-            return Found(*bounds, fingerprint)
+            return Found(*bounds, fingerprint, await source.count(*bounds))
         if job.fingerprint is None:
             return Found(job.first, job.stop, await source.fingerprint())
         await source.verify(job.fingerprint)
@@ -202,8 +202,9 @@ class BulkServer:
             chunk=business.chunk,
             attempts=job.spec.item_attempts,
             backoff=job.spec.item_backoff,
-            sparse=source.sparse,
-            placed=getattr(source, "placed", False),
+            sparse=source.sparse and not source.keyed,
+            placed=source.placed or source.keyed,
+            keyed=source.keyed,
             hanging=self.hanging.of(job.id),
         )
 
@@ -233,6 +234,7 @@ class BulkServer:
                 self.turns,
                 beat=self.beat,
                 drain=self.drain,
+                keyed=source.keyed,
             )
             finished = await runner.run()
         except (LeaseLost, StoreUnavailable):
@@ -250,10 +252,10 @@ class BulkServer:
                 business=business.name,
                 segment=number,
                 finished=finished,
-                items=runner.window.done,
+                items=runner.ended,
             )
         )
-        return {"items": runner.window.done, "finished": finished}
+        return {"items": runner.ended, "finished": finished}
 
     def _tell(self, business: str, before: Segment | Progress, after: Progress) -> None:
         """What this checkpoint added to the one before, or to what the segment was when it was taken."""

@@ -16,7 +16,7 @@ LOOK_EVERY = 0.05
 class HangingCall:
     job_id: int
     items: Sequence[int]
-    """Their places in the job."""
+    """Their places in the job; of rows by key their keys. In order."""
     over: Callable[[], bool]
     outcome: Callable[[], Any] | None = None
     """Returns or raises what it did, once it is over; None when that is not known."""
@@ -36,12 +36,17 @@ class HangingCalls:
         return [call for call in self._calls if call.job_id == job_id]
 
 
-def after(hanging: Sequence[HangingCall], call: Callable[[Any], Any], *, indexed: bool) -> Callable[..., Any]:
+def after(
+    hanging: Sequence[HangingCall], call: Callable[[Any], Any], *, indexed: bool, keyed: bool = False
+) -> Callable[..., Any]:
     """`call`, taking (index or indexes, what it takes), that waits for the hanging calls of the same items.
     When one of them had just these items, its outcome counts, and they are not called for again."""
 
     async def waiting(given: tuple[Any, Any]) -> Any:
-        wanted = (given[0],) if isinstance(given[0], int) else given[0]
+        alone = isinstance(given[0], int)
+        wanted = (given[0],) if alone else given[0]
+        if keyed:
+            wanted = sorted(row.index for row in ((given[1],) if alone else given[1]))
         for one in hanging:
             if not _overlap(one.items, wanted):
                 continue

@@ -11,6 +11,7 @@ import asyncio
 import time
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from heapq import heappop, heappush
 from itertools import chain
 from operator import length_hint
@@ -21,12 +22,12 @@ from fusee.bulk.careful import Careful
 from fusee.bulk.hanging import HangingCall, HangingCalls
 from fusee.bulk.lane import Lane, Later
 from fusee.bulk.pacer import Pacer
+from fusee.bulk.places import Places
 from fusee.bulk.sources import Reader
 from fusee.errors import FuseeError
 from fusee.model import Skip
 from fusee.model.bulk import HeldBy, Quarantined
 from fusee.model.pacing import Aimd
-from fusee.model.window import Window
 
 __all__ = ["Lanes"]
 
@@ -49,8 +50,7 @@ class Lanes:
     def __init__(
         self,
         job_id: int,
-        window: Window,
-        end: int,
+        places: Places,
         calls: Calls,
         reader: Reader,
         pacer: Pacer,
@@ -64,9 +64,8 @@ class Lanes:
         """Those of this segment: each takes one of its lanes as long as it lasts."""
         self.timeout: float | None = None
         """Seconds that a call for an item or a chunk may take."""
-        self.window = window
-        self.end = end
-        """Where the segment ends, as the store said last."""
+        self.places = places
+        self.window = places.window
         self.calls = calls
         self.chunk = calls.chunk
         self.reader = reader
@@ -104,6 +103,11 @@ class Lanes:
         self._busy = 0.0
 
     @property
+    def end(self) -> int:
+        """The watermark when everything is done."""
+        return self.places.end
+
+    @property
     def limit(self) -> int:
         return self.room if self.aimd is None else min(self.room, self.aimd.allowed)
 
@@ -121,9 +125,14 @@ class Lanes:
 
     def leave_hanging(self, call: HangingCall) -> None:
         """It could not be stopped: no other call for its items begins in this process before it is over."""
+        call = self._named(call)
         self.hanging.add(call)
         self.hung.append(call)
         self._make_room()
+
+    def _named(self, call: HangingCall) -> HangingCall:
+        """By what its items are called in any segment, whatever their numbers in this window."""
+        return replace(call, items=self.places.names_of(call.items))
 
     def _man(self) -> None:
         while len(self.lanes) < self.limit and not self.closing:
@@ -327,7 +336,7 @@ class Lanes:
         lane.parked = True
         if self.careful is not None:
             busy = sum(not lane.parked for lane in self.lanes)
-            if self.careful.wants_more(self.window, busy):
+            if self.careful.wants_more(busy):
                 self._urgent.set()
         try:
             await waiter
@@ -349,7 +358,7 @@ class Lanes:
     def _quarantine(self, failure: Failure) -> None:
         self.quarantined += 1
         self.failed_now += 1
-        self.new.append(failure.quarantined())
+        self.new.append(replace(failure, index=self.places.place_of(failure.index)).quarantined())
         if self.errors_left is not None and self.failed_now > self.errors_left:
             self._urgent.set()
 
@@ -435,7 +444,7 @@ class Lanes:
         if self.limit <= 0:
             return HeldBy.CONCURRENCY
         busy = sum(not lane.parked for lane in self.lanes)
-        if self.reading and self.reading >= busy:
+        if (self.reading or self.places.reading) and self.reading >= busy:
             return HeldBy.SOURCE
         if self.window.full:
             return HeldBy.WINDOW if busy < self.limit else HeldBy.HANDLER
@@ -503,7 +512,8 @@ class Lanes:
             )
             if at is not None:
                 many = 1 if lane.again is not None else min(self.chunk, lane.end - at)
-                self.hanging.add(HangingCall(self.job_id, range(at, at + many), lane.task.done))
+                call = HangingCall(self.job_id, range(at, at + many), lane.task.done)
+                self.hanging.add(self._named(call))
             self.lanes.discard(lane)
 
 

@@ -5,17 +5,20 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from typing import cast
 
 from fusee.bulk.calls import Calls, Failure
 from fusee.bulk.careful import Careful, Turns
 from fusee.bulk.hanging import HangingCalls
+from fusee.bulk.keyed import Keyed
 from fusee.bulk.lanes import Lanes
 from fusee.bulk.pacer import Pacer
-from fusee.bulk.sources import Reader
+from fusee.bulk.places import Dense, Places
+from fusee.bulk.sources import KeyedReader, Reader
 from fusee.errors import LeaseLost, StoreUnavailable
 from fusee.model.bulk import HeldBy
 from fusee.model.pacing import Aimd, decayed
-from fusee.model.window import Window, window_for
+from fusee.model.window import window_for
 from fusee.store import BulkAnswer, Progress, Taken
 
 __all__ = ["Runner"]
@@ -46,30 +49,32 @@ class Runner(Lanes):
         *,
         beat: float = BEAT,
         drain: float = DRAIN,
+        keyed: bool = False,
     ) -> None:
         job, segment = taken.job, taken.segment
         self.spec = job.spec
         size = self._window_size(taken.answer, calls.chunk, 0.0)
-        window = Window.restore(segment.first, segment.stop, size, taken.checkpoint)
         aimd = Aimd(self.spec.concurrency) if self.spec.adaptive else None
         hanging = hanging or HangingCalls()
-        super().__init__(job.id, window, segment.stop, calls, reader, pacer, aimd, hanging)
+        self.keyed: Keyed | None = None
+        if keyed:
+            reader = self.keyed = Keyed(segment, size, taken.checkpoint, cast(KeyedReader, reader))
+        places: Places = self.keyed or Dense(segment, size, taken.checkpoint)
+        super().__init__(job.id, places, calls, reader, pacer, aimd, hanging)
         self.write = write
         self.beat = beat
         self.drain = drain
-        self.reached = segment.reached
         self.quarantined = segment.quarantined
         self.retried = segment.retried
-        # What was under way at the last checkpoint is started again.
-        self.replayed = segment.replayed + segment.reached - segment.first - segment.ended
-        self._last_ended = window.done
+        self._replayed_before = segment.replayed
+        self._last_ended = self.window.done
         self._last_failed = self.retried + self.quarantined
         now = self._observed_at = time.monotonic()
         self._speed = 0.0
         self._blamed = 0
         """Losses of the lowest item, when it is at fault for them."""
         if (caution := taken.caution) is not None:
-            self.careful = Careful(caution, window, turns or Turns())
+            self.careful = Careful(caution, places, turns or Turns())
             self._blamed = caution.losses if caution.blamed else 0
         self._follow(taken.answer, now, now)
 
@@ -78,9 +83,14 @@ class Runner(Lanes):
     async def run(self) -> bool:
         watch = asyncio.create_task(self._watch())
         watch.add_done_callback(self._watch_ended)
+        pages: asyncio.Task[None] | None = None
         try:
+            while self.keyed is not None and self.careful is not None and self.keyed.reading:
+                await self.keyed.more()
             if self._blamed:
                 await self._blame()
+            if self.keyed is not None:
+                pages = asyncio.create_task(self._read_pages(self.keyed))
             stopped = await self._beats()
             await self._close(self.drain)
             await self._write_last()
@@ -98,6 +108,9 @@ class Runner(Lanes):
             if self.careful is not None:
                 self.careful.over()
             watch.cancel()
+            if pages is not None:
+                pages.cancel()
+                await asyncio.wait([pages])  # nothing reads any more when the reader is closed
             for lane in self.lanes:  # none is left, unless we were stopped twice
                 if lane.task is not None:
                     lane.task.cancel()
@@ -106,8 +119,11 @@ class Runner(Lanes):
     async def _blame(self) -> None:
         """Quarantine the lowest item: workers were lost over it, the last one while it was alone."""
         window = self.window
-        window.stop = self.end
-        (index,) = window.issue(1)
+        window.stop = self.places.known
+        issued = window.issue(1)
+        if not issued:
+            return  # a row that is gone meanwhile
+        (index,) = issued
         window.stop = index
         items = self.reader.at_hand(index, index + 1)
         if items is None:
@@ -118,6 +134,21 @@ class Runner(Lanes):
         )
         self._quarantine(Failure(index, items[0], error, self._blamed))
         window.mark(index)
+
+    @property
+    def ended(self) -> int:
+        """Items of the segment that ended."""
+        return self.places.so_far().ended
+
+    async def _read_pages(self, keyed: Keyed) -> None:
+        """Of rows by key: read ahead of what is issued."""
+        try:
+            while await keyed.more():
+                self._wake()
+        except Exception as error:
+            self.error = self.error or error
+        if self.error is not None or self.window.watermark >= self.end:
+            self._urgent.set()
 
     async def _beats(self) -> bool:
         """Until nothing is left to start; whether the job stops."""
@@ -159,22 +190,23 @@ class Runner(Lanes):
         """Write a checkpoint, and follow its answer; `again`: there will be another."""
         for lane in self.lanes:
             self._mark_so_far(lane)
-        window = self.window
-        ended = window.done
-        self.reached = max(self.reached, window.next)
+        ended = self.window.done
+        so_far = self.places.so_far()
         give_from = self._spare_half(ended) if again else None
         careful = self.careful
         caution = None
         if careful is not None:
-            caution = careful.plan(window, max(1, self.share) * self.chunk, going_on=again)
+            caution = careful.plan(max(1, self.share) * self.chunk, going_on=again)
         new = tuple(self.new)  # all: they are marked as ended in this very checkpoint
         progress = Progress(
-            checkpoint=window.checkpoint(),
-            reached=self.reached,
-            ended=ended,
+            checkpoint=so_far.checkpoint,
+            reached=so_far.reached,
+            ended=so_far.ended,
+            absent=so_far.absent,
             quarantined=self.quarantined,
             retried=self.retried,
-            replayed=self.replayed,
+            # What was under way at the last checkpoint of the worker before is started again.
+            replayed=self._replayed_before + self.places.replayed,
             new=new,
             begin=0 if self.pacer.begun or not again else self.chunk,
             wants=self.pacer.wants(),
@@ -183,7 +215,7 @@ class Runner(Lanes):
             caution=caution,
         )
         if give_from is not None:
-            window.shrink(give_from)  # until we know whether it was given away
+            self.places.hold_back(give_from)  # until we know whether it was given away
         asked_at = time.monotonic()
         answer = await self.write(progress)
         del self.new[: len(new)]
@@ -196,17 +228,14 @@ class Runner(Lanes):
 
     def _spare_half(self, ended: int) -> int | None:
         """Where the second half of the rest begins, when it is worth another worker's while."""
-        window, rate = self.window, ended - self._last_ended
-        rest = self.end - window.next
+        rate = ended - self._last_ended
+        rest, half = self.places.spare()
         at_once = 2 * max(1, self.share) * self.chunk
-        if window.stop != self.end or rest < max(2 * self.chunk, 2 * at_once, 4 * rate):
-            return None
-        return window.next + (rest + 1) // 2
+        return None if rest < max(2 * self.chunk, 2 * at_once, 4 * rate) else half
 
     def _follow(self, answer: BulkAnswer, asked_at: float, answered_at: float) -> None:
         window = self.window
-        self.end = answer.end
-        window.stop = answer.end if self.careful is None else min(answer.end, self.careful.gate)
+        self.places.follow(answer.end, None if self.careful is None else self.careful.gate)
         self.errors_left, self.failed_now = answer.errors_left, 0
         self.pacer.hear(answer.rate, answer.grant, answer.now, asked_at, answered_at)
         self.share = answer.share

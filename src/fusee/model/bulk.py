@@ -37,6 +37,8 @@ __all__ = [
 HTTP_HANDLER = "fusee.bulk_http"
 """The built-in handler that serves every business that is reached over HTTP."""
 MOST_ITEMS = 2**62
+UNKNOWN = -1
+"""How many rows a query has, when counting them takes too long."""
 LONGEST_SPAN = 60.0
 """Seconds of waiting for which a window of automatic size makes room."""
 LARGEST_CHUNK = 100_000
@@ -229,6 +231,8 @@ class Segment:
     """Its part of the job's rate, in items a second."""
     held_by: HeldBy | None = None
     """What keeps it from starting more."""
+    absent: int = 0
+    """Places without an item that were passed over: gaps between keys."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -277,6 +281,7 @@ class BulkJob:
     first: int | None
     """The first item; null until the source was looked at."""
     total: int | None
+    """Items; of rows by key as they were counted at the launch, null when that took too long."""
     ended: int
     """Items that are done or quarantined."""
     quarantined: int
@@ -310,10 +315,10 @@ class BulkJob:
     fingerprint: Mapping[str, Any] | None = None
     """What tells the content of its source from another, as of its launch or its last extension."""
 
-    @property
-    def stop(self) -> int:
-        """One past the last item; 0 while nobody looked at its source."""
-        return (self.first or 0) + (self.total or 0)
+    stop: int | None = None
+    """One past the last place; null until the source was looked at."""
+    absent: int = 0
+    """Places without an item that were passed over: gaps between keys."""
 
     @property
     def done(self) -> int:

@@ -27,6 +27,8 @@ class Caution:
     """Items of a group; 0: as many as keep the segment busy."""
     losses: int = 1
     """Workers that were lost over these items."""
+    suspects: int | None = None
+    """Items below `reach` that were not done when this was written; None when each place holds one."""
     blamed: bool = False
     """The lowest item that is not done was alone under way when the last worker was lost, as often as it may
     be tried."""
@@ -41,16 +43,20 @@ def after_loss(
     stop: int,
     speed: float,
     attempts: int,
+    spread: int = 1,
 ) -> Caution:
     """A worker was lost with a segment that was at this checkpoint (`done`: a byte for each item from the
-    watermark on). `speed`: items a second that its job did; `attempts`: tries that an item has."""
+    watermark on). `speed`: items a second that its job did; `attempts`: tries that an item has;
+    `spread`: places for each item."""
     if before is None:
-        since = LEAST + 2 * (reached - watermark) + ceil(3 * speed)
+        since = 2 * (reached - watermark) + spread * (LEAST + ceil(3 * speed))
         return Caution(upto=min(stop, reached + since), reach=watermark)
     span = min(before.reach, stop) - watermark
     suspects = span - done[: max(0, span)].count(1)
+    if before.suspects is not None:
+        suspects = min(suspects, before.suspects)
     if suspects <= 0:
-        return replace(before, reach=watermark, blamed=False)
+        return replace(before, reach=watermark, blamed=False, suspects=None)
     losses = before.losses + 1
     return Caution(
         upto=min(before.reach, stop),

@@ -7,10 +7,14 @@ second item is done it is the bitmap, an eighth of a byte each.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
-__all__ = ["decode_done", "encode_done"]
+__all__ = ["decode_done", "done_runs", "encode_done", "encode_runs", "is_sparse"]
 
-BITMAP, RUNS = 0, 1
+BITMAP, RUNS, SPARSE = 0, 1, 2
+"""SPARSE: runs that may lie very far apart; never turned into bytes."""
+LONGEST, LONGEST_SPARSE = 42, 63
+"""Bits of a number."""
 MOST = 2**20
 """Numbers that a code may tell of: more than any window has."""
 _RUN = re.compile(b"\x01+")
@@ -32,6 +36,31 @@ def encode_done(done: bytes) -> bytes:
     else:
         return bytes(runs)
     return bytes((BITMAP,)) + _bits(done)
+
+
+def encode_runs(runs: Iterable[tuple[int, int]]) -> bytes:
+    """The numbers of these runs (first, end), which come in order, however far apart they are."""
+    found, end = bytearray((SPARSE,)), 0
+    for first, until in runs:
+        _put(found, first - end)
+        _put(found, until - first)
+        end = until
+    return bytes(found) if len(found) > 1 else b""
+
+
+def is_sparse(data: bytes) -> bool:
+    return data[:1] == bytes((SPARSE,))
+
+
+def done_runs(data: bytes) -> list[tuple[int, int]]:
+    """What any of these codes holds, as runs (first, end) in order."""
+    if is_sparse(data):
+        numbers, runs, at = _numbers(data[1:], LONGEST_SPARSE), [], 0
+        for gap, length in zip(numbers[::2], numbers[1::2], strict=True):
+            runs.append((at + gap, at + gap + length))
+            at += gap + length
+        return runs
+    return [run.span() for run in _RUN.finditer(decode_done(data))]
 
 
 def decode_done(data: bytes) -> bytearray:
@@ -70,13 +99,13 @@ def _put(out: bytearray, number: int) -> None:
     out.append(number)
 
 
-def _numbers(data: bytes) -> list[int]:
+def _numbers(data: bytes, longest: int = LONGEST) -> list[int]:
     found: list[int] = []
     number = shift = 0
     for byte in data:
         number |= (byte & 0x7F) << shift
         shift += 7
-        if shift > 42:
+        if shift > longest:
             raise ValueError("a done map's run is too long")
         if not byte & 0x80:
             found.append(number)

@@ -169,6 +169,12 @@ class Window:
             raise ValueError(f"items from {stop} on cannot be given away: some were issued or done")
         self.stop = stop
 
+    def done_beyond(self) -> list[int]:
+        """Items above the watermark that are done."""
+        if not self.beyond:
+            return []
+        return [self.watermark + at for at, done in enumerate(self._from_watermark()) if done]
+
     def checkpoint(self) -> Checkpoint:
         return Checkpoint(self.watermark, encode_done(bytes(self._from_watermark())))
 

@@ -239,7 +239,7 @@ class BulkOperations:
         """Add what its source has behind the last item of a job at rest, also of a finished one; `start`: and
         start it."""
         job = await self._at_rest(job_id)
-        if job.total is None:
+        if job.stop is None:
             raise Conflict(
                 f"bulk job {job_id} is {job.status}: it takes all items of its source when it is started"
             )
@@ -249,9 +249,10 @@ class BulkOperations:
         source = self.sources.make(job.spec.source)
         try:
             bounds, fingerprint = await look_at(source, job.fingerprint)
+            rows = await source.count(job.stop, bounds[1])
         except (ClientError, OSError, TimeoutError) as error:
             raise Invalid(f"source: it cannot be read: {error}", field="source") from None
-        found = Found(*bounds, fingerprint)
+        found = Found(*bounds, fingerprint, rows)
         job = await self.store.extend_bulk_job(job_id, found, who=who, version=version)
         return await self.start(job_id, who=who) if start else job
 

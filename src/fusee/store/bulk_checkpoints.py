@@ -16,9 +16,9 @@ from sqlalchemy import Connection, delete, insert, select, update
 
 from fusee.errors import Conflict, LeaseLost
 from fusee.model import End, RunStatus
-from fusee.model.bulk import BulkJob, BulkStatus, HeldBy, Quarantined, Segment, SegmentState
+from fusee.model.bulk import UNKNOWN, BulkJob, BulkStatus, HeldBy, Quarantined, Segment, SegmentState
 from fusee.model.caution import Caution, after_loss
-from fusee.model.done_map import decode_done
+from fusee.model.done_map import decode_done, is_sparse
 from fusee.model.durations import duration_text
 from fusee.model.pacing import MICROSECONDS, Grant, Part, decayed, even_share, grant
 from fusee.model.window import Checkpoint
@@ -72,6 +72,9 @@ class Progress:
     checkpoint: Checkpoint
     reached: int
     ended: int
+    """Items."""
+    absent: int = 0
+    """Places without an item that were passed over."""
     quarantined: int = 0
     retried: int = 0
     replayed: int = 0
@@ -120,6 +123,8 @@ class Found:
     stop: int
     """One past its last."""
     fingerprint: Mapping[str, Any] | None = None
+    rows: int | None = None
+    """Items between these places (of an extension: between the new ones); None when there is one at each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,11 +163,12 @@ class BulkCheckpoints(BulkMoves):
                 caution = after_loss(
                     caution,
                     watermark=segment.watermark,
-                    done=decode_done(checkpoint.done),
+                    done=b"" if is_sparse(checkpoint.done) else decode_done(checkpoint.done),
                     reached=segment.reached,
                     stop=segment.stop,
                     speed=job.speed,
                     attempts=spec_of_bulk(job).item_attempts,
+                    spread=_spread(job),
                 )
             change = _at(job_id, number).values(
                 share=share, held_by=None, taken_attempt=attempt, caution=caution_text(caution)
@@ -249,6 +255,7 @@ class BulkCheckpoints(BulkMoves):
             segment = self._fenced(connection, run_id, attempt, job_id, number)
             now = self._now(connection)
             mark = progress.checkpoint.watermark
+            ended = progress.ended + progress.absent
             others = self._others(connection, job, segment)
             share = _share(job, segment, others)
             stop = segment.stop
@@ -262,12 +269,13 @@ class BulkCheckpoints(BulkMoves):
             change = (
                 _at(job_id, number)
                 # The watermark never moves back, whatever a worker says.
-                .where(bulk_segments.c.watermark <= mark, bulk_segments.c.ended <= progress.ended)
+                .where(bulk_segments.c.watermark <= mark, bulk_segments.c.ended <= ended)
                 .values(
                     watermark=mark,
                     done=done_text(progress.checkpoint.done),
                     reached=progress.reached,
-                    ended=progress.ended,
+                    ended=ended,
+                    absent=progress.absent,
                     quarantined=progress.quarantined,
                     retried=progress.retried,
                     replayed=progress.replayed,
@@ -287,7 +295,8 @@ class BulkCheckpoints(BulkMoves):
                     " moves back"
                 )
             self._quarantine(connection, job_id, progress.new, now)
-            added = progress.ended - segment.ended
+            absent = progress.absent - segment.absent
+            added = ended - segment.ended
             moves = added > 0 or not _under_way(segment, progress, others)
             quarantined = job.quarantined + progress.quarantined - segment.quarantined
             self._set_bulk(
@@ -295,10 +304,11 @@ class BulkCheckpoints(BulkMoves):
                 job_id,
                 now,
                 ended=job.ended + added,
+                absent=job.absent + absent,
                 quarantined=quarantined,
                 retried=job.retried + progress.retried - segment.retried,
                 replayed=job.replayed + progress.replayed - segment.replayed,
-                speed=decayed(job.speed, (now - job.speed_at) / MICROSECONDS, added),
+                speed=decayed(job.speed, (now - job.speed_at) / MICROSECONDS, added - absent),
                 speed_at=now,
                 progressed_at=now if moves else job.progressed_at or now,
                 stalled_at=None if moves else job.stalled_at,
@@ -430,7 +440,7 @@ def _grant(
 
 def _under_way(segment: Any, progress: Progress, others: Sequence[Any]) -> bool:
     """Whether items of the job were started and have not ended."""
-    if progress.reached - segment.first > progress.ended:
+    if progress.reached - segment.first > progress.ended + progress.absent:
         return True
     return any(row.reached - row.first > row.ended for row in _running(others))
 
@@ -440,6 +450,16 @@ def _held_by(progress: Progress, others: Sequence[Any]) -> str | None:
     seen: Counter[str | None] = Counter(row.held_by for row in others)
     seen[progress.held_by] += 1
     return max(seen, key=lambda held: (seen[held], held or ""))
+
+
+def _spread(job: Any) -> int:
+    """Places for each item, as far as one can tell; more rather than less where keys have gaps."""
+    if job.item_count is None:
+        return 1
+    known = job.item_count != UNKNOWN
+    places, items = (job.total, job.item_count) if known else (job.ended, job.ended - job.absent)
+    spread: int = ceil(4 * (places or job.total) / max(1, items))
+    return max(1, spread)
 
 
 def _at(job_id: int, number: int) -> Any:

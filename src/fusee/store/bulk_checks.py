@@ -13,7 +13,7 @@ from fusee.errors import Conflict, LeaseLost
 from fusee.model import IllegalTransition, RetryPolicy, RunStatus
 from fusee.model.bulk import BulkStatus, next_bulk_status
 from fusee.store.bulk_checkpoints import BulkCheckpoints
-from fusee.store.bulk_rows import spec_of_bulk
+from fusee.store.bulk_rows import counted_in, spec_of_bulk
 from fusee.store.bulk_schema import bulk_jobs, bulk_logs
 from fusee.store.schema import runs
 from fusee.store.wakes import ENDED, PENDING
@@ -131,7 +131,7 @@ def _fresh_budget(job: Any, status: BulkStatus) -> tuple[int | None, str]:
     the cause is gone: what was quarantined before counts no more."""
     if status is not BulkStatus.FAILED or job.allowed is None or job.total is None:
         return job.allowed, ""
-    more = spec_of_bulk(job).errors_allowed(job.total) or 0
+    more = spec_of_bulk(job).errors_allowed(counted_in(job)) or 0
     return job.quarantined + more, f" with a fresh error budget: {more} more may be quarantined"
 
 

@@ -13,6 +13,7 @@ from fusee.errors import Conflict, LeaseLost
 from fusee.model import RunStatus
 from fusee.model.bulk import (
     HTTP_HANDLER,
+    UNKNOWN,
     BulkJob,
     BulkSpec,
     BulkStatus,
@@ -26,7 +27,9 @@ from fusee.store.bulk_checks import BulkChecks, next_of
 from fusee.store.bulk_deletes import BulkDeletes
 from fusee.store.bulk_looks import BulkLooks
 from fusee.store.bulk_rows import (
+    counted_in,
     definition_of,
+    items_in,
     job_from,
     spec_of_bulk,
 )
@@ -246,8 +249,8 @@ class BulkJobs(BulkDeletes, BulkLooks, BulkChecks, BulkStalls, BulkBusinesses):
                 changed = replace(spec, **kept)
                 values["definition"], _ = definition_of(changed)
                 if "error_budget" in kept and job.total is not None:
-                    fresh = changed.errors_allowed(job.total)
-                    before = (spec.errors_allowed(job.total) or 0) if job.allowed is not None else 0
+                    fresh = changed.errors_allowed(counted_in(job))
+                    before = (spec.errors_allowed(counted_in(job)) or 0) if job.allowed is not None else 0
                     granted = (job.allowed or 0) - before  # by resumes
                     values["allowed"] = None if fresh is None else granted + fresh
             self._set_bulk(connection, job.id, now, rate_at=now, **values)
@@ -275,7 +278,12 @@ class BulkJobs(BulkDeletes, BulkLooks, BulkChecks, BulkStalls, BulkBusinesses):
                 )
             numbers = self._cut(connection, job, end, found.stop, now)
             total, spec = found.stop - job.first, spec_of_bulk(job)
-            more = (spec.errors_allowed(total) or 0) - (spec.errors_allowed(job.total) or 0)
+            items = None if found.rows is None else UNKNOWN
+            if found.rows not in (None, UNKNOWN) and job.item_count != UNKNOWN:
+                items = (items_in(job) or 0) + found.rows
+            before = counted_in(job)
+            after = total if items in (None, UNKNOWN) else items
+            more = (spec.errors_allowed(after) or 0) - (spec.errors_allowed(before) or 0)
             values: dict[str, Any] = {}
             if job.status == BulkStatus.FINISHED:
                 values = {"finished_at": None, "reason": "extended: start it to handle the new items"}
@@ -285,12 +293,14 @@ class BulkJobs(BulkDeletes, BulkLooks, BulkChecks, BulkStalls, BulkBusinesses):
                 now,
                 status=status,
                 total=total,
+                item_count=items,
                 made=job.made + len(numbers),
                 allowed=None if job.allowed is None else job.allowed + more,
                 fingerprint=fingerprint,
                 **values,
             )
-            text = f"extended by {found.stop - end} items: from {end} to {found.stop - 1}"
+            added = "unknown many" if found.rows == UNKNOWN else found.rows or found.stop - end
+            text = f"extended by {added} items: from {end} to {found.stop - 1}"
             self._bulk_note(connection, job.id, "operator", who, text, now)
             return True
 
@@ -365,8 +375,16 @@ class BulkJobs(BulkDeletes, BulkLooks, BulkChecks, BulkStalls, BulkBusinesses):
             now = self._now(connection)
             first, stop = found.first, found.stop
             if job.total is None or job.made == 0:
-                allowed = spec_of_bulk(job).errors_allowed(stop - first)
-                self._set_bulk(connection, job_id, now, first=first, total=stop - first, allowed=allowed)
+                items = stop - first if found.rows in (None, UNKNOWN) else found.rows
+                self._set_bulk(
+                    connection,
+                    job_id,
+                    now,
+                    first=first,
+                    total=stop - first,
+                    item_count=found.rows,
+                    allowed=spec_of_bulk(job).errors_allowed(items),
+                )
                 numbers = self._cut(connection, job, first, stop, now)
                 self._set_bulk(connection, job_id, now, made=len(numbers))
             else:

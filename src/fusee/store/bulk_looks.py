@@ -10,7 +10,7 @@ from sqlalchemy import Select, and_, case, func, select
 
 from fusee.errors import NotFound
 from fusee.model.bulk import BulkJob, BulkLoad, BulkLog, BulkStatus, Quarantined, Segment
-from fusee.model.done_map import decode_done
+from fusee.model.done_map import done_runs
 from fusee.store.bulk_rows import (
     SPEED_HOLDS,
     checkpoint_of,
@@ -81,7 +81,11 @@ class BulkLooks(StorePart):
         """What is not over, by business, state, and what holds it."""
         runs = bulk_jobs.c.status == BulkStatus.RUNNING
         holds = bulk_jobs.c.speed_at >= self.database.now - SPEED_HOLDS
-        rest = case((runs, func.coalesce(bulk_jobs.c.total, 0) - bulk_jobs.c.ended), else_=0)
+        places = func.coalesce(bulk_jobs.c.total, 0) - bulk_jobs.c.ended
+        left = bulk_jobs.c.item_count - bulk_jobs.c.ended + bulk_jobs.c.absent
+        uncounted = bulk_jobs.c.item_count.is_(None)
+        items = case((uncounted, places), (left < 0, 0), (left < places, left), else_=places)
+        rest = case((runs, items), else_=0)
         query = (
             select(
                 bulk_jobs.c.business,
@@ -170,12 +174,8 @@ class BulkLooks(StorePart):
 
         for row in await self.database.read(lambda connection: connection.execute(query).all()):
             add(row.first, row.watermark)
-            done = decode_done(checkpoint_of(row).done)
-            at = 0
-            while (begin := done.find(1, at)) >= 0:
-                end = done.find(0, begin)
-                at = len(done) if end < 0 else end
-                add(row.watermark + begin, row.watermark + at)
+            for first, end in done_runs(checkpoint_of(row).done):
+                add(row.watermark + first, row.watermark + end)
         return found
 
 

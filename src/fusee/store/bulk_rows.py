@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from fusee.model.bulk import (
+    UNKNOWN,
     BulkJob,
     BulkLog,
     BulkSpec,
@@ -27,9 +28,11 @@ __all__ = [
     "caution_of",
     "caution_text",
     "checkpoint_of",
+    "counted_in",
     "definition_of",
     "done_text",
     "held_by_from",
+    "items_in",
     "job_from",
     "log_from",
     "quarantined_from",
@@ -76,8 +79,10 @@ def _job(row: Any) -> BulkJob:
         undo_of=row.undo_of,
         data=decode(row.data),
         first=row.first,
-        total=row.total,
-        ended=row.ended,
+        total=items_in(row),
+        stop=None if row.total is None else row.first + row.total,
+        ended=row.ended - row.absent,
+        absent=row.absent,
         quarantined=row.quarantined,
         retried=row.retried,
         replayed=row.replayed,
@@ -98,6 +103,21 @@ def _job(row: Any) -> BulkJob:
         item_timeout=spec.item_timeout if row.item_timeout is None else row.item_timeout or None,
         errors_left=None if row.allowed is None else max(0, row.allowed - row.quarantined),
     )
+
+
+def items_in(row: Any) -> int | None:
+    """How many items a job has: one for each place, or the rows that were counted; exact when it is over."""
+    if row.total is None:
+        return None
+    most, ended = row.total - row.absent, row.ended - row.absent
+    if row.item_count is None or row.ended == row.total:
+        return int(most)
+    return None if row.item_count == UNKNOWN else int(min(most, max(row.item_count, ended)))
+
+
+def counted_in(row: Any) -> int:
+    """What a share of a job's items is a share of: the rows that were counted, else its places."""
+    return int(row.total if row.item_count in (None, UNKNOWN) else row.item_count)
 
 
 def held_by_from(text: str | None) -> HeldBy | None:
@@ -130,7 +150,8 @@ def segment_from(row: Any) -> Segment:
         stop=row.stop,
         watermark=row.watermark,
         reached=row.reached,
-        ended=row.ended,
+        ended=row.ended - row.absent,
+        absent=row.absent,
         quarantined=row.quarantined,
         retried=row.retried,
         replayed=row.replayed,

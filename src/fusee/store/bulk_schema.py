@@ -38,9 +38,9 @@ bulk_jobs = Table(
     Column("callbacks", String(100), nullable=False, server_default=text("''")),  # what its business has
     Column("undo_of", BigInteger),
     Column("first", BigInteger),  # null until its source was looked at
-    Column("total", BigInteger),
+    Column("total", BigInteger),  # places; each has an item unless `item_count` says how many have
     Column("made", Integer, nullable=False, server_default=text("0")),  # segments, ever
-    Column("ended", BigInteger, nullable=False, server_default=text("0")),
+    Column("ended", BigInteger, nullable=False, server_default=text("0")),  # places, `absent` among them
     Column("quarantined", BigInteger, nullable=False, server_default=text("0")),
     Column("allowed", BigInteger),  # quarantined items that do not fail it
     Column("retried", BigInteger, nullable=False, server_default=text("0")),
@@ -67,6 +67,8 @@ bulk_jobs = Table(
     Column("progressed_at", BigInteger, nullable=False, server_default=text("0")),  # when an item ended
     Column("stalled_at", BigInteger),  # when a dispatcher saw that none had ended for too long
     Column("item_timeout", Float(53)),  # 0: none; null: of a job that is older than the field, as created
+    Column("item_count", BigInteger),  # items, where not every place has one, as counted; -1: unknown
+    Column("absent", BigInteger, nullable=False, server_default=text("0")),  # ended places without an item
     CheckConstraint(
         "status IN ('created', 'waiting_business', 'running', 'stopping', 'stopped', 'finished', 'failed')",
         name="fusee_bulk_jobs_status",
@@ -106,6 +108,7 @@ bulk_segments = Table(
     Column("held_by", String(16)),
     Column("taken_attempt", Integer, nullable=False, server_default=text("0")),  # of its run
     Column("caution", String(200)),  # after workers were lost with it: which items may start
+    Column("absent", BigInteger, nullable=False, server_default=text("0")),  # ended places without an item
     CheckConstraint(
         "first <= watermark AND watermark <= reached AND reached <= stop", name="fusee_bulk_segments_order"
     ),

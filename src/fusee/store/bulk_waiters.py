@@ -33,7 +33,7 @@ def _outcome(job: Any) -> Outcome:
     result = {
         "bulk_job_id": job.id,
         "status": job.status,
-        "ended": job.ended,
+        "ended": job.ended - job.absent,
         "quarantined": job.quarantined,
     }
     match BulkStatus(job.status):

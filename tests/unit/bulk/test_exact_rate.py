@@ -22,6 +22,7 @@ from fusee.bulk import BulkContext
 from fusee.bulk.calls import Calls
 from fusee.bulk.pacer import NodeCap, Pacer
 from fusee.bulk.runner import Runner
+from fusee.bulk.sources import Placed
 from fusee.bulk.sources.simple import RangeSource
 from fusee.model.bulk import BulkJob, BulkSpec, BulkStatus, Segment, SegmentState
 from fusee.model.pacing import HEADROOM, MICROSECONDS, Part, even_share, grant
@@ -123,6 +124,8 @@ class Job:
     """Share of items whose first try fails."""
     dies_at: float | None = None
     """When the worker of segment 0 is lost."""
+    step: int = 0
+    """Rows by key, so far apart; 0: every index is an item."""
 
 
 def starts_of(monkeypatch: pytest.MonkeyPatch, job: Job) -> list[float]:
@@ -148,10 +151,13 @@ def starts_of(monkeypatch: pytest.MonkeyPatch, job: Job) -> list[float]:
     async def work(number: int) -> None:
         context = BulkContext(job_id=1, name="j", business="b")
         calls = Calls(handle, context, chunk=job.chunk, attempts=3, backoff=0.5)
-        source = RangeSource({"kind": "range", "stop": 10**11})
+        source: Any = RangeSource({"kind": "range", "stop": 10**11})
+        if job.step:
+            source = Rows(job.step)
+            calls = Calls(handle, context, chunk=job.chunk, attempts=3, backoff=0.5, placed=True)
         held = taken(number, store, 3)
         pacer = Pacer(NodeCap(), calls.chunk)
-        runner = Runner(held, calls, source, store.writer(number), pacer, beat=1.0)
+        runner = Runner(held, calls, source, store.writer(number), pacer, beat=1.0, keyed=bool(job.step))
         running = asyncio.ensure_future(runner.run())
         if number == 0 and job.dies_at is not None:
             await asyncio.wait([running], timeout=job.dies_at)
@@ -172,6 +178,19 @@ def starts_of(monkeypatch: pytest.MonkeyPatch, job: Job) -> list[float]:
         monkeypatch.undo()
         loop.close()
     return sorted(starts)
+
+
+class Rows(RangeSource):
+    """Rows whose keys have gaps."""
+
+    def __init__(self, step: int) -> None:
+        super().__init__({"kind": "range", "stop": 10**11})
+        self.step = step
+
+    async def page(self, first: int, end: int, most: int) -> list[tuple[int, Placed]]:
+        await asyncio.sleep(0.01)
+        keys = range(-(-first // self.step) * self.step, end, self.step)[:most]
+        return [(key, Placed(key, key)) for key in keys]
 
 
 async def _gone(progress: Progress) -> BulkAnswer:
@@ -195,6 +214,18 @@ def test_any_ten_seconds_have_the_rate(monkeypatch: pytest.MonkeyPatch, rate: fl
     starts = starts_of(monkeypatch, Job(rate, latency=latency))
     fewest, most = worst_windows(starts)
     assert 0.98 * rate * WINDOW <= fewest <= most <= 1.02 * rate * WINDOW
+
+
+@pytest.mark.parametrize("chunk", [None, 5])
+@pytest.mark.parametrize("step", [1, 3, 30_000])
+@pytest.mark.parametrize("rate", [40.0, 1000.0])
+def test_gaps_between_keys_take_nothing_from_the_rate(
+    monkeypatch: pytest.MonkeyPatch, rate: float, step: int, chunk: int | None
+) -> None:
+    starts = starts_of(monkeypatch, Job(rate, step=step, chunk=chunk))
+    fewest, most = worst_windows(starts)
+    slack = 2 * (chunk or 0)  # a chunk starts as a whole
+    assert 0.98 * rate * WINDOW - slack <= fewest <= most <= 1.02 * rate * WINDOW + slack
 
 
 @pytest.mark.parametrize("segments", [1, 2, 4, 8, 32])

@@ -15,6 +15,7 @@ from fusee.bulk.calls import Calls
 from fusee.bulk.careful import Turns
 from fusee.bulk.pacer import NodeCap, Pacer
 from fusee.bulk.runner import Runner
+from fusee.bulk.sources import Placed
 from fusee.bulk.sources.simple import RangeSource
 from fusee.model.bulk import BulkJob, BulkSpec, BulkStatus, Quarantined, Segment, SegmentState
 from fusee.model.caution import Caution, after_loss
@@ -27,8 +28,9 @@ from fusee.store import BulkAnswer, Progress, Taken
 class Segments:
     """One segment of a store that keeps what a checkpoint says."""
 
-    def __init__(self, items: int, concurrency: int, attempts: int) -> None:
-        self.items = items
+    def __init__(self, items: int, concurrency: int, attempts: int, step: int = 0) -> None:
+        self.items = items * (step or 1)
+        self.step = step
         self.concurrency = concurrency
         self.attempts = attempts
         self.progress = Progress(checkpoint=Checkpoint(0), reached=0, ended=0)
@@ -56,11 +58,12 @@ class Segments:
         self.caution = after_loss(
             self.caution,
             watermark=at.checkpoint.watermark,
-            done=decode_done(at.checkpoint.done),
+            done=b"" if self.step else decode_done(at.checkpoint.done),
             reached=at.reached,
             stop=self.items,
             speed=40.0 * self.concurrency,  # items of a beat, which is what it means to a beat of a second
             attempts=self.attempts,
+            spread=4 * self.step or 1,
         )
 
     def taken(self) -> Taken:
@@ -77,20 +80,34 @@ class Segments:
         at = self.progress
         segment = Segment(
             job_id=1, number=0, first=0, stop=self.items, watermark=at.checkpoint.watermark,
-            reached=at.reached, ended=at.ended, quarantined=at.quarantined, retried=at.retried,
-            replayed=at.replayed, share=self.concurrency, state=SegmentState.OPEN, run_id=1,
+            reached=at.reached, ended=at.ended, absent=at.absent, quarantined=at.quarantined,
+            retried=at.retried, replayed=at.replayed, share=self.concurrency, state=SegmentState.OPEN,
+            run_id=1,
         )  # fmt: skip
         answer = self.answer()
         return Taken(job=job, segment=segment, checkpoint=at.checkpoint, answer=answer, caution=self.caution)
+
+
+class Rows(RangeSource):
+    """Rows whose keys lie so far apart; their items are 0, 1, 2 and so on."""
+
+    def __init__(self, step: int) -> None:
+        super().__init__({"kind": "range", "stop": 10**18})
+        self.step = step
+
+    async def page(self, first: int, end: int, most: int) -> list[tuple[int, Placed]]:
+        keys = range(-(-first // self.step) * self.step, end, self.step)[:most]
+        return [(key, Placed(key, key // self.step)) for key in keys]
 
 
 class World:
     """Workers that die of some items, one after the other, until the job is done."""
 
     def __init__(
-        self, items: int, killers: Iterable[int], *, concurrency: int = 8, attempts: int = 3
+        self, items: int, killers: Iterable[int], *, concurrency: int = 8, attempts: int = 3, step: int = 0
     ) -> None:
-        self.store = Segments(items, concurrency, attempts)
+        self.step = step
+        self.store = Segments(items, concurrency, attempts, step)
         self.killers = set(killers)
         self.deaths = 0
         self.tries: Counter[int] = Counter()
@@ -126,8 +143,16 @@ class World:
         context = BulkContext(job_id=1, name="j", business="b")
         calls = Calls(handle, context, chunk=chunk, attempts=self.store.attempts, backoff=0.001)
         source = RangeSource({"kind": "range", "stop": self.store.items})
+        if self.step:
+            source = Rows(self.step)
+            calls = Calls(
+                handle, context, chunk=chunk, attempts=self.store.attempts, backoff=0.001, placed=True
+            )
         pacer = Pacer(NodeCap(), calls.chunk)
-        runner = Runner(self.store.taken(), calls, source, self.store.write, pacer, turns=Turns(), beat=0.02)
+        runner = Runner(
+            self.store.taken(), calls, source, self.store.write, pacer, turns=Turns(), beat=0.02,
+            keyed=bool(self.step),
+        )  # fmt: skip
         running = asyncio.ensure_future(runner.run())
         death = asyncio.ensure_future(died.wait())
         await asyncio.wait([running, death], return_when=asyncio.FIRST_COMPLETED)
@@ -163,6 +188,19 @@ async def test_several_killers_are_found_one_after_the_other(chunk: int | None) 
         await world.run(most=20, chunk=chunk)
     assert sorted(bad.index for bad in world.store.quarantine) == [0, 7, 300, 599]
     assert world.store.progress.ended == 600
+
+
+@pytest.mark.parametrize("chunk", [None, 10])
+@pytest.mark.parametrize("step", [3, 10**12])
+async def test_a_row_by_key_that_kills_its_worker_is_found_whatever_the_gaps(
+    step: int, chunk: int | None
+) -> None:
+    world = World(600, {0, 300, 599}, concurrency=4, step=step)
+    async with asyncio.timeout(60):
+        await world.run(most=20, chunk=chunk)
+    assert sorted(bad.index // step for bad in world.store.quarantine) == [0, 300, 599]
+    assert (world.store.progress.ended, world.store.progress.absent) == (600, 600 * (step - 1))
+    assert world.store.caution is None
 
 
 async def test_many_suspects_are_narrowed_down_in_groups() -> None:

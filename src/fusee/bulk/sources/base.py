@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from fusee.errors import Invalid
 
-__all__ = ["ABSENT", "BadItem", "Placed", "Reader", "Source", "SourceKinds", "fields_of"]
+__all__ = ["ABSENT", "BadItem", "KeyedReader", "Placed", "Reader", "Source", "SourceKinds", "fields_of"]
 
 
 class _Absent:
@@ -49,7 +49,15 @@ class Reader(Protocol):
     async def close(self) -> None: ...
 
 
+class KeyedReader(Reader, Protocol):
+    async def page(self, first: int, end: int, most: int) -> Sequence[tuple[int, Placed]]:
+        """(place, row) of the first rows of `[first, end)`, in the order of their places; fewer than `most`
+        when these are all."""
+
+
 class Source(Protocol):
+    keyed: bool
+    """Whether places between its bounds may be empty, and its reader is a `KeyedReader`."""
     sparse: bool
     """Whether an item may be `ABSENT`, or a `BadItem`."""
     placed: bool
@@ -59,7 +67,11 @@ class Source(Protocol):
         """Raise `Invalid` when it cannot be read; called when a job is created."""
 
     async def bounds(self) -> tuple[int, int]:
-        """(the first item, one past the last)."""
+        """(the first place, one past the last)."""
+
+    async def count(self, first: int, stop: int) -> int | None:
+        """How many items lie between these places: `UNKNOWN` when counting takes too long, None when there is
+        one at each place."""
 
     async def fingerprint(self) -> dict[str, Any] | None:
         """What tells its content from another; kept with a job. None when it cannot change under a job."""

@@ -19,6 +19,7 @@ __all__ = ["DoneSource", "QuarantineSource"]
 class _Of(ABC):
     """A source whose items are some of another's; each keeps the index that it has there."""
 
+    keyed = False
     placed = True
 
     def __init__(self, given: Mapping[str, Any], kinds: SourceKinds, store: Callable[[], Store]) -> None:
@@ -36,14 +37,21 @@ class _Of(ABC):
     @abstractmethod
     async def bounds(self) -> tuple[int, int]: ...
 
+    async def count(self, first: int, stop: int) -> int | None:
+        return None
+
+    async def items(self) -> int:
+        """How many there are."""
+        return (await self.bounds())[1]
+
     async def fingerprint(self) -> dict[str, Any]:
         await self._verify_inner()
-        return {"items": (await self.bounds())[1]}
+        return {"items": await self.items()}
 
     async def verify(self, kept: Mapping[str, Any]) -> None:
         """Items are found by counting: when the job went on meanwhile, others stand in their places."""
         await self._verify_inner()
-        items = (await self.bounds())[1]
+        items = await self.items()
         if items != kept["items"]:
             raise Conflict(
                 f"source: bulk job {self.job} went on meanwhile: it had {kept['items']} such items, it has"
@@ -87,10 +95,26 @@ class _QuarantineReader(BlockReader):
 
 
 class DoneSource(_Of):
-    """Backwards: item 0 is the highest that is done."""
+    """Backwards: item 0 is the highest that is done. The place of a row by key is its distance from the end
+    of that job."""
+
+    def __init__(self, given: Mapping[str, Any], kinds: SourceKinds, store: Callable[[], Store]) -> None:
+        super().__init__(given, kinds, store)
+        self.keyed = self.inner.keyed
 
     async def bounds(self) -> tuple[int, int]:
+        if self.keyed:
+            job = await self.store().bulk_job(self.job)
+            return 0, (job.stop or 0) - (job.first or 0)
         return 0, sum(end - first for first, end in await self.ranges())
+
+    async def count(self, first: int, stop: int) -> int | None:
+        return await self.items() if self.keyed else None
+
+    async def items(self) -> int:
+        if self.keyed:
+            return (await self.store().bulk_job(self.job)).done
+        return await super().items()
 
     async def ranges(self) -> list[tuple[int, int]]:
         """What is done, without the quarantined ones, the last stretch first."""
@@ -114,7 +138,7 @@ class DoneSource(_Of):
         return whole[::-1]
 
     def reader(self) -> Reader:
-        return _DoneReader(self)
+        return _DoneRows(self) if self.keyed else _DoneReader(self)
 
 
 class _DoneReader(BlockReader):
@@ -142,6 +166,42 @@ class _DoneReader(BlockReader):
 
     async def close(self) -> None:
         await super().close()
+        await self._inner.close()
+
+
+class _DoneRows:
+    """Rows that are done, by key, the last one first."""
+
+    def __init__(self, source: DoneSource) -> None:
+        self._source = source
+        self._inner: Any = source.inner.reader()
+        self._ranges: list[tuple[int, int]] = []
+        self._stop: int | None = None
+
+    def at_hand(self, first: int, end: int) -> Sequence[Any] | None:
+        raise NotImplementedError("rows by key are read in pages")
+
+    async def read(self, first: int, end: int) -> Sequence[Any]:
+        raise NotImplementedError("rows by key are read in pages")
+
+    async def page(self, first: int, end: int, most: int) -> Sequence[tuple[int, Placed]]:
+        if self._stop is None:
+            self._ranges = (await self._source.ranges())[::-1]
+            self._stop = (await self._source.store().bulk_job(self._source.job)).stop or 0
+        stop, starts = self._stop, [low for low, _ in self._ranges]
+        found: list[tuple[int, Placed]] = []
+        while len(found) < most and first < end:
+            rows = await self._inner.page(stop - end, stop - first, most, backwards=True)
+            for key, row in rows:
+                number = bisect_right(starts, key) - 1
+                if number >= 0 and key < self._ranges[number][1]:
+                    found.append((stop - 1 - key, row))
+            if len(rows) < most:
+                break
+            first = stop - rows[-1][0]
+        return found[:most]
+
+    async def close(self) -> None:
         await self._inner.close()
 
 

@@ -31,6 +31,7 @@ PORTION = 1 << 20
 class FileSource:
     """`{"kind": "file", "path": "/data/users.csv", "format": "csv"}`, on a disk that every worker sees."""
 
+    keyed = False
     sparse = True
     placed = False
 
@@ -48,6 +49,9 @@ class FileSource:
 
     async def bounds(self) -> tuple[int, int]:
         return 0, await asyncio.to_thread(_count, self.path, self.layout)
+
+    async def count(self, first: int, stop: int) -> None:
+        """One at each place."""
 
     async def fingerprint(self) -> dict[str, Any]:
         return (await asyncio.to_thread(_fingerprint, self.path)).plain()
@@ -97,6 +101,7 @@ class UrlSource:
     (`record`) are read by Range requests instead, when the server takes them: only what is needed is fetched.
     """
 
+    keyed = False
     sparse = True
     placed = False
 
@@ -142,6 +147,9 @@ class UrlSource:
                 raise Invalid(f"source: {size} bytes are not a multiple of record = {self.layout.record}")
             return 0, size // self.layout.record
         return 0, await asyncio.to_thread(_count, await self.fetch(), self.layout)
+
+    async def count(self, first: int, stop: int) -> None:
+        """One at each place."""
 
     async def fingerprint(self) -> dict[str, Any]:
         head = await self.head()

@@ -14,11 +14,15 @@ __all__ = ["ListSource", "RangeSource"]
 class _AtHand:
     """A source that is its own reader."""
 
+    keyed = False
     sparse = False
     placed = False
 
     async def check(self) -> None:
         """Checked when it was made."""
+
+    async def count(self, first: int, stop: int) -> None:
+        """One at each place."""
 
     async def fingerprint(self) -> None:
         """It is part of the job."""

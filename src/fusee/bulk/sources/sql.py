@@ -1,25 +1,31 @@
-"""Rows of a query, by an integer key: the item's index is its key, gaps between keys are passed over.
+"""Rows of a query, by an integer key: the item's index is its key; gaps between keys are no items.
 
-So any stretch is one indexed read, wherever it lies, and rows that come or go meanwhile move no other item.
+Any page of rows is one indexed read, wherever it lies, and rows that come or go meanwhile move no other item.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import sqlite3
+import time
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from sqlalchemy import Connection, text
 from sqlalchemy.exc import SQLAlchemyError
 
-from fusee.bulk.sources.base import ABSENT, fields_of
+from fusee.bulk.sources.base import ABSENT, Placed, fields_of
 from fusee.bulk.sources.blocks import BlockReader
-from fusee.errors import FuseeError, Invalid
+from fusee.errors import FuseeError, Invalid, StoreUnavailable
+from fusee.model.bulk import UNKNOWN
 from fusee.store import Store, open_store
 
 __all__ = ["SqlSource"]
 
+COUNT_WITHIN = 10.0
+"""Seconds for counting the rows of a query."""
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 
 
@@ -30,6 +36,7 @@ class SqlSource:
     no password is stored with the job. Items are objects of the query's columns.
     """
 
+    keyed = True
     sparse = True
     placed = False
 
@@ -45,14 +52,14 @@ class SqlSource:
         if not isinstance(self.key, str) or not _NAME.fullmatch(self.key):
             raise ValueError("key must be the name of an integer column of the query")
 
-    def store(self) -> Store:
+    def store(self, **options: Any) -> Store:
         assert isinstance(self.url, str)
         url = self.url
         if url.startswith("env:"):
             url = os.environ.get(url[4:], "")
             if not url:
                 raise Invalid(f"source: the variable {self.url[4:]} is not set here", field="source")
-        return open_store(url, max_connections=2)
+        return open_store(url, max_connections=2, **options)
 
     @property
     def inner(self) -> str:
@@ -78,6 +85,20 @@ class SqlSource:
             raise Invalid(f"source: key {self.key} must be an integer column from 0 on", field="source")
         return low, high + 1
 
+    async def count(self, first: int, stop: int) -> int:
+        key, given = self.key, {"first": first, "stop": stop}
+        statement = text(f"SELECT count(*) FROM {self.inner} WHERE {key} >= :first AND {key} < :stop")
+        store = self.store(statement_timeout=COUNT_WITHIN)
+        try:
+            await store.open()
+            return await store.database.read(
+                lambda c: int(_limited(c, COUNT_WITHIN).execute(statement, given).scalar_one())
+            )
+        except (StoreUnavailable, SQLAlchemyError):
+            return UNKNOWN
+        finally:
+            await store.close()
+
     async def fingerprint(self) -> None:
         """Rows may come, go and change at any time: a job keeps the keys between which it works."""
 
@@ -95,10 +116,7 @@ class SqlReader(BlockReader):
         self._store: Store | None = None
 
     async def load(self, first: int, end: int) -> Sequence[Any]:
-        source = self._source
-        if self._store is None:
-            self._store = source.store()
-            await self._store.open()
+        source, store = self._source, await self._opened()
         key = source.key
         statement = text(f"SELECT * FROM {source.inner} WHERE {key} >= :first AND {key} < :end")
 
@@ -107,11 +125,48 @@ class SqlReader(BlockReader):
             return [dict(row) for row in rows.mappings()]
 
         items: list[Any] = [ABSENT] * (end - first)
-        for row in await self._store.database.read(work):
+        for row in await store.database.read(work):
             items[row[str(key)] - first] = row
         return items
+
+    async def page(
+        self, first: int, end: int, most: int, *, backwards: bool = False
+    ) -> list[tuple[int, Placed]]:
+        """`backwards`: the last rows of `[first, end)`, the last one first."""
+        source, store = self._source, await self._opened()
+        key, order = str(source.key), "DESC" if backwards else "ASC"
+        # One more than wanted: it tells whether the last key is there again.
+        statement = text(
+            f"SELECT * FROM {source.inner} WHERE {key} >= :first AND {key} < :end"
+            f" ORDER BY {key} {order} LIMIT :most"
+        )
+
+        def work(connection: Connection) -> list[dict[str, Any]]:
+            rows = connection.execute(statement, {"first": first, "end": end, "most": most + 1})
+            return [dict(row) for row in rows.mappings()]
+
+        rows = await store.database.read(work)
+        for one, other in pairwise(rows):
+            if one[key] == other[key]:
+                raise Invalid(f"source: key {key} is not unique: {one[key]} is there more than once")
+        return [(row[key], Placed(row[key], row)) for row in rows[:most]]
+
+    async def _opened(self) -> Store:
+        if self._store is None:
+            self._store = self._source.store()
+            await self._store.open()
+        return self._store
 
     async def close(self) -> None:
         await super().close()
         if self._store is not None:
             await self._store.close()
+
+
+def _limited(connection: Connection, seconds: float) -> Connection:
+    """SQLite has no timeout of a statement: it asks now and then whether it shall go on."""
+    driver = connection.connection.driver_connection
+    if isinstance(driver, sqlite3.Connection):
+        until = time.monotonic() + seconds
+        driver.set_progress_handler(lambda: time.monotonic() > until, 10_000)
+    return connection

@@ -83,6 +83,7 @@ def upgrade() -> None:
     )
     op.add_column("fusee_bulk_jobs", Column("stalled_at", BigInteger))
     op.add_column("fusee_bulk_jobs", Column("item_timeout", Float(53)))
+    op.add_column("fusee_bulk_jobs", Column("item_count", BigInteger))
     op.add_column("fusee_bulk_segments", Column("pace", Float(53), nullable=False, server_default=text("0")))
     op.add_column(
         "fusee_bulk_segments", Column("pace_until", BigInteger, nullable=False, server_default=text("0"))
@@ -93,3 +94,8 @@ def upgrade() -> None:
         "fusee_bulk_segments", Column("taken_attempt", Integer, nullable=False, server_default=text("0"))
     )
     op.add_column("fusee_bulk_segments", Column("caution", String(200)))
+    # Places without an item, such as gaps between keys.
+    for table in ("jobs", "segments"):
+        op.add_column(
+            f"fusee_bulk_{table}", Column("absent", BigInteger, nullable=False, server_default=text("0"))
+        )
