@@ -80,7 +80,9 @@ async def become(served: Any, job_id: int, status: str) -> dict[str, Any]:
 
 async def test_from_creation_to_the_end(office: tuple[Any, World]) -> None:
     served, world = office
-    job = await created(served, source=["ada", "bob"], data={"subject": "hello"}, creator="eve")
+    hook = "https://ops.example/bulk"
+    job = await created(served, source=["ada", "bob"], data={"subject": "hello"}, creator="eve", alerts=hook)
+    assert job["alerts"] == {"webhook": hook, "on_failure": True, "on_stalled": True}
     assert (job["status"], job["total"], job["data"]) == ("created", None, {"subject": "hello"})
     assert job["source"] == {"kind": "list", "count": 2}
     status, job, _ = await served.ask("POST", f"{JOBS}/{job['id']}/start")
@@ -274,6 +276,7 @@ async def test_a_repeated_key_answers_the_same_job(office: tuple[Any, World]) ->
         ({"rate": 0.0001}, "rate must be"),
         ({"rate": 0}, "say unlimited for no cap, or hold to start nothing for now"),
         ({"error_budget": "lots"}, "error_budget"),
+        ({"alerts": "ftp://x"}, "alerts.webhook must be the http or https address to post to"),
         ({"item_timeout": 0}, "item_timeout must be from 0.1 s to 7 days, or: none"),
         ({"item_timeout": "soon"}, "item_timeout"),
         ({"spede": 1}, "spede"),

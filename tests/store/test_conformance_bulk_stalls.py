@@ -98,3 +98,43 @@ async def test_it_is_told_of_once_in_the_log_the_readiness_and_to_the_webhook(
     await held.write(11, reached=12)
     await stalls.run_once()
     assert health.warnings("default") == []
+
+
+async def test_a_job_tells_its_own_webhook_that_it_stalled_and_that_it_failed(
+    bulks: Bulks, world: World
+) -> None:
+    hook = "https://ops.example/bulk"
+
+    async def told() -> list[str]:
+        listed = [run for run in await world.store.runs(RunFilter()) if run.queue == "fusee.alerts"]
+        runs = [await world.store.run(run.id) for run in listed]
+        assert all(run.payload["url"] == hook for run in runs)
+        return sorted(run.payload["body"]["event"] for run in runs)
+
+    job = await bulks.launched(1000, alerts={"webhook": hook})
+    assert job.spec.alerts is not None and job.spec.alerts.webhook == hook
+    (held,) = await bulks.take()
+    await held.write(10, reached=12)
+    await beat(world, 310, bulks.session)
+    await bulks.store.stalled_bulk_jobs(300)
+    await bulks.store.stalled_bulk_jobs(300)
+    assert await told() == ["bulk_job_stalled"]
+    await bulks.fail(held, "no luck")
+    assert (await bulks.look(job)).status == "failed"
+    assert await told() == ["bulk_job_failed", "bulk_job_stalled"]
+
+
+async def test_a_job_tells_only_what_it_was_asked_to_tell(bulks: Bulks, world: World) -> None:
+    quiet = {"webhook": "https://ops.example/bulk", "on_failure": False, "on_stalled": False}
+    await bulks.launched(1000, alerts=quiet)
+    (held,) = await bulks.take()
+    await bulks.fail(held, "no luck")
+    assert [run for run in await world.store.runs(RunFilter()) if run.queue == "fusee.alerts"] == []
+
+
+@pytest.mark.parametrize(
+    "wrong", ["ftp://x", 5, {"webhook": "x"}, {"url": "https://x"}, {"webhook": "https://x", "on_failure": 1}]
+)
+async def test_alerts_that_make_no_sense_are_refused(bulks: Bulks, wrong: object) -> None:
+    with pytest.raises(ValueError, match="alerts"):
+        await bulks.create(alerts=wrong)

@@ -84,6 +84,11 @@ class BulkIn(Incoming):
     creator: str = ""
     env: str = ""
     labels: dict[str, str] = Field(default={})
+    alerts: str | dict[str, Any] | None = Field(
+        default=None,
+        description="An address that is posted to when the job fails or stalls; or an object with `webhook`,"
+        " `on_failure` and `on_stalled`.",
+    )
 
 
 class BulkStartIn(Incoming):

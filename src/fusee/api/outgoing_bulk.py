@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any, Literal, Self
 
 from pydantic import BaseModel, Field
@@ -84,6 +85,7 @@ class BulkBrief(BaseModel):
     creator: str
     env: str
     labels: dict[str, str]
+    alerts: dict[str, Any] | None
     created_at: str
     updated_at: str
     started_at: str | None
@@ -131,6 +133,7 @@ class BulkBrief(BaseModel):
             creator=spec.creator,
             env=spec.env,
             labels=dict(spec.labels),
+            alerts=None if spec.alerts is None else asdict(spec.alerts),
             created_at=show_time(job.created_at) or "",
             updated_at=show_time(job.updated_at) or "",
             started_at=show_time(job.started_at),

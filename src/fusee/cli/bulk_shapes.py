@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from fusee.cli.shapes import time_text
@@ -53,6 +54,7 @@ def bulk_object(job: BulkJob, segments: Sequence[Segment] | None = None) -> dict
         "item_timeout": job.item_timeout,
         **{field: getattr(spec, field) for field in SETTINGS},
         "labels": dict(spec.labels),
+        "alerts": None if spec.alerts is None else asdict(spec.alerts),
         "created_at": time_text(job.created_at),
         "updated_at": time_text(job.updated_at),
         "started_at": time_text(job.started_at),

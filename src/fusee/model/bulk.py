@@ -17,6 +17,7 @@ from fusee.model.words import Word
 __all__ = [
     "BULK",
     "HTTP_HANDLER",
+    "BulkAlerts",
     "BulkJob",
     "BulkLoad",
     "BulkLog",
@@ -126,6 +127,35 @@ def handler_of_business(business: str) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BulkAlerts:
+    """Where to tell, and what of: delivered as http runs of their own, so retried and recorded."""
+
+    webhook: str
+    on_failure: bool = True
+    """The job failed."""
+    on_stalled: bool = True
+    """The job stalled: items are under way, and none ends."""
+
+
+def alerts_from(given: Any) -> BulkAlerts | None:
+    """As callers write it: an address, or an object."""
+    if given is None or isinstance(given, BulkAlerts):
+        return given
+    fields = {"webhook": given} if isinstance(given, str) else given
+    if not isinstance(fields, Mapping):
+        raise ValueError('alerts must be an address, or an object such as {"webhook": "https://…"}')
+    if unknown := [name for name in fields if name not in BulkAlerts.__slots__]:
+        raise ValueError(f"alerts has no {unknown[0]!r:.60}; it has {', '.join(BulkAlerts.__slots__)}")
+    webhook = fields.get("webhook")
+    if not isinstance(webhook, str) or not webhook.startswith(("http://", "https://")):
+        raise ValueError("alerts.webhook must be the http or https address to post to")
+    for name in ("on_failure", "on_stalled"):
+        if not isinstance(fields.get(name, True), bool):
+            raise ValueError(f"alerts.{name} must be true or false")
+    return BulkAlerts(**fields)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BulkSpec:
     """What a caller asks for; checked when it is made."""
 
@@ -156,8 +186,10 @@ class BulkSpec:
     creator: str = ""
     env: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
+    alerts: BulkAlerts | None = None
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "alerts", alerts_from(self.alerts))
         if not isinstance(self.name, str) or not 1 <= len(self.name) <= 200 or not self.name.isprintable():
             raise ValueError("name must be 1 to 200 printable characters")
         check_name(self.business, "business")

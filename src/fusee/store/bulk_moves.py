@@ -15,6 +15,9 @@ from fusee.model import TERMINAL, Lane, RetryPolicy, RunStatus
 from fusee.model.bulk import BulkRest, BulkStatus, HeldBy, SegmentState, handler_of_business, next_bulk_status
 from fusee.model.pacing import even_share
 from fusee.model.strategy import Strategy
+from fusee.model.times import iso
+from fusee.store.alerts import ALERT_QUEUE
+from fusee.store.alerts import RETRY as ALERT_RETRY
 from fusee.store.births import Birth, Births
 from fusee.store.bulk_rows import spec_of_bulk
 from fusee.store.bulk_schema import bulk_jobs, bulk_logs, bulk_segments
@@ -282,11 +285,37 @@ class BulkMoves(Cancels, Births):
             held_by=None,
         )
         self._call_back(connection, job, "finish" if status is BulkStatus.FINISHED else "stop", now)
+        if status is BulkStatus.FAILED:
+            facts = {"reason": reason, "ended": job.ended, "quarantined": job.quarantined, "total": job.total}
+            self._bulk_alarm(connection, job, "bulk_job_failed", facts, now)
         if job.waiter is not None:
             self._tell(connection, [("waiter", job.waiter)])
         return BulkRest(
             job_id=job.id, namespace=job.namespace, business=job.business, status=status, reason=reason
         )
+
+    def _bulk_alarm(
+        self, connection: Connection, job: Any, event: str, facts: dict[str, Any], now: int
+    ) -> None:
+        """Tell the job's webhook, where it wants to hear of this."""
+        alerts = spec_of_bulk(job).alerts
+        if alerts is None or not (alerts.on_stalled if event == "bulk_job_stalled" else alerts.on_failure):
+            return
+        body = {
+            "event": event,
+            "namespace": job.namespace,
+            "bulk_job_id": job.id,
+            "name": job.name,
+            "business": job.business,
+            "at": iso(now),
+            **facts,
+        }
+        birth = Birth(
+            lane_id=self._lane_id(connection, Lane(job.namespace, ALERT_QUEUE, "http", "http")),
+            payload=encode({"url": alerts.webhook, "method": "POST", "body": body}, "the alert"),
+            options=encode({"retry": ALERT_RETRY.to_dict(), "timeout": 30.0}, "options"),
+        )
+        self._bear(connection, [birth], now, job.namespace)
 
     def _call_back(self, connection: Connection, job: Any, callback: str, now: int) -> None:
         """Have the business told, where it wants to be."""

@@ -69,6 +69,8 @@ class BulkStalls(BulkMoves):
                     seconds = (now - job.progressed_at) // 1_000_000
                     text = f"stalled: no item has ended for {seconds} s though items are under way"
                     self._bulk_note(connection, job_id, "operator", "", text, now)
+                    facts = {"seconds": seconds, "ended": job.ended, "total": job.total}
+                    self._bulk_alarm(connection, job, "bulk_job_stalled", facts, now)
                     told.add(job_id)
             return told
 

@@ -69,6 +69,7 @@ def bulk() -> None:
 @click.option("--backoff", "item_backoff", metavar="TIME", help="Before the second try; then doubled.")
 @click.option("--item-timeout", metavar="TIME", help="Of one call, such as 90s; none: no limit.")
 @click.option("--error-budget", metavar="N|N%", help="More quarantined items than this fail the job.")
+@click.option("--alerts", metavar="URL", help="Posted to when the job fails or stalls.")
 @click.option("--adaptive", is_flag=True, default=None, help="Find the concurrency by itself.")
 @click.option("--data", "business_data", metavar="JSON", help="The business's own data; @FILE reads it.")
 @click.option("--creator", metavar="NAME", help="Who asked for it.")
