@@ -140,7 +140,10 @@ async def _(stage: Stage, jobs: Any) -> None:
     await jobs.resume(slow.id)
     assert (await become(slow.id, "finished")).ended == 1000
     assert sorted(stage.mailed) == list(range(1000)), "each item once"
-    assert {one.id for one in await jobs.list()} == {job.id, rerun.id, undo.id, grows.id, slow.id}
+    await jobs.delete(grows.id)
+    with pytest.raises(NotFound):
+        await jobs.get(grows.id)
+    assert {one.id for one in await jobs.list()} == {job.id, rerun.id, undo.id, slow.id}
 
 
 @story("business_registry")

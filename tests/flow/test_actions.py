@@ -180,6 +180,8 @@ fusee bulk pause 4
 soon fusee bulk resume 4
 fusee bulk stop 4
 fusee bulk watch 1 --json
+soon fusee bulk delete 4
+refused 3 fusee bulk show 4
 refused 4 fusee bulk extend 1
 # businesses
 fusee business register crm --chunk https://crm.example/mail --chunk-size 200

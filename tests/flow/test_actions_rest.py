@@ -340,6 +340,8 @@ def bulk_jobs(rest: Rest) -> None:
         rest.do("POST", f"{slow}/resume")
     rest.do("POST", f"{slow}/stop")
     assert rest.becomes(slow, status="stopped")["ended"] < 100_000
+    rest.do("DELETE", slow, 204)
+    rest.do("GET", slow, 404)
 
 
 def businesses(rest: Rest) -> None:
