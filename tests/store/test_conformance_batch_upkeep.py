@@ -11,8 +11,9 @@ from fusee.errors import NotFound
 from fusee.events import Bus
 from fusee.model import Effect
 from fusee.model.batch import BatchPhase
+from fusee.store import KeyedRequest
 from fusee.store.batch_schema import batch_tasks, batches
-from fusee.store.schema import attempts, runs
+from fusee.store.schema import attempts, request_keys, runs
 from tests.store.batchwork import Batchwork, batch_spec, targets
 from tests.store.harness import World
 
@@ -168,6 +169,31 @@ async def test_a_batch_can_be_rolled_back_long_after_other_runs_are_pruned(world
     with pytest.raises(NotFound):
         await work.look()
     assert await _counts(world) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("retention", [0, 7 * DAY])
+async def test_keys_of_requests_are_deleted_also_where_runs_are_kept_forever(
+    world: World, retention: float
+) -> None:
+    work = await Batchwork.start(world, 1, session=await world.session(ttl=400 * DAY))
+    await work.claim()
+    await work.end("t0")
+
+    async def retry() -> int:
+        request = KeyedRequest.of("k", "batch retry", {"batch": work.id})
+        return (await work.store.retry_batch(work.id, request=request))[1]
+
+    assert await retry() == 1
+    pruning = Pruning(world, retention=retention)
+    await world.clock.tick(6 * DAY)
+    await pruning.run()
+    assert len(await world.rows(request_keys)) == 1
+    assert await retry() == 1, "the answer of then: nothing is tried again"
+    assert await work.counts() == {"running": 1}
+    await world.clock.tick(2 * DAY)
+    await pruning.run()
+    assert await world.rows(request_keys) == []
+    assert (await work.look()).total == 1
 
 
 @pytest.mark.parametrize("retention", [0, 7 * DAY])

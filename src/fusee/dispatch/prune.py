@@ -8,6 +8,9 @@ from fusee.store import Pruned, Store
 
 __all__ = ["Prune"]
 
+KEYS_KEPT = 7 * 86400.0
+"""Seconds that keys of requests are kept where runs are kept forever."""
+
 
 class Prune(Service):
     def __init__(
@@ -32,6 +35,7 @@ class Prune(Service):
     async def run_once(self) -> Pruned:
         if self._cursor == 0:  # once in a walk through all runs
             await self.store.forget_batches(self.batch_retention)
+            await self.store.forget_keys(self.retention or KEYS_KEPT)
         if self.retention == 0:
             return Pruned(0, 0)
         pruned = await self.store.prune(self.retention, self._cursor, self.batch)

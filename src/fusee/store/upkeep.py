@@ -336,11 +336,20 @@ class Upkeep(BatchRetention, BulkRetention, Settle, WorkflowRetention, TaskReten
                 old_sessions = select(sessions.c.id).where(*gone)
                 connection.execute(delete(openings).where(openings.c.session_id.in_(old_sessions)))
                 connection.execute(delete(sessions).where(*gone))
-                connection.execute(delete(request_keys).where(request_keys.c.created_at < cutoff))
                 self._forget_tasks(connection, cutoff)
                 forgotten = self._prune_workflow_runs(connection, cutoff, batch)
                 self._forget_bulk_jobs(connection, cutoff)
             return Pruned(len(old), 0 if over else rows[-1].id, forgotten)
+
+        return await self.database.write(work)
+
+    async def forget_keys(self, older_than: float) -> int:
+        """Delete idempotency keys of requests that have no row of their own (a retry of a batch, a change of
+        a task …) that are older than so many seconds; returns how many."""
+
+        def work(connection: Connection) -> int:
+            cutoff = self._now(connection) - round(older_than * 1_000_000)
+            return connection.execute(delete(request_keys).where(request_keys.c.created_at < cutoff)).rowcount
 
         return await self.database.write(work)
 
