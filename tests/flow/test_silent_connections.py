@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import select, text
 
 from fusee import Fusee, RetryPolicy
 from fusee.config import load
@@ -20,6 +20,9 @@ from fusee.events import LoopFailed, SessionExpired
 from fusee.model import RunSpec, RunStatus
 from fusee.store import Finished, FireFilter, Order, Store, open_store
 from fusee.store.database import SLACK
+from fusee.store.postgres import COPY_FROM
+from fusee.store.rows import Bulk
+from fusee.store.schema import runs
 from tests.chaos.inside import Journal, Seen, all_ended, until, working
 from tests.chaos.silence import proxied
 
@@ -140,6 +143,34 @@ async def test_a_unit_of_many_statements_may_take_longer_than_one_of_them(server
 
     async with opened(server_url) as store:
         assert await store.database.write(work) == many
+
+
+_SLOWLY = """
+CREATE FUNCTION slowly() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN PERFORM pg_sleep(TG_ARGV[0]::float); RETURN NULL; END $$;
+CREATE TRIGGER slowly AFTER INSERT ON fusee_runs FOR EACH STATEMENT EXECUTE FUNCTION slowly({each});
+CREATE TRIGGER slowly AFTER INSERT ON fusee_line FOR EACH STATEMENT EXECUTE FUNCTION slowly({each});
+CREATE CONSTRAINT TRIGGER at_the_end AFTER INSERT ON fusee_line DEFERRABLE INITIALLY DEFERRED
+  FOR EACH ROW EXECUTE FUNCTION slowly({row})"""
+
+
+async def test_many_runs_are_inserted_while_none_of_their_statements_takes_too_long(
+    postgres_url: str,
+) -> None:
+    """Two COPYs and the commit together take longer than one statement may."""
+    many, timeout = COPY_FROM, 4.0
+    each = 1.1 * (timeout + SLACK) / 3
+    async with opened(postgres_url, statement_timeout=timeout) as store:
+        await store.enqueue([RunSpec(handler="work")])
+        database: Any = store.database
+        (lane,) = await database.read(lambda c: c.execute(select(runs.c.lane_id)).scalars().all())
+        async with database._acquired() as connection:
+            await connection.execute(_SLOWLY.format(each=each, row=each / many))
+        bulk = Bulk([lane] * many, [0] * many, [None] * many, [None] * many, [None] * many)
+        began = time.monotonic()
+        ids = await database.insert_bulk(store.namespace, bulk)
+        assert len(ids) == many
+        assert time.monotonic() - began > database.deadline, "else this test has shown nothing"
 
 
 async def test_a_unit_that_may_take_long_is_not_cut_off(server_url: str) -> None:

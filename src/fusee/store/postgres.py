@@ -183,6 +183,48 @@ class _Connection(asyncpg.Connection):  # type: ignore[misc]
         self.alive_at = time.monotonic()
 
 
+class _Watched:
+    """A connection each of whose statements has the whole time for itself."""
+
+    __slots__ = ("_connection", "_watch")
+
+    def __init__(self, connection: Any, watch: Watch) -> None:
+        self._connection = connection
+        self._watch = watch
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection, name)
+
+    async def execute(self, *statement: Any) -> Any:
+        self._watch.statement()
+        return await self._connection.execute(*statement)
+
+    async def fetch(self, *statement: Any) -> Any:
+        self._watch.statement()
+        return await self._connection.fetch(*statement)
+
+    async def fetchrow(self, *statement: Any) -> Any:
+        self._watch.statement()
+        return await self._connection.fetchrow(*statement)
+
+    async def fetchval(self, *statement: Any) -> Any:
+        self._watch.statement()
+        return await self._connection.fetchval(*statement)
+
+    async def copy_records_to_table(self, table: str, **rows: Any) -> Any:
+        self._watch.statement()
+        return await self._connection.copy_records_to_table(table, **rows)
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[None]:
+        self._watch.statement()
+        async with self._connection.transaction():
+            try:
+                yield
+            finally:
+                self._watch.statement()  # the end of the transaction is one, too
+
+
 class PostgresDatabase(EngineDatabase, Hot):
     """The database most will run on."""
 
@@ -283,7 +325,7 @@ class PostgresDatabase(EngineDatabase, Hot):
         return self._pool
 
     @asynccontextmanager
-    async def _acquired(self) -> AsyncIterator[Any]:
+    async def _acquired(self) -> AsyncIterator[_Watched]:
         """A connection for hot statements, closed when one is not answered in time. Those that were open by
         then must show that they are alive before they are used again."""
         while True:
@@ -292,7 +334,7 @@ class PostgresDatabase(EngineDatabase, Hot):
                     continue  # closed: the pool makes another
                 watch = Watch(self.deadline, connection.terminate)
                 try:
-                    yield connection
+                    yield _Watched(connection, watch)
                 except Exception as error:
                     if not watch.missed:
                         raise
