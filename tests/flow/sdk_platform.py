@@ -74,7 +74,22 @@ async def _(stage: Stage, batches: Any) -> None:
     await become(failed.id, "success")
     assert stage.lamps["d"] == 5
 
-    unwanted, _ = await batches.create(*lights("e"))
+    header, targets = lights("e")
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    async def slowly() -> AsyncIterator[dict[str, Any]]:
+        begun.set()
+        await go_on.wait()
+        for target in targets:
+            yield target
+
+    upload = asyncio.create_task(batches.create(header, slowly(), idempotency_key="slow"))
+    await begun.wait()
+    ended = asyncio.create_task(batches.upload_ended("slow", None))
+    assert not (await asyncio.wait([ended], timeout=0.2))[0], "it is still being uploaded"
+    go_on.set()
+    await asyncio.wait_for(ended, 30)
+    unwanted, _ = await upload
     await batches.cancel(unwanted.id, reason="not today")
     await become(unwanted.id, "cancel")
     assert "e" not in stage.lamps
