@@ -582,7 +582,7 @@ async def test_a_gate_is_looked_at_while_its_upstream_ends(
     monkeypatch.setattr(works.store, "_bring_up_to_date", held)
     ending = asyncio.create_task(works.store.aggregate())
     await ready.wait()
-    looking = asyncio.create_task(other.database.write(lambda c: other._react(c, "gate", 500)))
+    looking = asyncio.create_task(other.database.write(lambda c: other._react(c, "gate", 500, "")))
     done, _ = await asyncio.wait([looking], timeout=0.1)
     assert not done, "it waits for the upstream's row"
     go.set()
