@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
+import threading
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,8 +12,10 @@ import pytest
 from sqlalchemy.exc import IntegrityError, OperationalError
 
 from fusee.errors import Invalid, LeaseLost, StoreUnavailable, Unreadable
+from fusee.events import RowReadable, RowSetAside
 from fusee.store import set_aside
 from fusee.store.set_aside import FORGOTTEN_AFTER, TRY_AGAIN_AFTER, SetAside, UnreadableRow, is_about_a_row
+from tests.chaos.inside import make_app, until
 
 
 @pytest.fixture
@@ -70,6 +74,46 @@ def test_so_many_are_no_longer_single_rows(aside: SetAside, monkeypatch: pytest.
         aside.add("scan", nr, UnreadableRow("task", nr, "no"))
     with pytest.raises(Unreadable, match="2 others are set aside already"):
         aside.add("scan", 3, UnreadableRow("task", 3, "no"))
+
+
+class Meddling:
+    """A row that, when it is looked at once armed, has another thread set a further one aside."""
+
+    id, error, armed = 1, "no", False
+
+    def __init__(self, aside: SetAside) -> None:
+        add = aside.add
+        self.other = threading.Thread(target=add, args=("scan", 2, UnreadableRow("task", 2, "no")))
+
+    @property
+    def kind(self) -> str:
+        if self.armed and self.other.ident is None:
+            self.other.start()
+            self.other.join(0.2)
+        return "task"
+
+
+def test_rows_are_listed_while_another_thread_sets_one_aside(aside: SetAside) -> None:
+    row: Any = Meddling(aside)
+    aside.add("scan", 1, row)
+    row.armed = True
+    assert [found.id for found in aside.rows()] == [1]
+    row.other.join()
+    assert [found.id for found in aside.rows()] == [1, 2]
+
+
+async def test_subscribers_hear_of_a_row_on_the_thread_of_the_loop(tmp_path: Path) -> None:
+    app, heard = make_app(f"sqlite:///{tmp_path}/fusee.db"), list[tuple[str, int]]()
+    app.bus.subscribe(RowSetAside, lambda _: heard.append(("aside", threading.get_ident())))
+    app.bus.subscribe(RowReadable, lambda _: heard.append(("readable", threading.get_ident())))
+    async with app:
+        store = app.store
+        row = UnreadableRow("task", 1, "no")
+        await store.database.write(lambda _: store.set_aside.add("scan", 1, row))
+        await store.database.write(lambda _: store.set_aside.clear("scan", 1))
+        await until(lambda: len(heard) == 2)
+    here = threading.get_ident()
+    assert heard == [("aside", here), ("readable", here)]
 
 
 def test_only_what_a_row_holds_counts_as_its_fault() -> None:

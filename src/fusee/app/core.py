@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import threading
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Self, cast
 
@@ -15,7 +18,7 @@ from fusee.bulk.sources.builtin import builtin_sources
 from fusee.clock import Clock, SystemClock
 from fusee.config import Config, load
 from fusee.errors import NoDatabase
-from fusee.events import Bus, RowReadable, RowSetAside
+from fusee.events import Bus, Event, RowReadable, RowSetAside
 from fusee.store import Store, UnreadableRow, open_store
 from fusee.without_database import NoStoreHere, in_child_of_such_a_worker
 from fusee.worker.executors.reach import Reach
@@ -64,6 +67,8 @@ class Core:
         )
         self._store: Store | None = None
         self._opened = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
         self._depots: list[RabbitDepot] = []
         self._storeless = False
         """A worker that a message broker feeds, and nothing else."""
@@ -86,15 +91,21 @@ class Core:
         return self._store
 
     def _tell_of_row(self, row: UnreadableRow, readable: bool) -> None:
+        event: Event = RowSetAside(kind=row.kind, id=row.id, error=row.error)
         if readable:
-            self.bus.emit(RowReadable(kind=row.kind, id=row.id))
-        else:
-            self.bus.emit(RowSetAside(kind=row.kind, id=row.id, error=row.error))
+            event = RowReadable(kind=row.kind, id=row.id)
+        if self._loop is None or threading.current_thread() is self._thread:
+            self.bus.emit(event)
+            return
+        # SQLite reads rows in threads of its own; subscribers count on the thread of the loop.
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody listens any more
+            self._loop.call_soon_threadsafe(self.bus.emit, event)
 
     async def open(self, *, store: bool = True) -> None:
         """Connect, and bring the schema up to date where the configuration says so. Without `store`, only for
         a worker that a message broker feeds: it needs no database."""
         self._opened += 1
+        self._loop, self._thread = asyncio.get_running_loop(), threading.current_thread()
         if self._opened == 1:
             self._storeless = not store
         if self._opened > 1 or not store:

@@ -9,6 +9,7 @@ about this process: a newer version may well read what this one cannot.
 from __future__ import annotations
 
 import sqlite3
+import threading
 import time
 from collections.abc import Awaitable, Callable, Hashable, Iterable
 from dataclasses import dataclass
@@ -51,43 +52,53 @@ class _Entry:
 
 
 class SetAside:
-    """The rows that this process left out, by the place that met them. Shared by all stores of a process."""
+    """The rows that this process left out, by the place that met them. Shared by all stores of a process, and
+    on SQLite by its threads: rows are read in those of the database, and listed on the event loop."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self.now = now
         self.tell: Callable[[UnreadableRow, bool], None] = lambda row, readable: None
-        """Called once when a row is set aside, and once with True when it can be read again."""
+        """Called once when a row is set aside, and once with True when it can be read again; in the thread
+        that met it."""
+        self._lock = threading.Lock()
         self._places: dict[str, dict[Any, _Entry]] = {}
 
     def rows(self) -> list[UnreadableRow]:
         """Each row that is set aside now, once."""
-        self._forget_old()
-        found = {(e.row.kind, e.row.id): e.row for place in self._places.values() for e in place.values()}
+        with self._lock:
+            self._forget_old()
+            found = {(e.row.kind, e.row.id): e.row for place in self._places.values() for e in place.values()}
         return [found[key] for key in sorted(found, key=lambda key: (key[0], str(key[1])))]
 
     def keys(self, place: str) -> list[Any]:
         """What the passes of this place leave out."""
-        return list(self._places.get(place, ()))
+        with self._lock:
+            return list(self._places.get(place, ()))
 
     def due(self, place: str) -> list[Any]:
         """What this place tries again now."""
         now = self.now()
-        entries = self._places.get(place, {})
-        return [key for key, entry in entries.items() if now - entry.seen_at >= TRY_AGAIN_AFTER]
+        with self._lock:
+            entries = self._places.get(place, {})
+            return [key for key, entry in entries.items() if now - entry.seen_at >= TRY_AGAIN_AFTER]
 
     def add(self, place: str, key: Key, row: UnreadableRow, *, listed: bool = False) -> None:
-        entries = self._places.setdefault(place, {})
-        if key not in entries and len(entries) >= MOST:
-            raise Unreadable(row.kind, row.id, f"{len(entries)} others are set aside already: {row.error}")
-        known = self._known(row)
-        entries[key] = _Entry(row, self.now(), listed)
+        with self._lock:
+            entries = self._places.setdefault(place, {})
+            if key not in entries and len(entries) >= MOST:
+                others = f"{len(entries)} others are set aside already"
+                raise Unreadable(row.kind, row.id, f"{others}: {row.error}")
+            known = self._known(row)
+            entries[key] = _Entry(row, self.now(), listed)
         if not known:
             self.tell(row, False)
 
     def clear(self, place: str, key: Key) -> None:
         """It was worked on."""
-        entry = self._places.get(place, {}).pop(key, None)
-        if entry is not None and not self._known(entry.row):
+        with self._lock:
+            entry = self._places.get(place, {}).pop(key, None)
+            known = entry is not None and self._known(entry.row)
+        if entry is not None and not known:
             self.tell(entry.row, True)
 
     async def one_by_one(
