@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import http.client
 import json
+from contextlib import closing
 
 import pytest
 
@@ -76,6 +78,31 @@ async def test_a_chunked_body_without_a_length(parser, serving):
         assert await served.count() == 0
         # The connection is still good for the next one.
         assert (await served.ask("POST", RUNS, json={"handler": "greet"}))[0] == 201
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+async def test_a_client_that_writes_all_before_it_reads_is_told_413(parser, serving, chunked):
+    body = b"x" * 12_000_000
+
+    def ask(url: str) -> int:
+        host, _, port = url.removeprefix("http://").partition(":")
+        headers = {"Content-Type": "application/json"}
+        sent = iter([body]) if chunked else body
+        with closing(http.client.HTTPConnection(host, int(port), timeout=30)) as connection:
+            connection.request("POST", RUNS, sent, headers, encode_chunked=chunked)
+            with connection.getresponse() as answer:
+                return answer.status
+
+    async with serving(api={"max_body": 4096}) as served:
+        assert await asyncio.to_thread(ask, served.url) == 413
+        assert await served.count() == 0
+
+
+async def test_a_large_body_that_stops_coming_is_refused_all_the_same(parser, serving):
+    async with serving(api={"max_body": 4096}) as served:
+        head = b"POST /api/v1/runs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        status, _ = await talk(served, head + b"Content-Length: 9000\r\n\r\n{")
+        assert status == 413
 
 
 async def test_a_length_that_lies(served):

@@ -12,6 +12,7 @@ from sqlalchemy import text
 
 from fusee import Fusee
 from fusee.api.outgoing_fires import ExplanationOut, FireOut, SimulationOut
+from fusee.api.times import show_time
 from fusee.cli.exits import Exit
 from fusee.clock import ManualClock
 from fusee.model.times import iso
@@ -88,6 +89,24 @@ def test_explain_what_was_decided(cli: Cli) -> None:
     assert rule == "concurrency_policy QUEUE: 1 of at most 1 under way; in line at place 1"
     verdict, rule = explained(cli, "line", 45)
     assert verdict == "skipped" and rule is not None and "the line is full (1)" in rule
+
+
+def test_the_record_of_a_deleted_task_is_read_by_name_and_by_number(cli: Cli) -> None:
+    number = 0
+
+    async def story(past: Past) -> None:
+        nonlocal number
+        await past.task(name="poll", cron="*/15 * * * * *")
+        await past.fire(15)
+        number = (await past.app.tasks.get("poll")).id
+        await past.app.tasks.delete("poll")
+
+    once(story)
+    for ref in ("poll", str(number)):
+        assert [fire["fire_time"] for fire in cli.json("task", "runs", ref)["items"]] == [
+            show_time(START + 15_000_000)
+        ]
+        assert cli.json("explain", ref, at(15))["task"] == "poll"
 
 
 def test_explain_what_was_missed(cli: Cli) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
@@ -16,6 +17,10 @@ __all__ = ["BodyLimit", "Deadline", "HeadLimit", "is_stream"]
 
 NDJSON = ("application/x-ndjson", "application/ndjson", "application/jsonl")
 CSV = ("text/csv",)
+MOST_DISCARDED = 64 * 2**20
+LONGEST_DISCARD = 5.0
+LONGEST_PAUSE = 1.0
+"""How much of a refused body is read and thrown away: bytes, seconds, and seconds in which nothing comes."""
 STREAMED = {"/api/v1/runs": NDJSON, "/api/v1/batches": (*NDJSON, *CSV), "/api/batch": (*NDJSON, *CSV)}
 
 
@@ -66,6 +71,20 @@ class Deadline:
             ) from None
 
 
+async def _discard(receive: Receive) -> None:
+    """Read what still comes of a refused body: a client that writes all of it before it reads would find its
+    connection reset instead of the refusal. Bounded, so that nobody is waited for."""
+    size = 0
+    with suppress(TimeoutError):
+        async with asyncio.timeout(LONGEST_DISCARD):
+            while size <= MOST_DISCARDED:
+                async with asyncio.timeout(LONGEST_PAUSE):
+                    message = await receive()
+                size += len(message.get("body", b""))
+                if not message.get("more_body", False):
+                    return
+
+
 class BodyLimit:
     """Reads a body to its end before anything is done with it: one that is over the limit, malformed or cut
     off is refused before it has any effect, whatever the route makes of bodies."""
@@ -80,6 +99,9 @@ class BodyLimit:
             return
         told = Headers(scope=scope).get("content-length", "")
         if told.isdecimal() and (len(told) > 18 or int(told) > self.most):
+            asks_first = Headers(scope=scope).get("expect", "").lower() == "100-continue"
+            if not asks_first and len(told) <= 18 and int(told) <= MOST_DISCARDED:
+                await _discard(receive)
             raise self._refusal()
         whole: Message | None = await self._whole(receive)
 
@@ -102,6 +124,9 @@ class BodyLimit:
             parts.append(message.get("body", b""))
             size += len(parts[-1])
             if size > self.most:
+                parts.clear()
+                if message.get("more_body", False):
+                    await _discard(receive)
                 raise self._refusal()
             if not message.get("more_body", False):
                 return {"type": "http.request", "body": b"".join(parts), "more_body": False}

@@ -63,7 +63,7 @@ class BatchOut(BaseModel):
     )
     kept_until: str | None = Field(
         description="Until when it can be rolled back: then it is deleted (`dispatcher.batch_retention`)."
-        " Null while it is under way, for a minute after its end, and where batches are kept forever."
+        " Null while it is under way, for a minute or two after its end, and where batches are kept forever."
     )
     create_time: str
     update_time: str

@@ -44,9 +44,13 @@ def show_simulation(out: Out, answer: Simulation, zone: ZoneInfo, begin: int, en
         if not every and len(listed) > MOST_ROWS:
             out.show(f"… and {len(listed) - MOST_ROWS} more; --all lists every fire")
     same = len(fires) - sum(_differs(one) for one in fires)
-    out.show("", _counts(answer), f"{len(fires)} fires, {same} of them the same")
-    own = f"{answer.known} fires took as long as they did"
+    out.show("", _counts(answer), f"{_fires(len(fires))}, {same} of them the same")
+    own = f"{_fires(answer.known)} took as long as recorded"
     out.say(f"{own}; {human(answer.duration)} counted where no record tells it")
+
+
+def _fires(count: int) -> str:
+    return "1 fire" if count == 1 else f"{count} fires"
 
 
 def _timeline(out: Out, answer: Simulation, zone: ZoneInfo, begin: int, end: int) -> None:
@@ -63,7 +67,9 @@ def _timeline(out: Out, answer: Simulation, zone: ZoneInfo, begin: int, end: int
     low = max(begin, fires[0].simulated.at)
     high = max([low + 1, fires[-1].simulated.at, *(bar.end for bar in (*was, *would))])
     width = min(WIDEST, out.console().width - 12)
-    out.show(Text(f"{'':10}{local_text(low, zone)} … {local_text(high - high % 1_000_000, zone)}", "dim"))
+    out.show(
+        Text(f"{'':10}{local_text(low, zone)} … {local_text(-(-high // 1_000_000) * 1_000_000, zone)}", "dim")
+    )
     for label, drawn, left_out, style in (
         ("was", was, [o.simulated.at for o in fires if o.actual and o.actual.decision == "skip"], "cyan"),
         ("would be", would, [o.simulated.at for o in fires if o.simulated.decision == "skip"], "green"),

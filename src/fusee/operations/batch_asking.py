@@ -93,6 +93,7 @@ class BatchAsking:
             raise Conflict(
                 f"no worker that has operation {spec.batch_type!r} of target type {spec.target_type!r} and"
                 f" serves queue {spec.queue!r} is alive{region}: start one, or read the recorded plan"
+                " (`fusee batch plan --recorded`, GET …/plan)"
             )
         late = {
             "action": PlanAction.UNREACHABLE,

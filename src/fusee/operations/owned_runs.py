@@ -64,7 +64,7 @@ class OwnedRuns:
         step = await self.store.workflow_step(run.id)
         if step is None:
             return f"run {run.id} was a step of a workflow that is deleted: start a workflow anew"
-        belongs = f"run {run.id} is step {step.node} of workflow run {step.workflow_run_id}"
+        belongs = f"run {run.id} is node {step.node} of workflow run {step.workflow_run_id}"
         if not step.over:
             return f"{belongs}, which has not ended: wait for it or cancel it, then run `{step.rerun}`"
         if run.status is RunStatus.SUCCEEDED:

@@ -81,8 +81,9 @@ class TaskOperations:
             raise Invalid("at has passed already: give a time to come", field="at")
         return spec
 
-    async def get(self, ref: str | int) -> Task:
-        return await self.store.task(ref)
+    async def get(self, ref: str | int, *, deleted: bool = False) -> Task:
+        """`deleted`: also one that was deleted, whose record is kept."""
+        return await self.store.task(ref, deleted=deleted)
 
     async def list(self, wanted: TaskFilter) -> Sequence[Task]:
         _within("limit", wanted.limit, LONGEST_LIST)

@@ -66,7 +66,7 @@ async def _plan(shared: Shared, out: Out, batch_id: int, limit: int, timeout: fl
     if out.json:
         out.data({"items": items} if recorded else {"items": items, "counts": counts})
     else:
-        _show(out, items)
+        _show(out, items, recorded)
         if counts:
             out.say(", ".join(f"{count} {action}" for action, count in sorted(counts.items())))
         if batch.total > len(items):
@@ -126,12 +126,11 @@ def _row(target_id: str, name: str, changes: Any) -> dict[str, Any]:
     return {"target_id": target_id, "target_name": name, "changes": listed}
 
 
-def _show(out: Out, items: Sequence[dict[str, Any]]) -> None:
-    drawn = table("target", "name", "action", "change")
+def _show(out: Out, items: Sequence[dict[str, Any]], recorded: bool) -> None:
+    drawn = table("target", "name", *(() if recorded else ("action",)), "change")
     for item in items:
         words = ", ".join(f"{c['name']}: {c['before']!r} → {c['after']!r}" for c in item["changes"])
         text = item.get("info") or words
-        drawn.add_row(
-            clean(item["target_id"]), clean(item["target_name"]), item.get("action", ""), clean(text)
-        )
+        action = () if recorded else (item["action"],)
+        drawn.add_row(clean(item["target_id"]), clean(item["target_name"]), *action, clean(text))
     out.show(drawn)

@@ -67,17 +67,17 @@ async def _explain(shared: Shared, out: Out, name: str, text: str) -> None:
     from fusee.operations import FireFilter
 
     async with opened(shared) as app:
-        task = await app.tasks.get(name)
+        task = await app.tasks.get(int(name) if name.isdecimal() else name, deleted=True)
         zone = zone_of(task)
         at = moment(text, zone, app.clock.now_us(), "TIME")
-        answer = await app.tasks.explain(name, at)
+        answer = await app.tasks.explain(task.id, at)
         earlier: list[Fire] = []
         if answer.verdict == "not_due":
-            earlier = list(await app.tasks.fires(name, FireFilter(until=at, limit=1)))
+            earlier = list(await app.tasks.fires(task.id, FireFilter(until=at, limit=1)))
     if out.json:
         out.data(_object(answer))
         return
-    out.say(f"{name} at {local_text(at, zone)}:")
+    out.say(f"{task.name} at {local_text(at, zone)}:")
     out.show(answer.text)
     if answer.rule is not None:
         out.show(f"rule: {answer.rule}")

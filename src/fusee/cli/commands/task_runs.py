@@ -42,7 +42,8 @@ __all__ = ["runs"]
 def runs(context: click.Context, /, name: str, **given: Any) -> None:
     """List the fires of a task, newest first: what was decided about each, by which rule, and its run.
 
-    Every due fire has a row here, also one that was skipped or missed.
+    Every due fire has a row here, also one that was skipped or missed. The record of a deleted task is
+    found by its name or its number.
 
     \b
     Example:
@@ -57,7 +58,7 @@ async def _runs(shared: Shared, out: Out, name: str, given: dict[str, Any]) -> N
     from fusee.operations import FireFilter
 
     async with opened(shared) as app:
-        task = await app.tasks.get(name)
+        task = await app.tasks.get(int(name) if name.isdecimal() else name, deleted=True)
         zone, now = zone_of(task), app.clock.now_us()
         since, until = (
             None if given[which] is None else moment(given[which], zone, now, f"--{which}")
@@ -67,7 +68,7 @@ async def _runs(shared: Shared, out: Out, name: str, given: dict[str, Any]) -> N
         decisions = [Decision(one) for one in given["decision"]]
         before = None if given["before"] is None else _place(given["before"])
         wanted = FireFilter(since=since, until=until, decision=decisions, before=before, limit=limit)
-        found = await app.tasks.fires(name, wanted)
+        found = await app.tasks.fires(task.id, wanted)
     following = f"{found[-1].fire_time}.{found[-1].shard}" if len(found) == limit else None
     if out.json:
         out.data({"items": [fire_object(fire) for fire in found], "next_before": following})
