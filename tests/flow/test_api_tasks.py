@@ -649,3 +649,12 @@ async def test_the_command_line_shows_a_run_as_the_api_does(served):
     run = await served.app.store.run(accepted["id"])
     shown = RunOut.of(run, []).model_dump()
     assert run_object(run, []) == shown
+
+
+async def test_fires_by_hand_are_counted(served):
+    await served.ask("POST", "/api/v1/tasks", json={"name": "counted", "handler": "greet"})
+    for _ in range(3):
+        assert (await served.ask("POST", "/api/v1/tasks/counted/trigger"))[0] == 201
+    _, text, _ = await served.ask("GET", "/metrics")
+    assert 'fusee_fires_total{code="manual"} 1' in text
+    assert 'fusee_fires_total{code="concurrency"} 2' in text

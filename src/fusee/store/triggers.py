@@ -11,6 +11,7 @@ from sqlalchemy import Connection, and_, delete, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from fusee.errors import Conflict, Invalid
+from fusee.events import TasksFired
 from fusee.model.catch_up import Due
 from fusee.model.fire import Cause, Held
 from fusee.model.policy import Decision, Ruling
@@ -96,6 +97,7 @@ class Triggers(Steering):
             planned.payload = payload
             planned.idempotency_key, planned.request_digest = idempotency_key, digest
             self._write(connection, [planned], now)
+            self._note(connection, TasksFired(counts={planned.ruling.code: 1}, lateness=[]))
             self._save(connection, [standing])
             return Triggered(at, planned.ruling.decision, planned.ruling.rule, planned.run_ids)
 
@@ -213,6 +215,7 @@ class Triggers(Steering):
         if idempotency_key is not None:
             planned.idempotency_key, planned.request_digest = idempotency_key, digest
         self._write(connection, [planned], now)
+        self._note(connection, TasksFired(counts={planned.ruling.code: 1}, lateness=[]))
         self._save(connection, [standing])
         return Triggered(planned.at, planned.ruling.decision, planned.ruling.rule, planned.run_ids)
 
