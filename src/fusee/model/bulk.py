@@ -366,7 +366,7 @@ class BulkJob:
     @property
     def eta(self) -> float | None:
         """Seconds until the end at this speed; a job on hold has none."""
-        if self.spec.rate == HOLD:
+        if self.rate == HOLD:
             return None
         if self.total is None or self.speed <= 0 or self.status is not BulkStatus.RUNNING:
             return None

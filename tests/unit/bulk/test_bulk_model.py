@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from fusee.model import IllegalTransition
 from fusee.model.bulk import BULK, BulkJob, BulkSpec, BulkStatus, handler_of_business, next_bulk_status
+from fusee.model.pacing import HOLD
 from fusee.model.window import window_for
 
 
@@ -94,6 +96,7 @@ def test_progress_and_eta() -> None:
         finished_at=None,
     )
     assert (job.done, job.progress, job.eta) == (200, 0.25, 75.0)
+    assert replace(job, rate=HOLD).eta is None, "nothing starts"
 
 
 def test_a_business_is_served_under_its_own_name() -> None:
