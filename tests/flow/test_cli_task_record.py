@@ -252,3 +252,18 @@ def test_simulate_without_a_record_wants_a_duration(cli: Cli) -> None:
     shown = cli.text(*words, "--duration", "20s")
     assert "no record" in shown and "canceled by a later fire" in shown
     assert "no fire lies in that time" in cli.text("task", "simulate", "new", "--from", at(1), "--to", at(2))
+
+
+def test_the_header_of_a_simulation_does_not_end_before_it_begins(cli: Cli) -> None:
+    async def story(past: Past) -> None:
+        past.clock.tick(seconds=0.658962)
+        await past.task(name="odd", every=60)
+        await past.fire(60)
+
+    once(story)
+    words = ("task", "simulate", "odd", "--from", at(1), "--to", at(100), "--duration", "100ms")
+    shown = cli.text(*words, "-p", "overlap_action=SKIP")
+    [header] = [line for line in shown.splitlines() if "…" in line]
+    first, last = (part.split()[1:3] for part in header.split("…"))
+    assert first <= last, header
+    assert "1 fire, " in shown
