@@ -121,6 +121,7 @@ def folder_of(page: str, folder: Path) -> list[str]:
         (folder / "nightly.yaml").write_text(blocks(page, "yaml")[0].code)
     if page == "docs/tasks.md":
         (folder / "tasks.yaml").write_text(blocks(page, "yaml")[0].code)
+        (folder / "templates.yaml").write_text(blocks(page, "yaml")[1].code)
     return ["--app", "jobs:app"]
 
 

@@ -67,7 +67,7 @@ def test_errors_as_a_share_or_as_a_number(written: str, means: float | None) -> 
         ({"batch_name": None}, "batch_name", "batch_name is missing"),
         ({"batch_type": None}, "batch_type", "batch_type is missing"),
         ({"target_type": None}, "target_type", "target_type is missing"),
-        ({"targets": []}, "targets", "a batch has no 'targets'; it has batch_name, batch_type"),
+        ({"targets": []}, "targets", "targets is given apart from the fields of a batch"),
         ({"name": "again"}, "batch_name", "batch_name is given twice, under two names"),
         ({"concurrency": "many"}, "concurrency", "concurrency must be a whole number"),
         ({"max_errors": "2 per cent"}, "max_errors", "max_errors must be a number or a share such as 2%"),
