@@ -96,6 +96,15 @@ def _database(server: servers.Database) -> Iterator[str]:
         server.give_back(url)
 
 
+@pytest.fixture
+def another_revision(monkeypatch: pytest.MonkeyPatch) -> str:
+    """This version knows one more revision, which only the tests have."""
+    from fusee.store import migrate
+
+    monkeypatch.setattr(migrate, "FOLDERS", (*migrate.FOLDERS, ROOT / "tests" / "store" / "revisions"))
+    return "9001"
+
+
 # --- FUSEE_TEST_ONLY=sqlite,postgres leaves the other engines out -------------------------------------
 
 

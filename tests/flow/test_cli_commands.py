@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +124,48 @@ def test_db_upgrade_and_status(fusee: Fusee) -> None:
     assert first["before"] is None and first["revision"] == first["wanted"]
     assert ok(fusee("db", "upgrade", "--json"))["before"] == first["revision"]
     assert ok(fusee("db", "status", "--json"))["up_to_date"] is True
+
+
+def test_db_upgrade_tells_what_the_new_version_adds(fusee: Fusee, request: pytest.FixtureRequest) -> None:
+    before = ok(fusee("db", "upgrade", "--json"))["revision"]
+    after = request.getfixturevalue("another_revision")
+    assert fusee("db", "status").exit_code == Exit.FAILED
+    assert "fusee db upgrade" in refused(fusee("run", "list", "--json"), Exit.UNAVAILABLE)
+    told = fusee("db", "upgrade").output
+    assert f"revision {after} (was {before})" in told
+    for line in (
+        f"{after}  Colours for lanes",
+        "new tables: fusee_colours",
+        "fusee_queues.shade",
+        "go on working",
+    ):
+        assert line in told
+    assert ok(fusee("db", "status", "--json"))["revision"] == after
+
+
+def test_the_schema_of_a_development_version_is_refused(fusee: Fusee) -> None:
+    fusee("db", "upgrade")
+    with closing(sqlite3.connect("fusee.db")) as database, database:
+        database.execute("UPDATE fusee_version SET version_num = '0005'")
+    for words in (("db", "upgrade"), ("db", "status"), ("run", "list"), ("up",)):
+        message = refused(fusee(*words, "--json"), Exit.UNAVAILABLE)
+        assert "0005" in message and "only development versions" in message and "fusee db upgrade" in message
+    assert "only development versions" in fusee("check", "--connect").output
+
+
+def test_an_up_to_date_database_is_opened_without_alembic(fusee: Fusee) -> None:
+    """Importing it takes longer than most commands."""
+    fusee("db", "upgrade")
+    code = (
+        "import asyncio, sys\n"
+        "from fusee import Fusee\n"
+        "async def opened():\n"
+        "    async with Fusee('sqlite:///fusee.db') as app:\n"
+        "        print(await app.store.revision(), 'alembic' in sys.modules)\n"
+        "asyncio.run(opened())\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "('0001', '0001') False"
 
 
 # --- runs

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Connection, text
 
-from fusee.store import Store, open_store
+from fusee.errors import StoreUnavailable
+from fusee.store import Store, migrate, open_store
 from fusee.store.migrate import VERSION_TABLE
 from fusee.store.schema import metadata
 from tools import servers
@@ -28,6 +29,9 @@ _POSTGRES = {
     "options": """
         SELECT relname, relkind::text, reloptions::text FROM pg_class
         WHERE relnamespace = 'public'::regnamespace""",
+    "sequences": """
+        SELECT sequence_name, data_type, start_value, increment, maximum_value
+        FROM information_schema.sequences WHERE sequence_schema = 'public'""",
 }
 
 
@@ -41,8 +45,9 @@ def _described(connection: Connection) -> dict[str, list[str]]:
     match connection.dialect.name:
         case "sqlite":
             query = "SELECT tbl_name, type, name, sql FROM sqlite_master WHERE tbl_name NOT LIKE 'sqlite_%'"
-            # A column that was added later stands in the same place, after other white space.
-            return {"master": [re.sub(r"\s+", " ", row).replace(" ,", ",") for row in rows(query)]}
+            # SQLite keeps the statement as it was written: white space and needless quotes say nothing.
+            flat = [re.sub(r"\s+", " ", row).replace('"', "") for row in rows(query)]
+            return {"master": [re.sub(r"(?<=\() | (?=[,)]|$)", "", row) for row in flat]}
         case "postgresql":
             return {what: rows(query) for what, query in _POSTGRES.items()}
         case _:
@@ -122,16 +127,41 @@ async def test_upgrading_twice_is_harmless(database_url: str) -> None:
         await store.close()
 
 
-async def test_processes_that_start_together_may_all_upgrade(database_url: str) -> None:
+@pytest.mark.parametrize("start", ["empty", "older"])
+async def test_processes_that_start_together_may_all_upgrade(
+    database_url: str, start: str, another_revision: str
+) -> None:
     stores = [await _opened(database_url) for _ in range(3)]
     try:
+        if start == "older":
+            older = migrate.known()[-2]
+            await stores[0].database.write(lambda connection: migrate.upgrade_to(connection, older))
         revisions = await asyncio.gather(*(store.upgrade() for store in stores))
         have, head = await stores[0].revision()
-        assert set(revisions) == {have} == {head}
+        assert set(revisions) == {have} == {head} == {another_revision}
         await stores[0].ping()
     finally:
         for store in stores:
             await store.close()
+
+
+@pytest.mark.parametrize("unreleased", ["0002", "0008"])
+async def test_a_schema_of_a_development_version_is_refused(database_url: str, unreleased: str) -> None:
+    store = await _opened(database_url)
+    try:
+        await store.upgrade()
+        older = text(f"UPDATE {VERSION_TABLE} SET version_num = '{unreleased}'")
+        await store.database.write(lambda connection: connection.execute(older).close())
+        before = await store.database.read(_described)
+        for asked in (store.upgrade, store.upgrade_and_tell, store.revision):
+            with pytest.raises(
+                StoreUnavailable, match=f"{unreleased}.*cannot be upgraded.*`fusee db"
+            ) as told:
+                await asked()
+            assert not told.value.passing, "waiting does not help"
+        assert await store.database.read(_described) == before
+    finally:
+        await store.close()
 
 
 async def test_a_schema_of_a_newer_version_is_left_alone(database_url: str) -> None:

@@ -8,6 +8,7 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 
+from fusee.errors import StoreUnavailable
 from fusee.events import BrokerLink, BulkJobsStalled, Bus, LoopFailed, QueuesStalled, WorkerMemory
 from fusee.facts import facts
 from fusee.model.bulk import StalledJob
@@ -144,7 +145,7 @@ class Health:
             return [f"the database did not answer within {PATIENCE:g} s"]
         except Exception as error:
             log.warning("the database is not ready", extra=facts(error=f"{type(error).__name__}: {error}"))
-            return ["the database did not answer"]
+            return [error.public if isinstance(error, StoreUnavailable) else "the database did not answer"]
         if has is None:
             return ["the database has no schema yet: run `fusee db upgrade`"]
         # A newer schema is no reason: schemas expand before they contract.
