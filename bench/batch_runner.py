@@ -18,9 +18,9 @@ from protocol import SETTINGS, in_lanes, say
 from sqlalchemy import text
 
 from fusee import Fusee
-from fusee.batch import Target
+from fusee.batches.model.batch import BatchPhase
+from fusee.batches.operation import Target
 from fusee.config import load
-from fusee.model.batch import BatchPhase
 
 WAITING = "SELECT count(*) FROM (SELECT 1 FROM fusee_line LIMIT 1) AS head"
 UNFINISHED = "SELECT count(*) FROM fusee_runs WHERE finished_at IS NULL"

@@ -57,7 +57,7 @@ def program(env: dict[str, str], *words: str) -> Iterator[None]:
     path = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
     with tempfile.TemporaryDirectory() as folder:
         process = subprocess.Popen(
-            [sys.executable, "-c", "from fusee.cli import main; main()", *words, "--quiet"],
+            [sys.executable, "-c", "from fusee.app.cli import main; main()", *words, "--quiet"],
             env={**os.environ, "PYTHONPATH": path, "FUSEE_LOGGING__LEVEL": "error", **env},
             cwd=folder,
         )

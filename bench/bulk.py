@@ -22,8 +22,8 @@ from typing import Any
 import psutil
 
 from fusee import Fusee
+from fusee.bulk.model.job import BulkJob
 from fusee.config import load
-from fusee.model.bulk import BulkJob
 
 CHUNK = 1000
 BILLIONS = 10_000_000_000

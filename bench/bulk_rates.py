@@ -20,8 +20,8 @@ from pathlib import Path
 
 from bench.databases import Databases
 from fusee import Fusee
+from fusee.bulk.model.job import BulkStatus
 from fusee.config import load
-from fusee.model.bulk import BulkStatus
 
 RATE = 200.0
 CONCURRENCY = 64

@@ -21,7 +21,7 @@ from zoneinfo import ZoneInfo
 from croniter import croniter
 from cronsim import CronSim
 
-from fusee.model.cron import Cron
+from fusee.tasks.cron import Cron
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 MICROS = int(START.timestamp()) * 1_000_000

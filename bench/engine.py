@@ -15,7 +15,7 @@ from bench.peers.contract import Peer
 from bench.peers.process import running
 from bench.peers.runner_peer import PAUSE_MS, _until_handled
 from bench.tables import empty, settle
-from fusee.store import Store, open_store
+from fusee.stores import Store, open_store
 
 __all__ = ["Engine"]
 

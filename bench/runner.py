@@ -18,8 +18,8 @@ from tables import empty, settle
 
 from fusee import Fusee
 from fusee.config import load
-from fusee.store import Finished, Order
-from fusee.worker.worker import Worker
+from fusee.engine.store.contract import Finished, Order
+from fusee.engine.worker.worker import Worker
 
 LEAD = 2_000
 """Runs before and after those that `slices` times."""

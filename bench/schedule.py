@@ -22,9 +22,9 @@ from sqlalchemy import Connection, insert, select, text, update
 from bench.databases import Databases
 from fusee import Fusee
 from fusee.config import load
-from fusee.model.task import TaskSpec
-from fusee.store import Store, open_store
-from fusee.store.task_schema import fires, tasks
+from fusee.stores import Store, open_store
+from fusee.tasks.model.task import TaskSpec
+from fusee.tasks.store.tables import fires, tasks
 
 SIZES = (1_000, 100_000, 1_000_000)
 DUE = 100

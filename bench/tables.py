@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import Connection, text
 
-from fusee.store import Store
+from fusee.stores import Store
 
 __all__ = ["empty", "settle"]
 

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fusee import BulkContext, ChunkFailed, Fusee
-from fusee.model.bulk import BulkJob
+from fusee.bulk.model.job import BulkJob
 
 app = Fusee()
 

@@ -17,8 +17,8 @@ import aiohttp
 from aiohttp import web
 
 from fusee import Fusee, RetryPolicy
-from fusee.api import ApiServer
 from fusee.config import load
+from fusee.surfaces.rest.serving import ApiServer
 
 # --- the service: all it knows of Fusee is what stands in the headers of a call -----------------------------
 

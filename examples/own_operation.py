@@ -15,8 +15,8 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict
 
 from fusee import Fusee
-from fusee.batch import Target
-from fusee.operations import TargetFilter
+from fusee.batches.operation import Target
+from fusee.batches.store.queries import TargetFilter
 
 app = Fusee()
 

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from fusee import Fusee, RunContext
-from fusee.operations import FireFilter
+from fusee.tasks.store.history import FireFilter
 
 app = Fusee()
 

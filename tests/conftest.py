@@ -99,7 +99,7 @@ def _database(server: servers.Database) -> Iterator[str]:
 @pytest.fixture
 def another_revision(monkeypatch: pytest.MonkeyPatch) -> str:
     """This version knows one more revision, which only the tests have."""
-    from fusee.store import migrate
+    from fusee.engine.store import migrate
 
     monkeypatch.setattr(migrate, "FOLDERS", (*migrate.FOLDERS, ROOT / "tests" / "store" / "revisions"))
     return "9001"

@@ -1,4 +1,4 @@
-"""Write docs/states.md from the transition tables and the docstrings in src/fusee/model/states.py."""
+"""Write docs/states.md from the transition tables and the docstrings in src/fusee/engine/model/states.py."""
 
 from __future__ import annotations
 
@@ -9,9 +9,18 @@ from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from pathlib import Path
 
-from fusee.model.batch import BATCH_TASK, BatchStatus
-from fusee.model.bulk import BULK, BulkStatus
-from fusee.model.states import RUN, RUN_BIRTH, SESSION, TASK, TERMINAL, RunStatus, SessionState, TaskStatus
+from fusee.batches.model.batch import BATCH_TASK, BatchStatus
+from fusee.bulk.model.job import BULK, BulkStatus
+from fusee.engine.model.states import (
+    RUN,
+    RUN_BIRTH,
+    SESSION,
+    TASK,
+    TERMINAL,
+    RunStatus,
+    SessionState,
+    TaskStatus,
+)
 
 __all__ = ["page"]
 
@@ -81,7 +90,7 @@ BULK_VERBS = {
 HEAD = """\
 # States
 
-<!-- Made by tools/document_states.py from src/fusee/model/states.py; edit the tables and texts there. -->
+<!-- Made by tools/document_states.py from the state tables of the models; edit the texts there. -->
 
 Each state machine is one table, and this page is drawn from it: a step that is not here does not happen. The
 database stands guard beside it with `CHECK` constraints: a run has a finish time if and only if its state is

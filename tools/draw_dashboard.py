@@ -11,10 +11,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from fusee.batches.model.batch import BatchLoad
+from fusee.bulk.model.job import BulkLoad, BulkStatus
+from fusee.engine.model.queue import QueueLimits, QueueStats
 from fusee.events import BrokerLink, Bus, QueuesStalled
-from fusee.model import QueueLimits, QueueStats
-from fusee.model.batch import BatchLoad
-from fusee.model.bulk import BulkLoad, BulkStatus
 from fusee.observe import Metrics
 from fusee.observe.totals import TOTALS
 

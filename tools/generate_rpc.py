@@ -1,4 +1,4 @@
-"""Write src/fusee/rpc/generated from the proto beside it. What is written is never edited by hand."""
+"""Write src/fusee/surfaces/grpc/generated from the proto beside it; never edit what is written by hand."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from grpc_tools import protoc
 
 ROOT = Path(__file__).resolve().parents[1]
-RPC = ROOT / "src" / "fusee" / "rpc"
+RPC = ROOT / "src" / "fusee" / "surfaces" / "grpc"
 GENERATED = RPC / "generated"
 
 
@@ -26,7 +26,7 @@ def main(out: Path = GENERATED) -> int:
     stubs = out / "batch_scheduler_pb2_grpc.py"
     # It imports its neighbour as if that were installed by itself.
     text = stubs.read_text().replace(
-        "import batch_scheduler_pb2 as", "from fusee.rpc.generated import batch_scheduler_pb2 as"
+        "import batch_scheduler_pb2 as", "from fusee.surfaces.grpc.generated import batch_scheduler_pb2 as"
     )
     stubs.write_text(text)
     return failed

@@ -9,43 +9,69 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fusee.app import Fusee
+    from fusee.app.fusee import Fusee
+    from fusee.batches.operation import Target
+    from fusee.batches.store.queries import TargetFilter
     from fusee.bulk.business import BulkContext, ChunkFailed, SelfStart
+    from fusee.engine.model.outcome import Abandon, Done, Effect, End, Retry, Skip
+    from fusee.engine.model.queue import QueueLimits
+    from fusee.engine.model.retry import RetryPolicy
+    from fusee.engine.model.run import Run, RunSpec
+    from fusee.engine.model.states import RunStatus
+    from fusee.engine.store.runs import RunFilter
+    from fusee.engine.worker.context import RunContext, current_run
     from fusee.errors import FuseeError, RunFailed
-    from fusee.handles import RunHandle
-    from fusee.model import Abandon, Done, Retry, RetryPolicy, Run, RunSpec, RunStatus, Skip
+    from fusee.runs.handle import RunHandle
+    from fusee.surfaces.rest.serving import ApiServer
+    from fusee.tasks.store.history import FireFilter
     from fusee.version import __version__
-    from fusee.worker.context import RunContext, current_run
 
 __all__ = [
     "Abandon",
+    "ApiServer",
     "BulkContext",
     "ChunkFailed",
     "Done",
+    "Effect",
+    "End",
+    "FireFilter",
     "Fusee",
     "FuseeError",
+    "QueueLimits",
     "Retry",
     "RetryPolicy",
     "Run",
     "RunContext",
     "RunFailed",
+    "RunFilter",
     "RunHandle",
     "RunSpec",
     "RunStatus",
     "SelfStart",
     "Skip",
+    "Target",
+    "TargetFilter",
     "__version__",
     "current_run",
 ]
 
 _HOMES = {
-    "fusee.app": ("Fusee",),
+    "fusee.app.fusee": ("Fusee",),
+    "fusee.batches.operation": ("Target",),
+    "fusee.batches.store.queries": ("TargetFilter",),
     "fusee.bulk.business": ("BulkContext", "ChunkFailed", "SelfStart"),
     "fusee.errors": ("FuseeError", "RunFailed"),
-    "fusee.handles": ("RunHandle",),
-    "fusee.model": ("Abandon", "Done", "Retry", "RetryPolicy", "Run", "RunSpec", "RunStatus", "Skip"),
+    "fusee.runs.handle": ("RunHandle",),
+    "fusee.engine.model.outcome": ("Abandon", "Done", "Effect", "End", "Retry", "Skip"),
+    "fusee.engine.model.retry": ("RetryPolicy",),
+    "fusee.engine.model.run": ("Run", "RunSpec"),
+    "fusee.engine.model.states": ("RunStatus",),
     "fusee.version": ("__version__",),
-    "fusee.worker.context": ("RunContext", "current_run"),
+    "fusee.engine.model.queue": ("QueueLimits",),
+    "fusee.engine.store.runs": ("RunFilter",),
+    "fusee.tasks.store.history": ("FireFilter",),
+    "fusee.surfaces.rest.serving": ("ApiServer",),
+    "fusee.engine.worker.context": ("RunContext", "current_run"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

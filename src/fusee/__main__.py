@@ -1,6 +1,6 @@
 """`python -m fusee`: the command line, where the environment's programs are not on the path."""
 
-from fusee.cli import main
+from fusee.app.cli.root import main
 
 if __name__ == "__main__":
     main()

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from fusee.model.bulk import StalledJob
+    from fusee.bulk.model.job import StalledJob
 
 __all__ = [
     "BatchEnded",

@@ -19,12 +19,15 @@ import time
 from types import TracebackType
 from typing import Self
 
-from fusee.app import Fusee, RunHandle
+from fusee.app.fusee import Fusee
 from fusee.clock import ManualClock
-from fusee.model import Claimed, Run, RunStatus
-from fusee.model.session import START_WITHIN
-from fusee.store import Finished, Order, open_store
-from fusee.worker.worker import Worker
+from fusee.engine.model.run import Claimed, Run
+from fusee.engine.model.session import START_WITHIN
+from fusee.engine.model.states import RunStatus
+from fusee.engine.store.contract import Finished, Order
+from fusee.engine.worker.worker import Worker
+from fusee.runs.handle import RunHandle
+from fusee.stores import open_store
 
 __all__ = ["ManualClock", "TestKit"]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fusee.store import open_store
+from fusee.stores import open_store
 from tests.broker.fabric import Fabric
 from tests.store.harness import broken_invariants
 from tools import servers

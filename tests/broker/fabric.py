@@ -12,9 +12,9 @@ from sqlalchemy import update
 
 from fusee import Fusee, RetryPolicy
 from fusee.config import load
-from fusee.model import Run
-from fusee.store.schema import sessions
-from fusee.worker.worker import Worker
+from fusee.engine.model.run import Run
+from fusee.engine.store.tables import sessions
+from fusee.engine.worker.worker import Worker
 from tests.chaos.inside import Journal, all_ended, until
 
 __all__ = ["Fabric", "Hired"]

@@ -13,11 +13,12 @@ from typing import Any
 import pytest
 
 from fusee import Fusee
-from fusee.batch import Target
-from fusee.bulk import BulkContext
+from fusee.batches.operation import Target
+from fusee.bulk.business import BulkContext
+from fusee.engine.model.run import Run
+from fusee.engine.model.states import RunStatus
+from fusee.engine.store.runs import RunFilter
 from fusee.errors import Invalid, NoDatabase
-from fusee.model import Run, RunStatus
-from fusee.store import RunFilter
 from tests.broker.fabric import Fabric
 from tests.chaos.inside import until
 

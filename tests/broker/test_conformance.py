@@ -8,9 +8,10 @@ import time
 import pytest
 
 from fusee import Fusee, RunSpec
+from fusee.engine.model.queue import QueueLimits
+from fusee.engine.model.states import RunStatus, SessionState
 from fusee.errors import RunFailed
 from fusee.events import RunRefused
-from fusee.model import QueueLimits, RunStatus, SessionState
 from tests.broker.fabric import Fabric
 from tests.chaos.inside import Seen, until
 

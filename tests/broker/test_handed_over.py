@@ -9,9 +9,10 @@ import time
 import pytest
 
 from fusee import Fusee, RetryPolicy
+from fusee.engine.model.outcome import End
+from fusee.engine.model.states import RunStatus, SessionState
+from fusee.engine.worker.worker import Worker
 from fusee.events import RunStuck
-from fusee.model import End, RunStatus, SessionState
-from fusee.worker.worker import Worker
 from tests.broker.fabric import Fabric
 from tests.chaos.inside import Seen, until
 

@@ -18,8 +18,8 @@ from fusee.broker.rabbitmq.feed import Feed
 from fusee.broker.rabbitmq.inbox import Held
 from fusee.broker.rabbitmq.link import Link, LinkDown
 from fusee.broker.rabbitmq.topology import Topology
+from fusee.engine.model.dispatched import NORMAL
 from fusee.events import Bus
-from fusee.model.dispatch import NORMAL
 from tests.chaos.inside import until
 
 MANY = 40

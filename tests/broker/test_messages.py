@@ -12,15 +12,16 @@ from typing import Any
 import aiormq
 import pytest
 
-from fusee import messaging
+from fusee.app import messaging
 from fusee.broker.messages import Bundle, Message
 from fusee.broker.names import Names
 from fusee.broker.rabbitmq.link import Link
 from fusee.broker.rabbitmq.parts import RabbitMQ
 from fusee.config import BrokerConfig
+from fusee.engine.model.dispatched import NORMAL
+from fusee.engine.model.queue import QueueLimits
+from fusee.engine.model.states import RunStatus
 from fusee.events import BrokerLink, RunsGranted, RunsPublished
-from fusee.model import QueueLimits, RunStatus
-from fusee.model.dispatch import NORMAL
 from tests.broker.fabric import Fabric
 from tests.chaos.inside import Seen, until
 from tools import servers

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from fusee import Fusee
-from fusee.batch import Target
+from fusee.batches.operation import Target
+from fusee.batches.store.queries import TargetFilter
 from fusee.errors import Invalid
-from fusee.operations import TargetFilter
 from tests.broker.fabric import Fabric
 from tests.chaos.inside import until
 

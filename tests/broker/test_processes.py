@@ -17,7 +17,7 @@ import aiohttp
 from click.testing import CliRunner
 
 from fusee import Fusee
-from fusee.cli import cli
+from fusee.app.cli.root import cli
 from fusee.config import load
 from tests.chaos.inside import until
 from tools import servers
@@ -40,7 +40,7 @@ def program(folder: Path, *words: str, **env: str) -> Iterator[subprocess.Popen[
     kept = {name: value for name, value in os.environ.items() if not name.startswith("FUSEE_")}
     path = os.pathsep.join([str(folder), *sys.path])
     process = subprocess.Popen(
-        [sys.executable, "-c", "from fusee.cli import main; main()", *words, "--json"],
+        [sys.executable, "-c", "from fusee.app.cli import main; main()", *words, "--json"],
         cwd=folder,
         env={**kept, **env, "PYTHONPATH": path},
         stdout=subprocess.PIPE,

@@ -10,8 +10,8 @@ import pytest
 
 from fusee.broker.rabbitmq import link as links
 from fusee.broker.rabbitmq.link import Link
+from fusee.engine.model.states import RunStatus
 from fusee.events import Bus, SessionExpired
-from fusee.model import RunStatus
 from tests.broker.fabric import Fabric
 from tests.chaos.inside import Seen, until
 from tests.chaos.silence import proxied

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from fusee.engine.model.retry import RetryPolicy
+from fusee.engine.model.run import RunSpec
+from fusee.engine.model.states import RunStatus
 from fusee.events import SessionExpired, SessionLost
-from fusee.model import RunSpec, RunStatus
-from fusee.model.retry import RetryPolicy
 from tests.broker.fabric import Fabric
 from tests.chaos.inside import Seen, until
 from tests.chaos.proxy import through_proxy

@@ -21,8 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from fusee import Fusee, RunHandle
+from fusee.engine.model.run import Run, RunSpec
+from fusee.engine.model.states import RunStatus
 from fusee.errors import StoreUnavailable
-from fusee.model import Run, RunSpec, RunStatus
 from tests.chaos.crew import SHELL, STUBBORN, make
 from tests.chaos.inside import read_runs
 

@@ -14,15 +14,15 @@ from typing import Any, TypeVar
 from sqlalchemy import Connection, update
 
 from fusee import Fusee, current_run
-from fusee.app import RunHandle
 from fusee.config import load
+from fusee.engine.model.run import Run
+from fusee.engine.store.runs import _run as run_from
+from fusee.engine.store.tables import runs, sessions
+from fusee.engine.worker.pace import Pace
+from fusee.engine.worker.worker import Worker
 from fusee.events import Bus, Event
-from fusee.model import Run
-from fusee.store import Store
-from fusee.store.runs import _run as run_from
-from fusee.store.schema import runs, sessions
-from fusee.worker.pace import Pace
-from fusee.worker.worker import Worker
+from fusee.runs.handle import RunHandle
+from fusee.stores import Store
 
 __all__ = [
     "FixedPace",

@@ -10,9 +10,10 @@ import pytest
 from sqlalchemy import func, select
 
 from fusee import RunHandle
-from fusee.model import RunSpec, SessionState
-from fusee.store import own_lane
-from fusee.store.schema import line
+from fusee.engine.model.run import RunSpec
+from fusee.engine.model.states import SessionState
+from fusee.engine.store.own_lanes import own_lane
+from fusee.engine.store.tables import line
 from tests.chaos.harness import Fleet, Member, fleet, judge, some_runs
 
 STRATEGIES = ("round_robin", "least_loaded", "affinity", "consistent_hash")

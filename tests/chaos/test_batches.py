@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
+from fusee.batches.model.batch import Batch, BatchPhase, BatchStatus, BatchTask
+from fusee.batches.store.queries import TargetFilter
 from fusee.contrib.cdc.control_plane import Plane, audit, plane_running
-from fusee.model import Effect
-from fusee.model.batch import Batch, BatchPhase, BatchStatus, BatchTask
-from fusee.operations import TargetFilter
+from fusee.engine.model.outcome import Effect
 from tests.chaos.harness import Fleet, fleet
 
 pytestmark = pytest.mark.chaos

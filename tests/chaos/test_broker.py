@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fusee.model import RunStatus
+from fusee.engine.model.states import RunStatus
 from tests.broker.fabric import Fabric
 from tests.chaos.inside import until
 from tools import servers

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from fusee.bulk.model.job import BulkJob, BulkStatus, Segment
 from fusee.errors import StoreUnavailable
-from fusee.model.bulk import BulkJob, BulkStatus, Segment
 from tests.chaos.bulk_crew import BAD, MARK, WRITTEN, make
 from tests.chaos.harness import Fleet, Journal
 

@@ -11,10 +11,10 @@ from typing import Any
 import aiohttp
 import pytest
 
+from fusee.batches.model.batch import BatchPhase
+from fusee.bulk.model.job import BulkStatus
 from fusee.contrib.cdc.control_plane import Plane, plane_running
-from fusee.model import RunStatus
-from fusee.model.batch import BatchPhase
-from fusee.model.bulk import BulkStatus
+from fusee.engine.model.states import RunStatus
 from tests.chaos.cluster import BAD_ITEM, Cluster, cluster
 from tests.chaos.harness import Line
 from tests.chaos.inside import read_runs

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, select
 
-from fusee.model.task import Task
-from fusee.store.task_schema import fires, tasks
+from fusee.tasks.model.task import Task
+from fusee.tasks.store.tables import fires, tasks
 from tests.chaos.harness import Fleet, fleet
 from tools import servers
 

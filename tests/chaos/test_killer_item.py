@@ -6,7 +6,7 @@ import asyncio
 import time
 from pathlib import Path
 
-from fusee.model.bulk import BulkStatus
+from fusee.bulk.model.job import BulkStatus
 from tests.chaos.bulk_crew import KILLER
 from tests.chaos.test_bulk_kills import crew_of
 

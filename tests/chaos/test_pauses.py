@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from fusee.model import End, RunSpec
+from fusee.engine.model.outcome import End
+from fusee.engine.model.run import RunSpec
 from tests.chaos.harness import fleet, judge, some_runs
 
 

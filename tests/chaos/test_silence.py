@@ -13,11 +13,11 @@ import aiohttp
 import pytest
 
 from fusee import Fusee, RetryPolicy
-from fusee.api import ApiServer
 from fusee.config import load
+from fusee.engine.model.states import RunStatus
 from fusee.events import SessionExpired
-from fusee.model import RunStatus
-from fusee.store import FireFilter
+from fusee.surfaces.rest.serving import ApiServer
+from fusee.tasks.store.history import FireFilter
 from tests.chaos.inside import Journal, Seen, all_ended, until
 from tests.chaos.silence import proxied
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import click
 
-from fusee.cli import cli
+from fusee.app.cli.root import cli
 from fusee.config import Config
 from fusee.config.keys import keys, variable
 

@@ -6,8 +6,8 @@ import re
 
 import promql_parser as promql
 
-from fusee.model import TERMINAL
-from fusee.model.outcome import End
+from fusee.engine.model.outcome import End
+from fusee.engine.model.states import TERMINAL
 from tests.deploy.files import ROOT
 from tools.draw_dashboard import all_series
 

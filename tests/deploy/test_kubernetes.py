@@ -14,9 +14,9 @@ import kubernetes_validate
 import pytest
 
 from fusee.config import Config, load
-from fusee.model import End
-from fusee.worker.executors.base import Job
-from fusee.worker.executors.kubernetes import Access, KubernetesExecutor, Shape
+from fusee.engine.model.outcome import End
+from fusee.executors.base import Job
+from fusee.executors.kubernetes import Access, KubernetesExecutor, Shape
 from tests.chaos.inside import until
 from tests.deploy.files import DEPLOY, documents, load_yaml
 from tests.deploy.known import check_command, check_environment, stop_seconds
@@ -150,7 +150,7 @@ def test_the_configuration_loads_with_the_secret() -> None:
 def test_fusee_check_accepts_it() -> None:
     from click.testing import CliRunner
 
-    from fusee.cli import cli
+    from fusee.app.cli.root import cli
 
     good = CliRunner().invoke(cli, ["check", "--config", str(FOLDER / "base" / "fusee.yaml")])
     assert good.exit_code == 0, good.output

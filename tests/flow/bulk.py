@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from fusee import Fusee
+from fusee.bulk.model.job import BulkJob
 from fusee.config import load
-from fusee.model.bulk import BulkJob
 
 __all__ = ["at_rest", "bulk_app", "seen_in", "working"]
 

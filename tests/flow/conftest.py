@@ -15,11 +15,11 @@ import pytest
 from click.testing import CliRunner, Result
 
 from fusee import Fusee
-from fusee.api import ApiServer
-from fusee.cli import cli as root
-from fusee.cli.exits import Exit
+from fusee.app.cli.root import cli as root
 from fusee.config import load
-from fusee.operations import RunFilter
+from fusee.engine.store.runs import RunFilter
+from fusee.surfaces.cli.exits import Exit
+from fusee.surfaces.rest.serving import ApiServer
 
 pytest.register_assert_rewrite("tests.flow.sdk_platform", "tests.flow.sdk_work")
 

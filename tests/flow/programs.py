@@ -125,8 +125,8 @@ class Up:
 
 def serve(address: str) -> None:
     """Fork for each call, and tell the pid and then the exit code."""
-    import fusee.api
-    import fusee.cli
+    import fusee.app.cli
+    import fusee.app.rest
     import fusee.observe  # noqa: F401
 
     listening = socket.socket(socket.AF_UNIX)
@@ -183,7 +183,7 @@ def run(call: dict[str, Any], fds: list[int]) -> None:
     sys.argv = ["fusee", *call["argv"][1:]]
     sys.path[0] = ""
     sys.stdin, sys.stdout, sys.stderr = (os.fdopen(fd, mode, closefd=False) for fd, mode in enumerate("rww"))
-    from fusee.cli import main
+    from fusee.app.cli.root import main
 
     code: Any = 0
     try:

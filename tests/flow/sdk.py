@@ -14,7 +14,7 @@ from typing import Any, get_type_hints
 from aiohttp import web
 
 from fusee import Fusee, RetryPolicy, Run
-from fusee.batch import Target
+from fusee.batches.operation import Target
 from fusee.observe import log_events
 from tests.flow.bulk import bulk_app
 
@@ -41,7 +41,7 @@ def nouns() -> dict[str, type]:
         if name.startswith("_"):
             continue
         kind = get_type_hints(member.fget)["return"]
-        if getattr(kind, "__module__", "").startswith("fusee.operations."):
+        if getattr(kind, "__module__", "").split(".")[2:3] == ["service"]:
             found[name] = kind
     return found
 

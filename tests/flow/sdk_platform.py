@@ -18,11 +18,13 @@ from sqlalchemy import create_engine
 from sqlalchemy.orm import Session as SyncSession
 
 from fusee import Fusee, RunFailed, RunSpec
-from fusee.api import ApiServer
+from fusee.batches.store.queries import BatchFilter, TargetFilter
+from fusee.engine.model.queue import QueueLimits
 from fusee.errors import Conflict, Denied, NotFound
-from fusee.model import QueueLimits
-from fusee.operations import BatchFilter, TargetFilter, TaskFilter, callback_end
-from fusee.worker.executors.python import PythonExecutor
+from fusee.executors.python import PythonExecutor
+from fusee.runs.service.callbacks import callback_end
+from fusee.surfaces.rest.serving import ApiServer
+from fusee.tasks.store.tasks import TaskFilter
 from tests.flow.sdk import Stage, story, until
 
 __all__: list[str] = []

@@ -10,8 +10,10 @@ import pytest
 from sqlalchemy import create_engine
 
 from fusee import RunSpec
+from fusee.engine.store.runs import RunFilter
 from fusee.errors import Conflict, Invalid, NotFound, UnknownHandler
-from fusee.operations import FireFilter, RunFilter, TaskFilter
+from fusee.tasks.store.history import FireFilter
+from fusee.tasks.store.tasks import TaskFilter
 from tests.flow.sdk import Stage, story, until
 
 __all__: list[str] = []

@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import Connection, text
 
-from fusee.store import Store, open_store
+from fusee.stores import Store, open_store
 
 __all__ = ["Table"]
 

@@ -13,13 +13,13 @@ from pathlib import Path
 import click
 import pytest
 
-from fusee.cli import cli as root
+from fusee.app.cli.root import cli as root
 from tests.flow.programs import Programs, Up
 
 JOBS = """
 import asyncio
 from fusee import Fusee
-from fusee.batch import Target
+from fusee import Target
 
 app = Fusee()
 lamps: dict[str, int] = {}

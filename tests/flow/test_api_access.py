@@ -6,12 +6,12 @@ import asyncio
 
 import pytest
 
-from fusee.api import refuse_open_bind
-from fusee.api.keyring import FRESH, TRIES, Keyring
-from fusee.api.problems import Problem
 from fusee.config import ApiConfig
 from fusee.errors import ConfigError
-from fusee.operations import KeyOperations, digest
+from fusee.runs.service.queues import KeyOperations, digest
+from fusee.surfaces.rest.gate import refuse_open_bind
+from fusee.surfaces.rest.keyring import FRESH, TRIES, Keyring
+from fusee.surfaces.rest.problems import Problem
 
 RUNS = "/api/v1/runs"
 

@@ -12,10 +12,10 @@ import pytest
 import pytest_asyncio
 
 from fusee import Fusee
-from fusee.api.outgoing_batches import BatchOut, BatchTaskOut
-from fusee.batch import Target
-from fusee.cli.batch_shapes import batch_object, target_object
-from fusee.operations import TargetFilter
+from fusee.batches.cli.shapes import batch_object, target_object
+from fusee.batches.operation import Target
+from fusee.batches.rest.shapes import BatchOut, BatchTaskOut
+from fusee.batches.store.queries import TargetFilter
 from tests.chaos.inside import until
 
 BATCHES = "/api/v1/batches"

@@ -14,7 +14,7 @@ import pytest
 import pytest_asyncio
 
 from fusee import BulkContext, SelfStart
-from fusee.operations import KeyOperations, digest
+from fusee.runs.service.queues import KeyOperations, digest
 from tests.chaos.inside import until
 
 JOBS = "/api/v1/bulk-jobs"

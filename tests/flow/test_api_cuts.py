@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from fusee.api import protocols
-from fusee.api import serving as serving_module
+from fusee.surfaces.rest import protocols
+from fusee.surfaces.rest import serving as serving_module
 
 RUNS = "/api/v1/runs"
 PAUSE = "/api/v1/queues/default/pause"

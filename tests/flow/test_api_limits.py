@@ -9,9 +9,11 @@ from contextlib import closing
 
 import pytest
 
-from fusee.api import ApiServer, intake, protocols
-from fusee.api import serving as serving_module
 from fusee.errors import StoreUnavailable
+from fusee.runs.rest import intake
+from fusee.surfaces.rest import protocols
+from fusee.surfaces.rest import serving as serving_module
+from fusee.surfaces.rest.serving import ApiServer
 
 RUNS = "/api/v1/runs"
 

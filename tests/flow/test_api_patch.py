@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
-from fusee.operations import ALIASES, FIELDS, HTTP
+from fusee.tasks.service.fields import FIELDS
+from fusee.tasks.service.http_fields import HTTP
+from fusee.tasks.service.old_names import ALIASES
 
 TASKS = "/api/v1/tasks"
 MOVES = {"version", "updated_at", "next_fires", "next_fire_at", "description_words", "trigger"}

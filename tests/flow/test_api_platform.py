@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from fusee.api.problems import KINDS
+from fusee.engine.model.run import RunSpec
 from fusee.events import LoopFailed, QueuesStalled, RunsFinished
-from fusee.model import RunSpec
+from fusee.surfaces.rest.problems import KINDS
 
 RUNS = "/api/v1/runs"
 HANDLERS = ["fail", "fusee.batch", "fusee.bulk", "fusee.bulk_http", "fusee.workflow", "greet", "hang"]

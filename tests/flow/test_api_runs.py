@@ -289,7 +289,7 @@ async def test_those_who_wait_are_let_go_when_the_server_stops(serving):
 
 
 async def test_too_many_followers_are_told_to_come_later(served):
-    from fusee.api.routes.live import Followers
+    from fusee.runs.rest.live import Followers
 
     served.server._server.config.app.state.followers = Followers(0)
     _, accepted, _ = await served.ask("POST", RUNS, json={"handler": "greet"})

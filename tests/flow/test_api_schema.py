@@ -14,10 +14,10 @@ from schemathesis.engine import events, from_schema
 from schemathesis.python.asgi import get_client
 
 from fusee import Fusee
-from fusee.batch import Target
+from fusee.batches.operation import Target
 from fusee.config import load
-from fusee.model.names import check_name
-from fusee.operations import digest
+from fusee.runs.service.queues import digest
+from fusee.values.names import check_name
 from tests.chaos.inside import until
 
 KEY = "a-long-random-secret"

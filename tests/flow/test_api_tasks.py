@@ -12,11 +12,14 @@ from typing import Any
 
 import pytest
 
-from fusee.api.outgoing import RunOut
-from fusee.api.task_body import TASK_BODIES
-from fusee.cli.shapes import run_object
-from fusee.model.task import TaskSpec
-from fusee.operations import ALIASES, FIELDS, HTTP, KeyOperations, fields_from
+from fusee.runs.service.queues import KeyOperations
+from fusee.surfaces.cli.shapes import run_object
+from fusee.surfaces.rest.shapes import RunOut
+from fusee.tasks.model.task import TaskSpec
+from fusee.tasks.rest.definition import TASK_BODIES
+from fusee.tasks.service.fields import FIELDS, fields_from
+from fusee.tasks.service.http_fields import HTTP
+from fusee.tasks.service.old_names import ALIASES
 
 TASKS = "/api/v1/tasks"
 JSON = {"Content-Type": "application/json"}

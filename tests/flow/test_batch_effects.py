@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from fusee import Abandon, Fusee
-from fusee.batch import Target
-from fusee.model import Effect
-from fusee.model.batch import Batch, BatchStatus, BatchTask
-from fusee.operations import TargetFilter
+from fusee.batches.model.batch import Batch, BatchStatus, BatchTask
+from fusee.batches.operation import Target
+from fusee.batches.store.queries import TargetFilter
+from fusee.engine.model.outcome import Effect
 from fusee.testing import TestKit
 
 S = BatchStatus

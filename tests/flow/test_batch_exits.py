@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest_asyncio
 
-from fusee.batch import Target
-from fusee.cli.batch_progress import GOOD, SOME_UNDONE, follow
-from fusee.cli.exits import Exit
-from fusee.cli.options import Shared
-from fusee.cli.output import Out
+from fusee.batches.cli.progress import GOOD, SOME_UNDONE, follow
+from fusee.batches.operation import Target
+from fusee.surfaces.cli.exits import Exit
+from fusee.surfaces.cli.options import Shared
+from fusee.surfaces.cli.output import Out
 
 BATCH = {"batch_name": "brighter", "batch_type": "set", "target_type": "lamp"}
 LAMPS = [{"target_id": str(n), "after": {"level": n}} for n in range(4)]

@@ -13,11 +13,12 @@ import pytest
 from click.testing import CliRunner
 
 from fusee import Fusee
-from fusee.batch import Target
-from fusee.cli import cli as root
+from fusee.app.cli.root import cli as root
+from fusee.batches.operation import Target
+from fusee.batches.store.queries import TargetFilter
 from fusee.config import load
+from fusee.engine.store.runs import RunFilter
 from fusee.errors import Conflict, Invalid
-from fusee.operations import RunFilter, TargetFilter
 from tests.chaos.inside import until
 
 FIELDS = {"batch_name": "b", "batch_type": "set_level", "target_type": "lamp"}
@@ -212,8 +213,8 @@ async def test_accepted_while_no_worker_was_there_the_target_fails_by_the_name_o
 async def test_the_portions_of_a_large_upload_are_each_checked(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fusee.operations.batches.PORTION", 3)
-    monkeypatch.setattr("fusee.operations.batch_asking.CHECK_AT_ONCE", 2)
+    monkeypatch.setattr("fusee.batches.service.batches.PORTION", 3)
+    monkeypatch.setattr("fusee.batches.service.asking.CHECK_AT_ONCE", 2)
     async with platform(database_url, SetLevel({})) as server:
         targets = lamps_of(*(f"l{nr}" for nr in range(8)))
         targets[7]["after"] = {"level": None}

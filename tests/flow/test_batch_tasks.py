@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from fusee import Fusee
-from fusee.batch import Target
+from fusee.batches.model.batch import BatchPhase
+from fusee.batches.operation import Target
+from fusee.batches.store.queries import BatchFilter
 from fusee.config import load
-from fusee.model.batch import BatchPhase
-from fusee.operations import BatchFilter, RunFilter
+from fusee.engine.store.runs import RunFilter
 from fusee.testing import TestKit
 
 

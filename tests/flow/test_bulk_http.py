@@ -11,8 +11,8 @@ import pytest
 import pytest_asyncio
 from aiohttp import web
 
-from fusee.model.bulk import HTTP_HANDLER
-from fusee.model.business import HttpBusiness
+from fusee.bulk.model.business import HttpBusiness
+from fusee.bulk.model.job import HTTP_HANDLER
 from tests.chaos.inside import until
 from tests.flow.test_api_bulk import JOBS, WORKER, become
 

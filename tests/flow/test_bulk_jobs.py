@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from fusee import Abandon, Fusee, Retry, Skip
-from fusee.bulk import BulkContext, ChunkFailed, SelfStart
+from fusee.bulk.business import BulkContext, ChunkFailed, SelfStart
+from fusee.bulk.model.job import BulkStatus
 from fusee.errors import Conflict, FuseeError, Invalid, RunFailed
-from fusee.model.bulk import BulkStatus
 from tests.flow.bulk import at_rest, bulk_app, seen_in, working
 
 
@@ -425,7 +425,7 @@ async def test_a_business_is_asked_also_when_its_worker_has_gone_meanwhile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     app, server = bulk_app(tmp_path), bulk_app(tmp_path)
-    monkeypatch.setattr("fusee.operations.bulk.CHECK_WITHIN", 0.0)
+    monkeypatch.setattr("fusee.bulk.service.jobs.CHECK_WITHIN", 0.0)
 
     async def check() -> None:
         raise ValueError("never")
@@ -464,7 +464,7 @@ async def test_a_job_waits_for_its_business_to_be_asked_and_starts_then(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     app, server, go = bulk_app(tmp_path), bulk_app(tmp_path), asyncio.Event()
-    monkeypatch.setattr("fusee.operations.bulk.CHECK_WITHIN", 0.0)
+    monkeypatch.setattr("fusee.bulk.service.jobs.CHECK_WITHIN", 0.0)
 
     async def check(job: BulkContext) -> None:
         await go.wait()

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from fusee.bulk import BulkContext
-from fusee.bulk.pacer import NodeCap
+from fusee.bulk.business import BulkContext
+from fusee.bulk.execution.pacer import NodeCap
+from fusee.bulk.model.job import BulkStatus, HeldBy
+from fusee.engine.model.states import RunStatus
 from fusee.errors import Conflict, Invalid
-from fusee.model import RunStatus
-from fusee.model.bulk import BulkStatus, HeldBy
 from tests.flow.bulk import at_rest, bulk_app, seen_in, working
 
 

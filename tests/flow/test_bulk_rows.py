@@ -12,8 +12,8 @@ import pytest
 import pytest_asyncio
 
 from fusee import BulkContext, Fusee
+from fusee.bulk.model.job import UNKNOWN, BulkStatus
 from fusee.bulk.sources.sql import SqlSource
-from fusee.model.bulk import UNKNOWN, BulkStatus
 from tests.flow.bulk import at_rest, bulk_app, seen_in, working
 from tests.flow.tables import Table
 

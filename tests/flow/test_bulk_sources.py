@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from fusee import Fusee
+from fusee.bulk.model.job import BulkJob, BulkStatus
 from fusee.errors import Conflict
-from fusee.model.bulk import BulkJob, BulkStatus
 from tests.flow.bulk import at_rest, bulk_app, seen_in, working
 from tests.flow.tables import Table
 

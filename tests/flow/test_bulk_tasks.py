@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 
 from fusee import Fusee
+from fusee.bulk.model.job import BulkStatus
 from fusee.config import load
-from fusee.model.bulk import BulkStatus
-from fusee.operations import RunFilter
+from fusee.engine.store.runs import RunFilter
 from fusee.testing import TestKit
 
 

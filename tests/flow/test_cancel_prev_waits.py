@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from fusee.engine.worker import pool
 from fusee.events import RunStuck
-from fusee.worker import pool
 from tests.chaos.inside import make_app, until
 
 

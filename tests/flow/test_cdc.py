@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from fusee import Fusee
+from fusee.batches.model.batch import Batch, BatchStatus, BatchTask
+from fusee.batches.store.queries import TargetFilter
 from fusee.contrib import cdc
 from fusee.contrib.cdc.control_plane import Plane, audit, plane_running
+from fusee.engine.model.outcome import Effect
 from fusee.errors import Invalid
-from fusee.model import Effect
-from fusee.model.batch import Batch, BatchStatus, BatchTask
-from fusee.operations import TargetFilter
 from fusee.testing import TestKit
 
 S = BatchStatus

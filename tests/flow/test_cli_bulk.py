@@ -15,20 +15,13 @@ from typing import Any
 import pytest
 
 from fusee import Fusee
-from fusee.api.outgoing_bulk import (
-    BulkLogOut,
-    BulkOut,
-    BulkShown,
-    BusinessOut,
-    QuarantinedOut,
-    SegmentOut,
-)
-from fusee.cli.bulk_progress import summary
-from fusee.cli.bulk_shapes import bulk_object, business_object, log_object, quarantined_object, segment_object
-from fusee.cli.bulk_sources import source_from
-from fusee.cli.exits import Exit
+from fusee.bulk.cli.progress import summary
+from fusee.bulk.cli.shapes import bulk_object, business_object, log_object, quarantined_object, segment_object
+from fusee.bulk.cli.sources import source_from
+from fusee.bulk.model.job import BulkJob, BulkSpec, BulkStatus, Quarantined
+from fusee.bulk.rest.shapes import BulkLogOut, BulkOut, BulkShown, BusinessOut, QuarantinedOut, SegmentOut
 from fusee.config import load
-from fusee.model.bulk import BulkJob, BulkSpec, BulkStatus, Quarantined
+from fusee.surfaces.cli.exits import Exit
 from tests.chaos.inside import until
 
 OVERRIDES = {
@@ -228,8 +221,8 @@ def job_of(**fields: Any) -> BulkJob:
 
 
 def test_the_command_line_shows_the_same_fields_as_the_api(cli: Any) -> None:
-    from fusee.model.bulk import BulkLog, Segment, SegmentState
-    from fusee.model.business import HttpBusiness, KnownBusiness, RegisteredBusiness
+    from fusee.bulk.model.business import HttpBusiness, KnownBusiness, RegisteredBusiness
+    from fusee.bulk.model.job import BulkLog, Segment, SegmentState
 
     job = job_of()
     segment = Segment(

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from fusee.cli import cli
-from fusee.cli.exits import Exit, meanings
-from fusee.cli.reference import commands, page
+from fusee.app.cli.reference import commands, page
+from fusee.app.cli.root import cli
+from fusee.surfaces.cli.exits import Exit, meanings
 
 ROOT = Path(__file__).parents[2]
 Fusee = Callable[..., Result]
@@ -68,7 +68,7 @@ def test_help_tells_the_exit_codes(fusee: Fusee) -> None:
 
 def test_the_page_is_fresh() -> None:
     written = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
-    assert written == page(), "run python -m fusee.cli.reference > docs/cli.md"
+    assert written == page(), "run python -m fusee.app.cli.reference > docs/cli.md"
 
 
 def test_help_loads_nothing_heavy() -> None:
@@ -77,7 +77,7 @@ def test_help_loads_nothing_heavy() -> None:
         "import importlib.util, sys, types\n"
         "spec = importlib.util.find_spec('fusee'); bare = types.ModuleType('fusee')\n"
         "bare.__path__ = list(spec.submodule_search_locations); sys.modules['fusee'] = bare\n"
-        "import fusee.cli\n"
+        "import fusee.app.cli\n"
         "heavy = {'sqlalchemy', 'pydantic', 'fastapi', 'uvicorn', 'aiohttp', 'alembic', 'rich', 'asyncpg'}\n"
         "print(sorted(heavy & set(sys.modules)))\n"
     )

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-FUSEE = [sys.executable, "-c", "from fusee.cli import main; main()", "demo"]
+FUSEE = [sys.executable, "-c", "from fusee.app.cli import main; main()", "demo"]
 
 
 def test_the_demo_keeps_its_promises(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-FUSEE = [sys.executable, "-c", "from fusee.cli import main; main()", "demo", "cdc"]
+FUSEE = [sys.executable, "-c", "from fusee.app.cli import main; main()", "demo", "cdc"]
 
 
 def test_the_journal_agrees_with_the_batch(tmp_path: Path) -> None:

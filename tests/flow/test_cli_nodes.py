@@ -20,9 +20,9 @@ from click.testing import CliRunner, Result
 
 from fusee import Fusee
 from fusee import __version__ as fusee_version
-from fusee.cli import cli
-from fusee.cli.exits import Exit, Failure
-from fusee.cli.node import Node, Parts, Started
+from fusee.app.cli.node import Node, Parts, Started
+from fusee.app.cli.root import cli
+from fusee.surfaces.cli.exits import Exit, Failure
 
 JOBS = """
 import asyncio, os, pathlib
@@ -76,7 +76,7 @@ class Folder:
     def fusee(self, *words: str) -> subprocess.CompletedProcess[str]:
         """To its end."""
         return subprocess.run(
-            [sys.executable, "-c", "from fusee.cli import main; main()", *words],
+            [sys.executable, "-c", "from fusee.app.cli import main; main()", *words],
             cwd=self.path,
             env=self.environment(),
             capture_output=True,
@@ -93,7 +93,7 @@ class Folder:
     def node(self, *words: str) -> Iterator[tuple[subprocess.Popen[str], dict[str, Any]]]:
         """A running one, and what it said when it had started."""
         process = subprocess.Popen(
-            [sys.executable, "-c", "from fusee.cli import main; main()", *words, "--json"],
+            [sys.executable, "-c", "from fusee.app.cli import main; main()", *words, "--json"],
             cwd=self.path,
             env=self.environment(),
             stdout=subprocess.PIPE,

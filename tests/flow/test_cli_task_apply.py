@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from fusee import Fusee
-from fusee.api.outgoing_tasks import ApplyOut
-from fusee.cli.exits import Exit
-from fusee.operations import apply
+from fusee.surfaces.cli.exits import Exit
+from fusee.tasks.rest.shapes import ApplyOut
+from fusee.tasks.service.apply import apply
 from tests.flow.conftest import Cli
 
 ROOT = Path(__file__).parents[2]

@@ -11,11 +11,11 @@ import pytest
 from sqlalchemy import text
 
 from fusee import Fusee
-from fusee.api.outgoing_fires import ExplanationOut, FireOut, SimulationOut
-from fusee.api.times import show_time
-from fusee.cli.exits import Exit
 from fusee.clock import ManualClock
-from fusee.model.times import iso
+from fusee.surfaces.cli.exits import Exit
+from fusee.surfaces.rest.times import show_time
+from fusee.tasks.rest.fire_shapes import ExplanationOut, FireOut, SimulationOut
+from fusee.values.times import iso
 from tests.flow.conftest import Cli
 from tests.store.harness import ProcessClock, World
 

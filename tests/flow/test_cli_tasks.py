@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from fusee.api.outgoing_fires import BackfillOut, FireOut, TriggeredOut
-from fusee.api.outgoing_tasks import CronOut, NextOut, TaskOut
-from fusee.cli.exits import Exit
+from fusee.surfaces.cli.exits import Exit
+from fusee.tasks.rest.fire_shapes import BackfillOut, FireOut, TriggeredOut
+from fusee.tasks.rest.shapes import CronOut, NextOut, TaskOut
 from tests.flow.conftest import Cli
 
 

@@ -13,9 +13,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from fusee import Fusee as App
-from fusee.cli import cli
-from fusee.cli.exits import Exit
+from fusee.app.cli.root import cli
 from fusee.events import SessionStarted
+from fusee.surfaces.cli.exits import Exit
 
 Run = Callable[..., Result]
 

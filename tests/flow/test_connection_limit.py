@@ -9,8 +9,8 @@ import pytest
 
 from fusee import Fusee
 from fusee.config import load
+from fusee.engine.model.run import RunSpec
 from fusee.errors import ConfigError
-from fusee.model import RunSpec
 from tests.chaos.inside import all_ended, working
 from tests.chaos.silence import proxied
 

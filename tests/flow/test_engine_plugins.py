@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from fusee import Fusee, RetryPolicy
-from fusee.cli import cli
+from fusee.app.cli.root import cli
 from fusee.config import load
 from fusee.errors import ConfigError, Invalid
 from tests.unit.executors.api_server import TOKEN, ApiServer

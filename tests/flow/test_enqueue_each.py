@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from fusee import Fusee, RetryPolicy
+from fusee.engine.model.run import RunSpec
+from fusee.engine.model.states import RunStatus
+from fusee.engine.store.runs import RunFilter
 from fusee.errors import Invalid, UnknownHandler
 from fusee.events import RunsEnqueued
-from fusee.model import RunSpec, RunStatus
-from fusee.operations import RunFilter
 from tests.chaos.inside import Seen, all_ended, make_app, working
 
 

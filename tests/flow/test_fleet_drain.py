@@ -8,7 +8,8 @@ import time
 import pytest
 
 from fusee import RetryPolicy
-from fusee.model import RunSpec, RunStatus, SessionState
+from fusee.engine.model.run import RunSpec
+from fusee.engine.model.states import RunStatus, SessionState
 from tests.chaos.inside import FixedPace, Journal, all_ended, make_app, until, working
 
 pytestmark = pytest.mark.heavy

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fusee import Fusee
-from fusee.batch import Target
+from fusee.batches.operation import Target
 from tests.chaos.inside import all_ended, make_app, until, working
 from tests.flow.bulk import at_rest
 

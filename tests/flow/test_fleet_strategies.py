@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 from fusee import Fusee, RetryPolicy, current_run
-from fusee.model import QueueLimits, RunSpec, RunStatus
+from fusee.engine.model.queue import QueueLimits
+from fusee.engine.model.run import RunSpec
+from fusee.engine.model.states import RunStatus
 from tests.chaos.inside import Journal, all_ended, make_app, until, working
 
 pytestmark = pytest.mark.heavy

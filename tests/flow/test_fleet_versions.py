@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from fusee import Fusee
-from fusee.model import RunSpec, RunStatus
+from fusee.engine.model.run import RunSpec
+from fusee.engine.model.states import RunStatus
 from tests.chaos.inside import all_ended, make_app, until, working
 
 pytestmark = pytest.mark.heavy

@@ -15,12 +15,12 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from fusee import Fusee
-from fusee.batch import Target
+from fusee.batches.operation import Target
 from fusee.config import load
 from fusee.errors import ConfigError
-from fusee.rpc.generated import batch_scheduler_pb2 as pb
-from fusee.rpc.generated import batch_scheduler_pb2_grpc as stubs
-from fusee.rpc.server import GrpcServer
+from fusee.surfaces.grpc.generated import batch_scheduler_pb2 as pb
+from fusee.surfaces.grpc.generated import batch_scheduler_pb2_grpc as stubs
+from fusee.surfaces.grpc.server import GrpcServer
 from tests.chaos.inside import until
 from tools import generate_rpc
 

@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from fusee import Fusee
-from fusee.model.fire import Fire
-from fusee.operations import FireFilter
+from fusee.tasks.model.fire import Fire
+from fusee.tasks.store.history import FireFilter
 from tests.chaos.inside import make_app, until
 
 pytestmark = pytest.mark.heavy

@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 
 from fusee import Fusee
-from fusee.batch import Target
+from fusee.batches.operation import Target
 from fusee.errors import StoreUnavailable
 from tests.flow.conftest import Cli, Served
 

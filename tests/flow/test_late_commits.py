@@ -6,8 +6,9 @@ from typing import Any
 
 import asyncpg
 
+from fusee.engine.model.run import RunSpec
+from fusee.engine.model.states import RunStatus
 from fusee.events import LoopFailed
-from fusee.model import RunSpec, RunStatus
 from tests.chaos.inside import Journal, Seen, all_ended, make_app, until, working
 from tests.chaos.proxy import through_proxy
 

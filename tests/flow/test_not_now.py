@@ -14,16 +14,24 @@ from click.testing import CliRunner
 from sqlalchemy import text
 
 from fusee import Fusee
-from fusee.cli import cli
-from fusee.cli.exits import Exit
-from fusee.cli.node import Node, Parts, Started
+from fusee.app.cli.node import Node, Parts, Started
+from fusee.app.cli.root import cli
+from fusee.batches.grpc import BatchSchedulerService
 from fusee.config import load
+from fusee.engine.model.run import RunSpec
+from fusee.engine.store.conditions import (
+    DISK_FULL,
+    MYSQL,
+    NO_SLOTS,
+    POSTGRESQL,
+    SQLITE,
+    Condition,
+    condition_of,
+)
 from fusee.errors import StoreUnavailable
-from fusee.model import RunSpec
-from fusee.rpc.generated import batch_scheduler_pb2 as pb
-from fusee.rpc.service import BatchSchedulerService
-from fusee.store import open_store
-from fusee.store.conditions import DISK_FULL, MYSQL, NO_SLOTS, POSTGRESQL, SQLITE, Condition, condition_of
+from fusee.stores import open_store
+from fusee.surfaces.cli.exits import Exit
+from fusee.surfaces.grpc.generated import batch_scheduler_pb2 as pb
 from tests.chaos.inside import until
 from tools import servers
 
@@ -193,7 +201,7 @@ async def test_a_process_without_a_slot_waits_at_its_start_and_says_so(
 
 
 async def test_it_gives_up_after_a_while_with_exit_code_6(slotless: Any) -> None:
-    from fusee.cli.exits import Failure
+    from fusee.surfaces.cli.exits import Failure
 
     node, started = node_of(slotless[0], 0.2)
     with pytest.raises(Failure, match="no free connection") as told:
@@ -210,7 +218,7 @@ async def test_a_process_that_waits_can_be_stopped() -> None:
 
 
 async def test_a_file_that_cannot_be_made_is_not_waited_for() -> None:
-    from fusee.cli.exits import Failure
+    from fusee.surfaces.cli.exits import Failure
 
     node, _ = node_of("sqlite:////no/such/folder/x.db", 3600)
     with pytest.raises(Failure, match="does its folder exist"):

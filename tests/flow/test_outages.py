@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from fusee import RetryPolicy
+from fusee.engine.model.states import RunStatus
 from fusee.events import SessionExpired
-from fusee.model import RunStatus
 from tests.chaos.inside import Journal, Seen, all_ended, make_app, until, working
 from tests.chaos.silence import proxied
 

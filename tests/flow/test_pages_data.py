@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from fusee.config import load
-from fusee.operations import spec_from
-from fusee.worker.executors.dask.payload import check_dask
-from fusee.worker.executors.http import check_http
-from fusee.worker.executors.kubernetes.payload import check_kubernetes
-from fusee.worker.executors.shell import check_shell
+from fusee.executors.dask.payload import check_dask
+from fusee.executors.http import check_http
+from fusee.executors.kubernetes.payload import check_kubernetes
+from fusee.executors.shell import check_shell
+from fusee.runs.service.runs import spec_from
 from tests.flow.conftest import Cli, Served
 from tests.flow.test_pages_run import PAGES, Block, blocks
 

@@ -23,7 +23,7 @@ import pytest
 import uvicorn
 
 from fusee import Fusee
-from fusee.model.bulk import BulkStatus
+from fusee.bulk.model.job import BulkStatus
 from tests.flow.test_pages_run import PAGES, Block, blocks
 
 ELSEWHERE = {"postgresql://fusee@db.internal/fusee": "sqlite:///fusee.db"}
@@ -32,7 +32,7 @@ REASONS = {"not-run: another project"}
 WITHIN = "async with engine.begin() as connection:"
 """Needs an async driver: run on PostgreSQL, below."""
 BEFORE = {
-    "from fusee.model import QueueLimits": """
+    "from fusee import QueueLimits": """
 await app.open()
 await app.enqueue_each("sync_stock", [{"shop": "open"}] * 41)
 await app.enqueue("charge", {"order": 7}, delay=3600)
@@ -45,7 +45,7 @@ app, seen = Fusee(), []
 async def customers(): return [SimpleNamespace(id=id) for id in range(20)]
 async def reindex_one(customer): seen.append(customer.id)
 """,
-    "from fusee.api import ApiServer": "from fusee import Fusee\napp = Fusee()",
+    "from fusee import ApiServer": "from fusee import Fusee\napp = Fusee()",
     "task = await app.tasks.create": """
 @app.handler()
 async def poll(full: bool = False) -> None: ...
@@ -239,7 +239,7 @@ async with engine.begin() as connection:
     await connection.run_sync(orders.metadata.create_all)
 """
     after = """
-from fusee.operations import RunFilter
+from fusee import RunFilter
 assert [run.handler for run in await app.runs.list(RunFilter())] == ["send_mail"]
 await engine.dispose()
 await app.close()

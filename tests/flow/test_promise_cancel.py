@@ -10,7 +10,8 @@ from types import ModuleType
 
 import pytest
 
-from fusee.model import Effect, RunStatus
+from fusee.engine.model.outcome import Effect
+from fusee.engine.model.states import RunStatus
 from tests.chaos.inside import make_app, until, working
 
 SLOW_MODULE = """

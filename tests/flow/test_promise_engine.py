@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 
 from fusee import Fusee, RetryPolicy, current_run
+from fusee.engine.model.queue import QueueLimits
+from fusee.engine.model.run import RunSpec
+from fusee.engine.model.states import RunStatus
+from fusee.engine.store.contract import Finished, Order
 from fusee.errors import StoreUnavailable
-from fusee.model import QueueLimits, RunSpec, RunStatus
-from fusee.store import Finished, Order
 from tests.chaos.inside import FixedPace, Journal, all_ended, lose_lease, until, working
 from tests.chaos.inside import make_app as app_with
 

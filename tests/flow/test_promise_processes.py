@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 
 from fusee import RetryPolicy
+from fusee.engine.model.queue import QueueLimits
+from fusee.engine.model.run import RunSpec
+from fusee.engine.model.states import RunStatus
 from fusee.errors import Conflict, StoreUnavailable
-from fusee.model import QueueLimits, RunSpec, RunStatus
 from tests.chaos.inside import all_ended, make_app, until, working
 from tests.flow.process_work import read, work
 

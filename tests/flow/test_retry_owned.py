@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest_asyncio
 
-from fusee.batch import Target
+from fusee.batches.operation import Target
 from tests.chaos.inside import until
 from tests.flow.conftest import Cli
 

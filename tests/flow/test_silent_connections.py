@@ -15,14 +15,17 @@ from sqlalchemy import select, text
 
 from fusee import Fusee, RetryPolicy
 from fusee.config import load
+from fusee.engine.model.run import RunSpec
+from fusee.engine.model.states import RunStatus
+from fusee.engine.store.contract import Finished, Order
+from fusee.engine.store.database import SLACK
+from fusee.engine.store.postgres import COPY_FROM
+from fusee.engine.store.rows import Bulk
+from fusee.engine.store.tables import runs
 from fusee.errors import StoreUnavailable
 from fusee.events import LoopFailed, SessionExpired
-from fusee.model import RunSpec, RunStatus
-from fusee.store import Finished, FireFilter, Order, Store, open_store
-from fusee.store.database import SLACK
-from fusee.store.postgres import COPY_FROM
-from fusee.store.rows import Bulk
-from fusee.store.schema import runs
+from fusee.stores import Store, open_store
+from fusee.tasks.store.history import FireFilter
 from tests.chaos.inside import Journal, Seen, all_ended, until, working
 from tests.chaos.silence import proxied
 
@@ -318,7 +321,7 @@ async def test_the_api_answers_again(server_url: str, serving: Any) -> None:
 
 
 async def test_the_listener_hears_again(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fusee.store.postgres.LISTENER_ASKED_EVERY", 0.2)
+    monkeypatch.setattr("fusee.engine.store.postgres.LISTENER_ASKED_EVERY", 0.2)
     heard = asyncio.Event()
     async with proxied(postgres_url) as (proxy, url), opened(url) as store, opened(postgres_url) as outside:
         store.wakes.on("pending", heard.set)

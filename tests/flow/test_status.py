@@ -16,10 +16,10 @@ import aiohttp
 import pytest
 
 from fusee import Fusee
-from fusee.cli.node import Node, Parts, Started
+from fusee.app.cli.node import Node, Parts, Started
 from fusee.config import load
+from fusee.engine.model.session import WorkerInfo
 from fusee.errors import ConfigError
-from fusee.model import WorkerInfo
 
 
 def app_on(path: Path, bind: str) -> Fusee:
@@ -169,7 +169,7 @@ async def scraped(address: str, line: str) -> None:
 @asynccontextmanager
 async def process(folder: Path, database: str, *words: str) -> AsyncIterator[dict[str, Any]]:
     """A role of the platform in a process of its own, and what it said when it had started."""
-    command = [sys.executable, "-c", "from fusee.cli import main; main()", *words, "--json"]
+    command = [sys.executable, "-c", "from fusee.app.cli import main; main()", *words, "--json"]
     kept = {name: text for name, text in os.environ.items() if not name.startswith("FUSEE_")}
     kept |= {"FUSEE_DATABASE__URL": database, "FUSEE_STATUS__BIND_ADDRESS": "127.0.0.1:0"}
     child = await asyncio.create_subprocess_exec(*command, cwd=folder, env=kept, stdout=PIPE, stderr=PIPE)

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from fusee.cli.exits import Exit
 from fusee.errors import Invalid
+from fusee.surfaces.cli.exits import Exit
 from tests.flow.conftest import Cli
 
 TEMPLATES, TASKS = "/api/v1/task-templates", "/api/v1/tasks"

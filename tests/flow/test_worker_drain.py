@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from fusee import RetryPolicy
-from fusee.model import End, RunSpec, RunStatus, SessionState
+from fusee.engine.model.outcome import End
+from fusee.engine.model.run import RunSpec
+from fusee.engine.model.states import RunStatus, SessionState
 from tests.chaos.inside import FixedPace, Journal, all_ended, make_app, until, working
 
 WARM = 300

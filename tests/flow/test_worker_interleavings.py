@@ -15,14 +15,16 @@ import pytest
 from sqlalchemy import Connection, func, select
 
 from fusee import Fusee, current_run
-from fusee.app import RunHandle
+from fusee.engine.model.outcome import End
+from fusee.engine.model.queue import QueueLimits
+from fusee.engine.model.states import RunStatus
+from fusee.engine.store.contract import Order
+from fusee.engine.store.tables import lanes
+from fusee.engine.worker.couriers import MOST_A_TRIP
+from fusee.engine.worker.doubt import Doubt
 from fusee.errors import StoreUnavailable
 from fusee.events import RunRefused, SessionStarted
-from fusee.model import End, QueueLimits, RunStatus
-from fusee.store import Order
-from fusee.store.schema import lanes
-from fusee.worker.couriers import MOST_A_TRIP
-from fusee.worker.doubt import Doubt
+from fusee.runs.handle import RunHandle
 from tests.chaos.inside import Journal, Seen, all_ended, make_app, until, working
 
 
@@ -68,7 +70,7 @@ async def test_a_claim_that_commits_after_the_worker_looked_is_handed_back_at_a_
     database_url: str, claim: str, looks: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Long before the lease could end, and by this worker: a dispatcher would count the attempt as lost."""
-    monkeypatch.setattr("fusee.worker.couriers.Doubt", lambda _lease_ttl: Doubt(0.1))
+    monkeypatch.setattr("fusee.engine.worker.couriers.Doubt", lambda _lease_ttl: Doubt(0.1))
     app, journal = make_app(database_url, lease_ttl=60, heartbeat_interval_seconds=0.05), Journal()
     under_way: list[tuple[Any, ...]] = []
     committed = asyncio.Event()

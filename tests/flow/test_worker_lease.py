@@ -11,11 +11,14 @@ import pytest
 from sqlalchemy import update
 
 from fusee import Fusee, RetryPolicy, current_run
+from fusee.engine.model.outcome import End
+from fusee.engine.model.queue import QueueLimits
+from fusee.engine.model.run import RunSpec
+from fusee.engine.model.states import RunStatus
+from fusee.engine.store.contract import Finished, Order
+from fusee.engine.store.tables import sessions
 from fusee.errors import StoreUnavailable
 from fusee.events import RunRefused, SessionExpired
-from fusee.model import End, QueueLimits, RunSpec, RunStatus
-from fusee.store import Finished, Order
-from fusee.store.schema import sessions
 from tests.chaos.inside import Journal, Seen, all_ended, lose_lease, make_app, until, working
 from tools import servers
 

@@ -7,9 +7,11 @@ import asyncio
 import pytest
 
 from fusee import Fusee
+from fusee.engine.model.queue import QueueLimits
+from fusee.engine.model.run import RunSpec
+from fusee.engine.model.states import RunStatus
+from fusee.engine.worker.settings import WorkerSettings
 from fusee.events import WorkerMemory
-from fusee.model import QueueLimits, RunSpec, RunStatus
-from fusee.worker.settings import WorkerSettings
 from tests.chaos.inside import Journal, all_ended, make_app, until, working
 
 

@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 
 from fusee import Abandon, Done, Retry, RetryPolicy, Skip, current_run
-from fusee.model import Effect, End, RunSpec, RunStatus
+from fusee.engine.model.outcome import Effect, End
+from fusee.engine.model.run import RunSpec
+from fusee.engine.model.states import RunStatus
 from tests.chaos.inside import FixedPace, Journal, all_ended, make_app, until, working
 
 QUICK = RetryPolicy(max_attempts=3, backoff="fixed", base=0.05, jitter=0)

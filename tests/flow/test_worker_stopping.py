@@ -10,8 +10,10 @@ import psutil
 import pytest
 
 from fusee import RetryPolicy, current_run
+from fusee.engine.model.outcome import Effect, End
+from fusee.engine.model.run import RunSpec
+from fusee.engine.model.states import RunStatus
 from fusee.events import RunCancelRequested, RunStuck
-from fusee.model import Effect, End, RunSpec, RunStatus
 from tests.chaos.inside import FixedPace, Journal, Seen, make_app, until, working
 
 QUICK = RetryPolicy(max_attempts=3, backoff="fixed", base=0.01, jitter=0)
@@ -59,7 +61,7 @@ async def test_after_a_timeout_the_next_attempt_waits_for_the_first_to_end(datab
 async def test_a_handler_that_swallows_its_cancel_is_stuck_and_gets_no_second_attempt(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fusee.worker.pool.STUCK_AFTER", 0.3)
+    monkeypatch.setattr("fusee.engine.worker.pool.STUCK_AFTER", 0.3)
     app, journal = make_app(url, max_concurrent_tasks=2), Journal()
     seen = Seen(app.bus, RunStuck)
     let_go = asyncio.Event()

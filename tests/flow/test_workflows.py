@@ -11,9 +11,9 @@ import pytest
 from fusee import Fusee, Retry, RetryPolicy, RunContext, Skip
 from fusee.config import load
 from fusee.errors import FuseeError, Invalid
-from fusee.model.params import Param
-from fusee.model.workflow import NodeSpec, WorkflowSpec
 from fusee.testing import TestKit
+from fusee.values.params import Param
+from fusee.workflows.model.workflow import NodeSpec, WorkflowSpec
 
 
 class Log(list[Any]):

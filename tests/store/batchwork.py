@@ -8,10 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from fusee.model import Claimed, Effect, End, RetryPolicy
-from fusee.model.batch import Batch, BatchSpec, BatchTask, TargetSpec
-from fusee.store import Store, TargetFilter
-from fusee.store.rows import decode
+from fusee.batches.model.batch import Batch, BatchSpec, BatchTask, TargetSpec
+from fusee.batches.store.queries import TargetFilter
+from fusee.engine.model.outcome import Effect, End
+from fusee.engine.model.retry import RetryPolicy
+from fusee.engine.model.run import Claimed
+from fusee.engine.store.rows import decode
+from fusee.stores import Store
 from tests.store.harness import World, broken_invariants
 
 __all__ = ["ONCE", "Batchwork", "batch_spec", "targets"]

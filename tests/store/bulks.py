@@ -8,11 +8,14 @@ from typing import Any
 
 import msgspec
 
-from fusee.model import Claimed, Effect, End, RetryPolicy
-from fusee.model.bulk import BulkJob, BulkSpec, Quarantined, Segment
-from fusee.model.done_map import encode_done
-from fusee.model.window import Checkpoint
-from fusee.store import BulkAnswer, Found, Progress, Store, Taken
+from fusee.bulk.model.done_map import encode_done
+from fusee.bulk.model.job import BulkJob, BulkSpec, Quarantined, Segment
+from fusee.bulk.model.window import Checkpoint
+from fusee.bulk.store.checkpoints import BulkAnswer, Found, Progress, Taken
+from fusee.engine.model.outcome import Effect, End
+from fusee.engine.model.retry import RetryPolicy
+from fusee.engine.model.run import Claimed
+from fusee.stores import Store
 from tests.store.harness import World
 
 __all__ = ["Bulks", "Held", "bad"]

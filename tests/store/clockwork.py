@@ -10,14 +10,18 @@ from typing import Any
 
 from sqlalchemy import Connection, select, text, update
 
-from fusee.model import Claimed, End, RetryPolicy, Run
-from fusee.model.fire import Fire
-from fusee.model.policy import Policy
-from fusee.model.task import Task, TaskSpec
-from fusee.store import Fired, FireFilter, Store
-from fusee.store.rows import encode
-from fusee.store.schema import metadata, runs
-from fusee.store.task_schema import ended, fires, tasks
+from fusee.engine.model.outcome import End
+from fusee.engine.model.retry import RetryPolicy
+from fusee.engine.model.run import Claimed, Run
+from fusee.engine.store.rows import encode
+from fusee.engine.store.tables import metadata, runs
+from fusee.stores import Store
+from fusee.tasks.model.fire import Fire
+from fusee.tasks.model.policy import Policy
+from fusee.tasks.model.task import Task, TaskSpec
+from fusee.tasks.store.firing import Fired
+from fusee.tasks.store.history import FireFilter
+from fusee.tasks.store.tables import ended, fires, tasks
 from tests.store.harness import START, ProcessClock, World
 
 __all__ = ["MINUTE", "ONCE", "Clockwork", "at", "spec"]

@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 from sqlalchemy import Connection, text
 
-from fusee.store import Store, open_store
+from fusee.stores import Store, open_store
 from tests.conftest import ENGINES
 from tests.store.clockwork import Clockwork
 from tests.store.harness import (

@@ -7,12 +7,14 @@ from typing import Any
 
 from sqlalchemy import Connection, select
 
-from fusee.model import Claimed, End, RetryPolicy
-from fusee.model.params import Param
-from fusee.model.task import TriggerRule
-from fusee.model.workflow import NodeSpec, WorkflowSpec
-from fusee.model.workflow_run import WorkflowRun
-from fusee.store.task_schema import edges, ended, gates
+from fusee.engine.model.outcome import End
+from fusee.engine.model.retry import RetryPolicy
+from fusee.engine.model.run import Claimed
+from fusee.tasks.model.task import TriggerRule
+from fusee.tasks.store.tables import edges, ended, gates
+from fusee.values.params import Param
+from fusee.workflows.model.workflow import NodeSpec, WorkflowSpec
+from fusee.workflows.model.workflow_run import WorkflowRun
 from tests.store.harness import World
 
 ONCE = RetryPolicy(max_attempts=1)

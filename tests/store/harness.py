@@ -10,24 +10,29 @@ from typing import Any, Protocol
 from sqlalchemy import Connection, func, select, text
 
 from fusee.clock import MICROSECONDS, ManualClock
-from fusee.model import (
-    TERMINAL,
-    Claimed,
-    Effect,
-    End,
-    Ended,
-    RetryPolicy,
-    Run,
-    RunSpec,
-    RunStatus,
-    WorkerInfo,
+from fusee.engine.model.outcome import Effect, End, Ended
+from fusee.engine.model.outcome import decide as judge
+from fusee.engine.model.retry import RetryPolicy
+from fusee.engine.model.run import Claimed, Run, RunSpec
+from fusee.engine.model.session import WorkerInfo
+from fusee.engine.model.states import TERMINAL, RunStatus
+from fusee.engine.store.broker_tables import dispatched
+from fusee.engine.store.contract import Finished, Order, Settlement
+from fusee.engine.store.runs import RunFilter
+from fusee.engine.store.settle import RARE
+from fusee.engine.store.tables import (
+    assigned,
+    attempts,
+    lanes,
+    later,
+    line,
+    metadata,
+    receipts,
+    runs,
+    tickets,
 )
-from fusee.model import decide as judge
-from fusee.store import Finished, Order, RunFilter, Settlement, Store, open_store
-from fusee.store.broker_schema import dispatched
-from fusee.store.schema import assigned, attempts, lanes, later, line, metadata, receipts, runs, tickets
-from fusee.store.settle import RARE
-from fusee.store.task_schema import callbacks
+from fusee.stores import Store, open_store
+from fusee.tasks.store.tables import callbacks
 from tests.store.records import broken_records, every
 from tests.store.tallies import broken_batches
 

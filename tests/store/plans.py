@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy import Connection, event, text
 
-from fusee.store import Store
+from fusee.stores import Store
 
 __all__ = ["NUMBERS", "Plans", "engine_of", "plans_of", "postgres_complaints"]
 

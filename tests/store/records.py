@@ -12,7 +12,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, Table, select
 
-from fusee.store.task_schema import ended, fires, gates, waits
+from fusee.tasks.store.tables import ended, fires, gates, waits
 
 __all__ = ["broken_records", "every"]
 

@@ -12,10 +12,10 @@ from typing import Any
 
 from sqlalchemy import Connection, select
 
-from fusee.model.batch import BatchStatus, batch_status
-from fusee.store.batch_intake import HIDDEN, spec_of_batch
-from fusee.store.batch_schema import COUNTED, batch_tasks, batches
-from fusee.store.task_schema import ended
+from fusee.batches.model.batch import BatchStatus, batch_status
+from fusee.batches.store.intake import HIDDEN, spec_of_batch
+from fusee.batches.store.tables import COUNTED, batch_tasks, batches
+from fusee.tasks.store.tables import ended
 from tests.store.records import every
 
 __all__ = ["broken_batches"]

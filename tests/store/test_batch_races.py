@@ -12,12 +12,14 @@ from typing import Any
 
 import pytest
 
+from fusee.batches.model.batch import BatchPhase
+from fusee.engine.model.outcome import Effect, End
+from fusee.engine.model.retry import RetryPolicy
+from fusee.engine.model.run import Claimed
+from fusee.engine.store.rows import decode
+from fusee.engine.store.tables import runs
 from fusee.errors import Conflict
-from fusee.model import Claimed, Effect, End, RetryPolicy
-from fusee.model.batch import BatchPhase
-from fusee.store import Store
-from fusee.store.rows import decode
-from fusee.store.schema import runs
+from fusee.stores import Store
 from tests.store.batchwork import ONCE, Batchwork
 from tests.store.harness import World
 

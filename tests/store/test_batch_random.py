@@ -8,9 +8,10 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from fusee.batches.model.batch import BatchPhase, BatchStatus
+from fusee.engine.model.outcome import Effect, End
+from fusee.engine.model.retry import RetryPolicy
 from fusee.errors import Conflict
-from fusee.model import Effect, End, RetryPolicy
-from fusee.model.batch import BatchPhase, BatchStatus
 from tests.store.batchwork import Batchwork
 from tests.store.harness import World
 

@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 
-from fusee.batch import Operations
+from fusee.app.messaging import Commands
+from fusee.batches.model.batch import Batch, BatchPhase
+from fusee.batches.registry import Operations
+from fusee.batches.service.batches import BatchOperations
+from fusee.batches.store.queries import BatchFilter
+from fusee.engine.store.parent import Waiter
 from fusee.errors import Conflict
-from fusee.messaging import Commands
-from fusee.model.batch import Batch, BatchPhase
-from fusee.operations import BatchOperations
-from fusee.store import BatchFilter, Store, Waiter
+from fusee.stores import Store
 from tests.store.harness import World
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -112,7 +114,7 @@ async def test_when_the_other_gives_up_the_first_creates_the_batch(
 async def test_one_that_sends_nothing_any_more_is_not_waited_for(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fusee.operations.batches.UPLOAD_PATIENCE", 0.2)
+    monkeypatch.setattr("fusee.batches.service.batches.UPLOAD_PATIENCE", 0.2)
     first, second = await _two(world, monkeypatch)
     one = first.ask("k")
     await first.at_portion.wait()

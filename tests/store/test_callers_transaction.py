@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, create_engine, text
 
-from fusee.model import RunSpec
-from fusee.operations import RunFilter
-from fusee.store import Store, open_store
+from fusee.engine.model.run import RunSpec
+from fusee.engine.store.runs import RunFilter
+from fusee.stores import Store, open_store
 
 GREET = RunSpec(handler="greet")
 

@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
+from fusee.engine.model.outcome import End
+from fusee.engine.model.states import RunStatus
+from fusee.engine.store.runs import RunFilter
 from fusee.errors import StoreUnavailable
-from fusee.model import End, RunStatus
-from fusee.model.policy import CatchUp, Overlap
-from fusee.model.task import Alerts
-from fusee.store import RunFilter
+from fusee.tasks.model.policy import CatchUp, Overlap
+from fusee.tasks.model.task import Alerts
 from tests.store.clockwork import Clockwork, at
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")

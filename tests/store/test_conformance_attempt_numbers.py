@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fusee.model.policy import Failure
+from fusee.tasks.model.policy import Failure
 from tests.store.clockwork import Clockwork, at
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from fusee.batches.model.batch import BatchPhase, BatchStatus
+from fusee.batches.store import insert as batch_births
+from fusee.batches.store import moves as batch_moves
+from fusee.batches.store.queries import BatchFilter, TargetFilter
+from fusee.engine.model.outcome import Effect, End
+from fusee.engine.model.retry import RetryPolicy
+from fusee.engine.store.contract import Order
 from fusee.errors import Conflict, NotFound
-from fusee.model import Effect, End, RetryPolicy
-from fusee.model.batch import BatchPhase, BatchStatus
-from fusee.store import BatchFilter, Order, TargetFilter, batch_births, batch_moves
-from fusee.store.task_schema import ended
+from fusee.tasks.store.tables import ended
 from tests.store.batchwork import Batchwork
 from tests.store.harness import World, finished_of
 

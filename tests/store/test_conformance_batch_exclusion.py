@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from sqlalchemy.util import await_only
 
+from fusee.batches.model.batch import BatchPhase
+from fusee.batches.store.exclusion import Rivals
+from fusee.engine.model.outcome import Effect, End
+from fusee.engine.store.rows import decode
 from fusee.errors import Conflict
-from fusee.model import Effect, End
-from fusee.model.batch import BatchPhase
-from fusee.store.batch_exclusion import Rivals
-from fusee.store.rows import decode
 from tests.store.batchwork import Batchwork
 from tests.store.harness import World
 
@@ -234,8 +234,8 @@ async def test_a_canary_that_waits_is_still_the_canary(world: World) -> None:
 async def test_more_than_can_be_passed_over_wait_in_their_order(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fusee.store.batch_moves.MOST_PARKED", 3)
-    monkeypatch.setattr("fusee.store.batch_moves.LOOK_AHEAD", 2)
+    monkeypatch.setattr("fusee.batches.store.moves.MOST_PARKED", 3)
+    monkeypatch.setattr("fusee.batches.store.moves.LOOK_AHEAD", 2)
     first, second = await two(world, 8, 10)
     await second.store.apply_batch(second.id)
     await second.check()

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
+from fusee.batches.model.batch import BatchPhase, BatchStatus
+from fusee.engine.model.outcome import Effect, End
+from fusee.engine.model.retry import RetryPolicy
+from fusee.engine.store.rows import decode
 from fusee.errors import Conflict, LeaseLost, NotFound
-from fusee.model import Effect, End, RetryPolicy
-from fusee.model.batch import BatchPhase, BatchStatus
-from fusee.store.rows import decode
 from tests.store.batchwork import ONCE, Batchwork
 from tests.store.harness import World
 

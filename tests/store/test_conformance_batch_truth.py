@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from fusee.model import RetryPolicy
-from fusee.model.batch import BatchPhase, BatchStatus
-from fusee.store import BatchFilter
+from fusee.batches.model.batch import BatchPhase, BatchStatus
+from fusee.batches.store.queries import BatchFilter
+from fusee.engine.model.retry import RetryPolicy
 from tests.store.batchwork import Batchwork
 from tests.store.harness import World
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
+from fusee.batches.model.batch import BatchPhase
+from fusee.batches.store.tables import batch_tasks, batches
+from fusee.batches.sweep import Sweep
 from fusee.config.sections.dispatcher import DispatcherConfig
-from fusee.dispatch import Sweep
-from fusee.dispatch.prune import Prune
+from fusee.engine.dispatcher.prune import Prune
+from fusee.engine.model.outcome import Effect
+from fusee.engine.store.request_keys import KeyedRequest
+from fusee.engine.store.tables import attempts, request_keys, runs
 from fusee.errors import NotFound
 from fusee.events import Bus
-from fusee.model import Effect
-from fusee.model.batch import BatchPhase
-from fusee.store import KeyedRequest
-from fusee.store.batch_schema import batch_tasks, batches
-from fusee.store.schema import attempts, request_keys, runs
 from tests.store.batchwork import Batchwork, batch_spec, targets
 from tests.store.harness import World
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from fusee.batches.model.batch import BatchPhase, BatchStatus
+from fusee.batches.store.queries import BatchFilter, TargetFilter
+from fusee.batches.store.tables import batch_tasks, batches
 from fusee.errors import Conflict, Invalid, NotFound
-from fusee.model.batch import BatchPhase, BatchStatus
-from fusee.store import BatchFilter, Store, TargetFilter
-from fusee.store.batch_schema import batch_tasks, batches
+from fusee.stores import Store
 from tests.store.batchwork import Batchwork, batch_spec, targets
 from tests.store.harness import World
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import pytest
 
+from fusee.batches.model.batch import BatchPhase
+from fusee.batches.store.tables import batch_tasks, batches
+from fusee.engine.model.outcome import End
+from fusee.engine.model.queue import QueueLimits
+from fusee.engine.model.retry import RetryPolicy
+from fusee.engine.model.run import Claimed
+from fusee.engine.store.parent import Waiter
+from fusee.engine.store.tables import tickets
 from fusee.errors import LeaseLost
-from fusee.model import Claimed, End, QueueLimits, RetryPolicy
-from fusee.model.batch import BatchPhase
-from fusee.store import Waiter
-from fusee.store.batch_schema import batch_tasks, batches
-from fusee.store.schema import tickets
-from fusee.store.task_schema import ended
+from fusee.tasks.store.tables import ended
 from tests.store.batchwork import ONCE, Batchwork, batch_spec, targets
 from tests.store.harness import World
 

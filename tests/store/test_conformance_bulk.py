@@ -11,13 +11,17 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from fusee.bulk.model.done_map import encode_runs
+from fusee.bulk.model.job import UNKNOWN, BulkJob, BulkSpec, BulkStatus, HeldBy, SegmentState
+from fusee.bulk.model.pacing import HOLD, UNLIMITED
+from fusee.bulk.model.window import Checkpoint
+from fusee.bulk.store.checkpoints import BulkAnswer, Found, Progress
+from fusee.bulk.store.queries import BulkFilter
+from fusee.engine.model.outcome import Effect, End, Ended, decide
+from fusee.engine.model.retry import RetryPolicy
+from fusee.engine.model.states import RunStatus
+from fusee.engine.store.contract import Settlement
 from fusee.errors import Conflict, LeaseLost, NotFound
-from fusee.model import Effect, End, Ended, RetryPolicy, RunStatus, decide
-from fusee.model.bulk import UNKNOWN, BulkJob, BulkSpec, BulkStatus, HeldBy, SegmentState
-from fusee.model.done_map import encode_runs
-from fusee.model.pacing import HOLD, UNLIMITED
-from fusee.model.window import Checkpoint
-from fusee.store import BulkAnswer, BulkFilter, Found, Progress, Settlement
 from tests.store.bulks import HANDLER, Bulks, Held, bad
 from tests.store.harness import World
 

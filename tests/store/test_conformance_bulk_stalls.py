@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import pytest_asyncio
 
-from fusee.dispatch.stalls import Stalls
+from fusee.engine.dispatcher.stalls import Stalls
+from fusee.engine.store.runs import RunFilter
 from fusee.events import BulkJobsStalled, Bus
 from fusee.observe.health import Health
-from fusee.store import RunFilter
 from tests.store.bulks import Bulks
 from tests.store.harness import World
 

@@ -7,11 +7,12 @@ import asyncio
 import msgspec
 import pytest
 
+from fusee.bulk.model.business import HttpBusiness
+from fusee.bulk.model.job import HTTP_HANDLER, BulkJob, BulkSpec, BulkStatus, Quarantined
+from fusee.bulk.store.checkpoints import Found
+from fusee.bulk.store.queries import BulkFilter
+from fusee.engine.model.run import Claimed
 from fusee.errors import Conflict, NotFound
-from fusee.model import Claimed
-from fusee.model.bulk import HTTP_HANDLER, BulkJob, BulkSpec, BulkStatus, Quarantined
-from fusee.model.business import HttpBusiness
-from fusee.store import BulkFilter, Found
 from tests.store.bulks import HANDLER, Bulks
 from tests.store.harness import World
 

@@ -7,11 +7,15 @@ from typing import Any
 
 import pytest
 
+from fusee.engine.model.outcome import Effect, End, Ended
+from fusee.engine.model.queue import QueueLimits
+from fusee.engine.model.retry import RetryPolicy
+from fusee.engine.model.run import Claimed
+from fusee.engine.store.callbacks import Fate, KnownCallback, token_digest
+from fusee.engine.store.tables import receipts, tickets
 from fusee.errors import LeaseLost
-from fusee.model import Claimed, Effect, End, Ended, QueueLimits, RetryPolicy
-from fusee.store import Fate, KnownCallback, Store, token_digest
-from fusee.store.schema import receipts, tickets
-from fusee.store.task_schema import callbacks, ended
+from fusee.stores import Store
+from fusee.tasks.store.tables import callbacks, ended
 from tests.store.harness import START, World
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")

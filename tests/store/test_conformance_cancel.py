@@ -6,8 +6,9 @@ import asyncio
 
 import pytest
 
+from fusee.engine.model.outcome import Effect, End
+from fusee.engine.model.retry import RetryPolicy
 from fusee.errors import Conflict, NotFound
-from fusee.model import Effect, End, RetryPolicy
 from tests.store.harness import START, World
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")

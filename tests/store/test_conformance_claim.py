@@ -7,9 +7,12 @@ import asyncio
 import pytest
 from sqlalchemy import insert
 
-from fusee.model import Effect, End, QueueLimits, RunSpec
-from fusee.store import Finished, Order, own_lane
-from fusee.store.schema import line, receipts
+from fusee.engine.model.outcome import Effect, End
+from fusee.engine.model.queue import QueueLimits
+from fusee.engine.model.run import RunSpec
+from fusee.engine.store.contract import Finished, Order
+from fusee.engine.store.own_lanes import own_lane
+from fusee.engine.store.tables import line, receipts
 from tests.store.harness import START, World, finished_of
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")

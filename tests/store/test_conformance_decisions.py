@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 
+from fusee.engine.model.outcome import End
+from fusee.engine.store.totals import Total
 from fusee.errors import NotFound
 from fusee.events import BatchEnded, BatchRollingBack, BatchStopped, Event, TaskPaused
-from fusee.model import End
-from fusee.model.policy import Failure
-from fusee.store import FireFilter, Store, TaskFilter
-from fusee.store.totals import Total
+from fusee.stores import Store
+from fusee.tasks.model.policy import Failure
+from fusee.tasks.store.history import FireFilter
+from fusee.tasks.store.tasks import TaskFilter
 from tests.store.batchwork import Batchwork
 from tests.store.clockwork import Clockwork, at
 from tests.store.harness import World

@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 from sqlalchemy.util import await_only
 
+from fusee.engine.model.outcome import End
+from fusee.engine.store.tables import runs
 from fusee.errors import Conflict, Invalid
-from fusee.model import End, catch_up
-from fusee.model.policy import CatchUp, Overlap
-from fusee.model.task import TriggerRule
-from fusee.store.schema import runs
-from fusee.store.task_schema import gates, task_edges, waits
+from fusee.tasks.model import catch_up
+from fusee.tasks.model.policy import CatchUp, Overlap
+from fusee.tasks.model.task import TriggerRule
+from fusee.tasks.store.tables import gates, task_edges, waits
 from tests.store.clockwork import ONCE, Clockwork, at, spec
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")

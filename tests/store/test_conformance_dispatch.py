@@ -7,11 +7,13 @@ import asyncio
 import pytest
 from sqlalchemy import insert
 
+from fusee.engine.model.dispatched import HIGH, LOW, NORMAL, Dispatched
+from fusee.engine.model.queue import QueueLimits
+from fusee.engine.model.session import WorkerInfo
+from fusee.engine.model.states import RunStatus
+from fusee.engine.store.broker_tables import dispatched
+from fusee.engine.store.runs import RunFilter
 from fusee.errors import LeaseLost
-from fusee.model import QueueLimits, RunStatus, WorkerInfo
-from fusee.model.dispatch import HIGH, LOW, NORMAL, Dispatched
-from fusee.store import RunFilter
-from fusee.store.broker_schema import dispatched
 from tests.store.harness import World
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")

@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, select
 
+from fusee.engine.model.retry import RetryPolicy
+from fusee.engine.model.run import RunSpec
+from fusee.engine.store.postgres import COPY_FROM
+from fusee.engine.store.tables import runs
 from fusee.errors import Conflict, Invalid
-from fusee.model import RetryPolicy, RunSpec
-from fusee.model.names import MOST_PAYLOAD
-from fusee.store import Store
-from fusee.store.postgres import COPY_FROM
-from fusee.store.schema import runs
+from fusee.stores import Store
+from fusee.values.names import MOST_PAYLOAD
 from tests.store.harness import START, World
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from fusee.errors import Invalid
-from fusee.model.policy import Failure
-from fusee.operations import TaskOperations
-from fusee.operations.explain import Explanation, explain
-from fusee.worker.executors.reach import Reach
+from fusee.executors.reach import Reach
+from fusee.tasks.model.policy import Failure
+from fusee.tasks.service.explain import Explanation, explain
+from fusee.tasks.service.tasks import TaskOperations
 from tests.store.clockwork import Clockwork, at, minutes
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")

@@ -9,9 +9,12 @@ from typing import Any
 import pytest
 from sqlalchemy.exc import DBAPIError
 
-from fusee.model import Claimed, Effect, End, Ended, RetryPolicy, RunStatus, Verdict
-from fusee.store import Finished, Order, Settlement
-from fusee.store.schema import attempts, tickets
+from fusee.engine.model.outcome import Effect, End, Ended, Verdict
+from fusee.engine.model.retry import RetryPolicy
+from fusee.engine.model.run import Claimed
+from fusee.engine.model.states import RunStatus
+from fusee.engine.store.contract import Finished, Order, Settlement
+from fusee.engine.store.tables import attempts, tickets
 from tests.store.harness import START, World, finished_of, settlement
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")

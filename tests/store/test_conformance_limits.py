@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
-from fusee.model import Effect, End, QueueLimits, RetryPolicy
-from fusee.operations import QueueOperations
-from fusee.store.schema import tickets
+from fusee.engine.model.outcome import Effect, End
+from fusee.engine.model.queue import QueueLimits
+from fusee.engine.model.retry import RetryPolicy
+from fusee.engine.store.tables import tickets
+from fusee.runs.service.queues import QueueOperations
 from tests.store.harness import World
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")

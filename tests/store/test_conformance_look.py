@@ -7,9 +7,13 @@ import asyncio
 import pytest
 from sqlalchemy.exc import DBAPIError
 
+from fusee.engine.model.outcome import End
+from fusee.engine.model.retry import RetryPolicy
+from fusee.engine.model.run import Lane, RunSpec
+from fusee.engine.model.states import RunStatus
+from fusee.engine.store.runs import RunFilter
 from fusee.errors import NotFound
-from fusee.model import End, Lane, RetryPolicy, RunSpec, RunStatus
-from fusee.store import RunFilter, Store
+from fusee.stores import Store
 from tests.store.harness import START, World
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")

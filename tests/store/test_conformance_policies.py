@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
+from fusee.engine.model.outcome import End
+from fusee.engine.model.retry import RetryPolicy
 from fusee.errors import StoreUnavailable
-from fusee.model import End, RetryPolicy
-from fusee.model.policy import CatchUp, Concurrency, Failure, Overlap
-from fusee.model.task import TaskStatus
+from fusee.tasks.model.policy import CatchUp, Concurrency, Failure, Overlap
+from fusee.tasks.model.task import TaskStatus
 from tests.store.clockwork import ONCE, Clockwork, at, spec
 from tests.unit.tasks.policy_table import CELLS, SITUATIONS, WORDS, Cell
 

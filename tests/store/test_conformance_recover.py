@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, event, text, update
 
+from fusee.engine.model.outcome import Effect, End
+from fusee.engine.model.retry import RetryPolicy
+from fusee.engine.store.tables import receipts, runs, sessions
+from fusee.engine.store.upkeep import Recovered
 from fusee.errors import LeaseLost
-from fusee.model import Effect, End, RetryPolicy
-from fusee.store import Recovered
-from fusee.store.schema import receipts, runs, sessions
 from tests.chaos.inside import until
 from tests.store.harness import START, World
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from sqlalchemy import update
 
-from fusee.store.task_schema import tasks
+from fusee.tasks.store.tables import tasks
 from tests.store.clockwork import Clockwork
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")

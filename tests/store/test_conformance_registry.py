@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from fusee.engine.model.queue import QueueLimits
+from fusee.engine.model.session import WorkerInfo
+from fusee.engine.model.states import SessionState
 from fusee.errors import Invalid, NotFound
-from fusee.model import QueueLimits, SessionState, WorkerInfo
-from fusee.operations import WorkerFilter, WorkerOperations
+from fusee.runs.service.workers import WorkerFilter, WorkerOperations
 from tests.store.harness import START, World
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")

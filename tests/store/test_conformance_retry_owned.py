@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from fusee.engine.store.runs import RunFilter
 from fusee.errors import Conflict
 from fusee.events import Bus
-from fusee.model.policy import Failure, Overlap
-from fusee.operations import Retried, RunFilter, RunOperations
+from fusee.runs.service.owned_runs import Retried
+from fusee.runs.service.runs import RunOperations
+from fusee.tasks.model.policy import Failure, Overlap
 from tests.store.batchwork import Batchwork
 from tests.store.bulks import Bulks
 from tests.store.clockwork import Clockwork, at

@@ -12,13 +12,15 @@ from sqlalchemy import insert
 from sqlalchemy.exc import IntegrityError
 
 from fusee.clock import SystemClock
+from fusee.engine.store.tables import runs
 from fusee.errors import StoreUnavailable
-from fusee.model import catch_up
-from fusee.model.policy import CatchUp
-from fusee.operations.explain import explain
-from fusee.store import FireFilter, Store, firing
-from fusee.store.schema import runs
-from fusee.store.task_schema import fires
+from fusee.stores import Store
+from fusee.tasks.model import catch_up
+from fusee.tasks.model.policy import CatchUp
+from fusee.tasks.service.explain import explain
+from fusee.tasks.store import firing
+from fusee.tasks.store.history import FireFilter
+from fusee.tasks.store.tables import fires
 from tests.store.clockwork import MINUTE, Clockwork, at, minutes, spec
 from tests.store.harness import START
 

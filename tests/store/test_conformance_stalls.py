@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from fusee.dispatch.stalls import Stalls
+from fusee.engine.dispatcher.stalls import Stalls
+from fusee.engine.model.queue import QueueLimits
+from fusee.engine.store.runs import RunFilter
 from fusee.events import Bus, QueuesStalled
-from fusee.model import QueueLimits
 from fusee.observe.health import Health
-from fusee.store import RunFilter
 from tests.store.harness import World
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")

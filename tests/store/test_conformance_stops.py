@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from fusee.model import RunStatus
-from fusee.model.batch import BatchPhase
-from fusee.store import own_lane
+from fusee.batches.model.batch import BatchPhase
+from fusee.engine.model.states import RunStatus
+from fusee.engine.store.own_lanes import own_lane
 from tests.store.batchwork import Batchwork
 from tests.store.bulks import Bulks
 from tests.store.harness import World

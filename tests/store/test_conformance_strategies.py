@@ -8,9 +8,16 @@ from typing import Any
 
 import pytest
 
-from fusee.model import Claimed, End, QueueLimits, RunSpec, RunStatus
-from fusee.store import Assigned, Order, RunFilter, Store, own_lane
-from fusee.store.schema import assigned, lanes, line, queues, tickets
+from fusee.engine.model.outcome import End
+from fusee.engine.model.queue import QueueLimits
+from fusee.engine.model.run import Claimed, RunSpec
+from fusee.engine.model.states import RunStatus
+from fusee.engine.store.contract import Order
+from fusee.engine.store.own_lanes import own_lane
+from fusee.engine.store.runs import RunFilter
+from fusee.engine.store.tables import assigned, lanes, line, queues, tickets
+from fusee.placement.store.assign import Assigned
+from fusee.stores import Store
 from tests.store.clockwork import Clockwork
 from tests.store.harness import World
 

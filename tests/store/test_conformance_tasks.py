@@ -7,10 +7,10 @@ import asyncio
 import pytest
 
 from fusee.errors import Conflict, NotFound
-from fusee.model.policy import Overlap
-from fusee.model.task import TaskStatus
-from fusee.store import TaskFilter
-from fusee.store.task_schema import backfills, gates, tasks, waits
+from fusee.tasks.model.policy import Overlap
+from fusee.tasks.model.task import TaskStatus
+from fusee.tasks.store.tables import backfills, gates, tasks, waits
+from fusee.tasks.store.tasks import TaskFilter
 from tests.store.clockwork import Clockwork, at, minutes, spec
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")

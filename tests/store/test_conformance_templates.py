@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from fusee.errors import Conflict, Invalid, NotFound
-from fusee.model.template import TemplateSpec
-from fusee.operations import TemplateOperations, template_from
+from fusee.tasks.model.template import TemplateSpec
+from fusee.tasks.service.templates import TemplateOperations, template_from
 from tests.store.harness import World
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")

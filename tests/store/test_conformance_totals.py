@@ -7,11 +7,11 @@ from collections import Counter
 
 import pytest
 
-from fusee.dispatch import Recover
+from fusee.engine.dispatcher.recover import Recover
+from fusee.engine.model.retry import RetryPolicy
+from fusee.engine.store.totals import SESSIONS_LOST, Total, add_to_totals
 from fusee.events import Bus, SessionLost
-from fusee.model import RetryPolicy
-from fusee.model.policy import CatchUp
-from fusee.store.totals import SESSIONS_LOST, Total, add_to_totals
+from fusee.tasks.model.policy import CatchUp
 from tests.store.clockwork import Clockwork
 from tests.store.harness import World
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from fusee.errors import Conflict, Invalid
-from fusee.model import catch_up
-from fusee.model.policy import CatchUp, Concurrency, Failure, Overlap
-from fusee.store import triggers
-from fusee.store.task_schema import backfills
+from fusee.tasks.model import catch_up
+from fusee.tasks.model.policy import CatchUp, Concurrency, Failure, Overlap
+from fusee.tasks.store import triggers
+from fusee.tasks.store.tables import backfills
 from tests.store.clockwork import Clockwork, at, minutes
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")

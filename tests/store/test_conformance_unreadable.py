@@ -7,17 +7,27 @@ from typing import Any
 
 import pytest
 
-from fusee.dispatch import Aggregate, Assign, Expire, Recover, Scan
+from fusee.batches.store.queries import BatchFilter, TargetFilter
+from fusee.batches.store.tables import batches
+from fusee.bulk.model.business import HttpBusiness
+from fusee.bulk.model.job import BulkSpec
+from fusee.bulk.store.queries import BulkFilter
+from fusee.engine.dispatcher.aggregate import Aggregate
+from fusee.engine.dispatcher.expire import Expire
+from fusee.engine.dispatcher.recover import Recover
+from fusee.engine.model.outcome import End
+from fusee.engine.model.retry import RetryPolicy
+from fusee.engine.store.runs import RunFilter
+from fusee.engine.store.set_aside import TRY_AGAIN_AFTER, UnreadableRow
+from fusee.engine.store.tables import receipts, runs
 from fusee.errors import Unreadable
 from fusee.events import Bus
-from fusee.model import End, RetryPolicy
-from fusee.model.bulk import BulkSpec
-from fusee.model.business import HttpBusiness
-from fusee.store import BatchFilter, BulkFilter, FireFilter, RunFilter, Store, TargetFilter, TaskFilter
-from fusee.store.batch_schema import batches
-from fusee.store.schema import receipts, runs
-from fusee.store.set_aside import TRY_AGAIN_AFTER, UnreadableRow
-from fusee.store.task_schema import tasks
+from fusee.placement.assign import Assign
+from fusee.stores import Store
+from fusee.tasks.scan import Scan
+from fusee.tasks.store.history import FireFilter
+from fusee.tasks.store.tables import tasks
+from fusee.tasks.store.tasks import TaskFilter
 from tests.store.batchwork import Batchwork
 from tests.store.clockwork import Clockwork, spec
 from tests.store.harness import World

@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
+from fusee.engine.model.outcome import Effect, End
+from fusee.engine.store.tables import attempts, sessions
+from fusee.engine.store.upkeep import Promoted, Pruned
 from fusee.errors import NotFound
-from fusee.model import Effect, End
-from fusee.store import Promoted, Pruned
-from fusee.store.schema import attempts, sessions
 from tests.store.harness import START, World
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")

@@ -10,10 +10,10 @@ import json
 import pytest
 from sqlalchemy import Connection, text
 
-from fusee.model import SessionState
-from fusee.store import own_lane
-from fusee.store.schema import lanes, line
-from fusee.store.task_schema import tasks
+from fusee.engine.model.states import SessionState
+from fusee.engine.store.own_lanes import own_lane
+from fusee.engine.store.tables import lanes, line
+from fusee.tasks.store.tables import tasks
 from tests.store.clockwork import Clockwork, spec
 from tests.store.harness import START, World
 

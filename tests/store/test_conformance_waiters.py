@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from fusee.engine.model.outcome import End
+from fusee.engine.model.queue import QueueLimits
+from fusee.engine.model.retry import RetryPolicy
+from fusee.engine.model.run import Claimed
+from fusee.engine.store.tables import tickets
 from fusee.errors import Conflict, LeaseLost
-from fusee.model import Claimed, End, QueueLimits, RetryPolicy
-from fusee.store.schema import tickets
-from fusee.store.workflow_looks import WorkflowRunFilter
-from fusee.store.workflow_starts import MOST_NESTED, Waiter
+from fusee.workflows.store.queries import WorkflowRunFilter
+from fusee.workflows.store.start import MOST_NESTED, Waiter
 from tests.store.flows import ONCE, Flow, leftovers, node, notices, workflow
 from tests.store.harness import World
 

@@ -8,9 +8,9 @@ import pytest
 from sqlalchemy.util import await_only
 
 from fusee.errors import NotFound
-from fusee.model.policy import Failure, Overlap
-from fusee.model.task import TaskStatus
-from fusee.store.task_schema import fires, gates, tasks, waits
+from fusee.tasks.model.policy import Failure, Overlap
+from fusee.tasks.model.task import TaskStatus
+from fusee.tasks.store.tables import fires, gates, tasks, waits
 from tests.store.clockwork import Clockwork
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")

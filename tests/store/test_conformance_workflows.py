@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
+from fusee.engine.model.outcome import End
 from fusee.errors import Conflict, Invalid, NotFound
-from fusee.model import End
-from fusee.model.task import TaskSpec
-from fusee.model.workflow import WorkflowSpec
-from fusee.store.task_schema import ended, workflow_nodes, workflow_runs, workflows
-from fusee.store.workflow_definitions import WorkflowFilter
-from fusee.store.workflow_looks import WorkflowRunFilter
+from fusee.tasks.model.task import TaskSpec
+from fusee.tasks.store.tables import ended, workflow_nodes, workflow_runs, workflows
+from fusee.workflows.model.workflow import WorkflowSpec
+from fusee.workflows.store.definitions import WorkflowFilter
+from fusee.workflows.store.queries import WorkflowRunFilter
 from tests.store.flows import DIAMOND, NOTHING, ONCE, Flow, leftovers, node, workflow
 from tests.store.harness import World
 

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, Integer, inspect, text
 
-from fusee.store import Store, migrate, open_store
-from fusee.store.migrate import VERSION_TABLE
+from fusee.engine.store import migrate
+from fusee.engine.store.migrate import VERSION_TABLE
+from fusee.stores import Store, open_store
 
 Tables = dict[str, dict[str, Any]]
 

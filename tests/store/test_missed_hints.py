@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from fusee.broker.rabbitmq.depot import RabbitDepot
-from fusee.dispatch import Dispatcher
+from fusee.engine.dispatcher.dispatcher import Dispatcher
+from fusee.engine.store import wakes
+from fusee.engine.store.wakes import Wakes
 from fusee.events import Bus
-from fusee.store import open_store, wakes
-from fusee.store.wakes import Wakes
+from fusee.stores import open_store
 from tests.chaos.inside import until
 
 KINDS = [getattr(wakes, name) for name in wakes.__all__ if name.isupper()]

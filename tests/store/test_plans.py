@@ -13,9 +13,11 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, text
 
-from fusee.model import Claimed, End, Ended, RunSpec
-from fusee.store import Order, Store, open_store
-from fusee.store.schema import lanes
+from fusee.engine.model.outcome import End, Ended
+from fusee.engine.model.run import Claimed, RunSpec
+from fusee.engine.store.contract import Order
+from fusee.engine.store.tables import lanes
+from fusee.stores import Store, open_store
 from tests.store.harness import World, finished_of
 from tests.store.plans import NUMBERS, engine_of, plans_of, postgres_complaints
 

@@ -6,8 +6,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from fusee.model import RunSpec
-from fusee.store import Order, Store, open_store, own_lane
+from fusee.engine.model.run import RunSpec
+from fusee.engine.store.contract import Order
+from fusee.engine.store.own_lanes import own_lane
+from fusee.stores import Store, open_store
 from tests.store.harness import World
 from tests.store.plans import plans_of
 from tests.store.test_plans import ANALYZE, _add_history, engine_of, text

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, event, text
 
-from fusee.model.policy import Overlap
-from fusee.store import Store, open_store
+from fusee.stores import Store, open_store
+from fusee.tasks.model.policy import Overlap
 from tests.store.clockwork import Clockwork, spec
 from tests.store.harness import World
 from tests.store.plans import NUMBERS, engine_of, plans_of

@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Connection, text
 
+from fusee.engine.store import migrate
+from fusee.engine.store.migrate import VERSION_TABLE
+from fusee.engine.store.tables import metadata
 from fusee.errors import StoreUnavailable
-from fusee.store import Store, migrate, open_store
-from fusee.store.migrate import VERSION_TABLE
-from fusee.store.schema import metadata
+from fusee.stores import Store, open_store
 from tools import servers
 
 _POSTGRES = {

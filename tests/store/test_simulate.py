@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import random
 
-from fusee.model import End
-from fusee.model.policy import Concurrency, Decision, Failure, Overlap, Policy
-from fusee.model.simulate import Simulated, simulate
-from fusee.store.schema import later
-from fusee.store.task_schema import tasks
+from fusee.engine.model.outcome import End
+from fusee.engine.store.tables import later
+from fusee.tasks.model.policy import Concurrency, Decision, Failure, Overlap, Policy
+from fusee.tasks.model.simulate import Simulated, simulate
+from fusee.tasks.store.tables import tasks
 from tests.store.clockwork import MINUTE, Clockwork, at, spec
 
 FIRES = 10

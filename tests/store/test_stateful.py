@@ -16,11 +16,17 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from sqlalchemy import select
 
 from fusee.clock import ManualClock
+from fusee.engine.model.outcome import Effect, End, Ended, decide
+from fusee.engine.model.retry import RetryPolicy
+from fusee.engine.model.run import RunSpec
+from fusee.engine.model.session import WorkerInfo
+from fusee.engine.model.states import TERMINAL, RunStatus
+from fusee.engine.store.callbacks import Fate, KnownCallback, token_digest
+from fusee.engine.store.contract import Finished, Order, Settlement
+from fusee.engine.store.tables import metadata, runs, sessions
 from fusee.errors import Conflict, LeaseLost
-from fusee.model import TERMINAL, Effect, End, Ended, RetryPolicy, RunSpec, RunStatus, WorkerInfo, decide
-from fusee.store import Fate, Finished, KnownCallback, Order, Settlement, open_store, token_digest
-from fusee.store.schema import metadata, runs, sessions
-from fusee.store.task_schema import callbacks
+from fusee.stores import open_store
+from fusee.tasks.store.tables import callbacks
 from tests.store.harness import START, broken_invariants
 
 T = TypeVar("T")

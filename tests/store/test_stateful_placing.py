@@ -13,11 +13,19 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from sqlalchemy import func, select
 
 from fusee.clock import ManualClock
+from fusee.engine.model.outcome import Effect, End
+from fusee.engine.model.queue import QueueLimits
+from fusee.engine.model.retry import RetryPolicy
+from fusee.engine.model.run import Claimed, RunSpec
+from fusee.engine.model.session import WorkerInfo
+from fusee.engine.model.states import TERMINAL
+from fusee.engine.model.strategy import Strategy
+from fusee.engine.store.contract import Finished, Order
+from fusee.engine.store.own_lanes import own_lane
+from fusee.engine.store.runs import RunFilter
+from fusee.engine.store.tables import assigned, metadata, runs
 from fusee.errors import Conflict, LeaseLost
-from fusee.model import TERMINAL, Claimed, Effect, End, QueueLimits, RetryPolicy, RunSpec, WorkerInfo
-from fusee.model.strategy import Strategy
-from fusee.store import Finished, Order, RunFilter, open_store, own_lane
-from fusee.store.schema import assigned, metadata, runs
+from fusee.stores import open_store
 from tests.store.harness import START, broken_invariants, finished_of, settlement
 
 T = TypeVar("T")

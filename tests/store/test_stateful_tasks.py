@@ -16,12 +16,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from sqlalchemy import Connection, select
 
+from fusee.engine.model.outcome import End
+from fusee.engine.model.retry import RetryPolicy
+from fusee.engine.model.states import TERMINAL, RunStatus
+from fusee.engine.store.tables import runs
 from fusee.errors import Conflict
-from fusee.model import TERMINAL, End, RetryPolicy, RunStatus
-from fusee.model.policy import CatchUp, Concurrency, Failure, Overlap, Policy
-from fusee.model.task import TaskStatus, TriggerRule
-from fusee.store.schema import runs
-from fusee.store.task_schema import fires, tasks
+from fusee.tasks.model.policy import CatchUp, Concurrency, Failure, Overlap, Policy
+from fusee.tasks.model.task import TaskStatus, TriggerRule
+from fusee.tasks.store.tables import fires, tasks
 from tests.store.clockwork import MINUTE, Clockwork, spec
 from tests.store.harness import broken_invariants
 

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from fusee.model import RunSpec
-from fusee.store import Store, sweeping
-from fusee.store.sweeping import Sweeper
+from fusee.engine.model.run import RunSpec
+from fusee.engine.store import sweeping
+from fusee.engine.store.sweeping import Sweeper
+from fusee.stores import Store
 from tests.chaos.inside import until
 from tests.store.harness import World
 

@@ -12,14 +12,18 @@ from hypothesis import strategies as st
 from sqlalchemy import insert
 
 from fusee.clock import ManualClock
+from fusee.engine.model.gate import Gate, judge
+from fusee.engine.model.outcome import End
+from fusee.engine.model.run import Claimed
+from fusee.engine.model.session import WorkerInfo
+from fusee.engine.model.states import RunStatus
+from fusee.engine.store.contract import Finished, Order
+from fusee.engine.store.tables import metadata
 from fusee.errors import Conflict
-from fusee.model import Claimed, End, RunStatus, WorkerInfo
-from fusee.model.gate import Gate, judge
-from fusee.model.task import TriggerRule
-from fusee.model.workflow_run import workflow_status
-from fusee.store import Finished, Order, Store, open_store
-from fusee.store.schema import metadata
-from fusee.store.task_schema import ended
+from fusee.stores import Store, open_store
+from fusee.tasks.model.task import TriggerRule
+from fusee.tasks.store.tables import ended
+from fusee.workflows.model.workflow_run import workflow_status
 from tests.store.flows import ONCE, node, workflow
 from tests.store.harness import broken_invariants, settlement
 

@@ -12,9 +12,10 @@ import pytest
 from sqlalchemy import Connection, event
 
 from fusee.clock import ManualClock
-from fusee.model import End
-from fusee.model.workflow import NodeSpec
-from fusee.store import Store, Waiter, open_store
+from fusee.engine.model.outcome import End
+from fusee.engine.store.parent import Waiter
+from fusee.stores import Store, open_store
+from fusee.workflows.model.workflow import NodeSpec
 from tests.store.flows import NOTHING, ONCE, Flow, leftovers, node
 from tests.store.harness import ProcessClock, World
 

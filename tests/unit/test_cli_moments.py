@@ -7,12 +7,12 @@ from zoneinfo import ZoneInfo
 import click
 import pytest
 
-from fusee.cli.carets import pointed
-from fusee.cli.lanes import Bar, bars, lanes, marks
-from fusee.cli.moments import away, local_text, moment
-from fusee.model.cron import Cron, CronError
-from fusee.model.durations import duration_text, seconds_from
-from fusee.model.times import iso
+from fusee.surfaces.cli.moments import away, local_text, moment
+from fusee.tasks.cli.bars import Bar, bars, lanes, marks
+from fusee.tasks.cli.carets import pointed
+from fusee.tasks.cron import Cron, CronError
+from fusee.values.durations import duration_text, seconds_from
+from fusee.values.times import iso
 
 BERLIN = ZoneInfo("Europe/Berlin")
 NOW = 1_800_000_000_500_000

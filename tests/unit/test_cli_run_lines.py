@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from fusee.cli.commands.run_show import ended_line
-from fusee.model import Attempt, End, Run, RunStatus
+from fusee.engine.model.outcome import End
+from fusee.engine.model.run import Attempt, Run
+from fusee.engine.model.states import RunStatus
+from fusee.runs.cli.show import ended_line
 
 SECOND = 1_000_000
 

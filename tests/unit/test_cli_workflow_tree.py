@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fusee.cli.workflow_tree import DEEPEST, WIDEST, tree
-from fusee.model.graph import levels_of
+from fusee.values.graph import levels_of
+from fusee.workflows.cli.tree import DEEPEST, WIDEST, tree
 
 
 def drawn(after: dict[str, Sequence[str]], *, whole: bool = False) -> list[str]:

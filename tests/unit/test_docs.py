@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 import pytest
 
-from fusee.model.batch import BatchStatus
-from fusee.model.bulk import BulkStatus
-from fusee.model.states import RunStatus, SessionState, TaskStatus
+from fusee.batches.model.batch import BatchStatus
+from fusee.bulk.model.job import BulkStatus
+from fusee.engine.model.states import RunStatus, SessionState, TaskStatus
 from tools import document_states
 
 ROOT = Path(__file__).parents[2]

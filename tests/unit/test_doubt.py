@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fusee.worker.doubt import Doubt
+from fusee.engine.worker.doubt import Doubt
 
 
 def looks(doubt: Doubt, until: int) -> list[int]:

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from fusee import ending
-from fusee.ending import end
+from fusee.engine import ending
+from fusee.engine.ending import end
 
 
 async def _deaf(times: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fusee.model import Lease
+from fusee.engine.model.session import Lease
 
 ttls = st.floats(0.1, 3600)
 times = st.floats(0, 1e6)

@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fusee.model import RUN, TERMINAL, Effect, End, Ended, Retry, RetryPolicy, RunStatus, decide
+from fusee.engine.model.outcome import Effect, End, Ended, Retry, decide
+from fusee.engine.model.retry import RetryPolicy
+from fusee.engine.model.states import RUN, TERMINAL, RunStatus
 
 S = RunStatus
 THREE = RetryPolicy(max_attempts=3, backoff="linear", base=10, jitter=0)

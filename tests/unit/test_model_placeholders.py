@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fusee.model.action import action_of, payload_of
-from fusee.model.params import Param
-from fusee.model.placeholders import fill, names_in
-from fusee.model.task import TaskSpec
-from fusee.model.workflow import NodeSpec, WorkflowSpec
+from fusee.tasks.model.task import TaskSpec
+from fusee.values.params import Param
+from fusee.values.placeholders import fill, names_in
+from fusee.workflows.model.action import action_of, payload_of
+from fusee.workflows.model.workflow import NodeSpec, WorkflowSpec
 
 NAMES = {"param.day": "2026-11-15", "param.n": 5, "param.none": None, "param.list": [1, "a"], "node": "load"}
 

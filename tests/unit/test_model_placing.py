@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fusee.model import Lane, RunSpec, WorkerInfo
-from fusee.model.placing import Candidate, Chooser, serves
-from fusee.model.strategy import Need, Strategy
-from fusee.model.task import TaskSpec
+from fusee.engine.model.run import Lane, RunSpec
+from fusee.engine.model.session import WorkerInfo
+from fusee.engine.model.strategy import Need, Strategy
+from fusee.placement.placing import Candidate, Chooser, serves
+from fusee.tasks.model.task import TaskSpec
 
 LANE = Lane("default", "mail", "python", "send")
 

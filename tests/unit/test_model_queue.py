@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fusee.model import QueueLimits, TokenBucket
+from fusee.engine.model.queue import QueueLimits, TokenBucket
 
 rates = st.floats(0.01, 10_000)
 steps = st.lists(st.tuples(st.integers(0, 60_000_000), st.integers(0, 50)), max_size=30)

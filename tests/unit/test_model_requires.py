@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from fusee.model import Lane, RunSpec
-from fusee.model.requires import has_labels, requires_from, requires_text
+from fusee.engine.model.run import Lane, RunSpec
+from fusee.values.labels import has_labels, requires_from, requires_text
 
 
 def test_equal_wishes_have_one_text_whatever_they_hold() -> None:

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fusee.model import RetryPolicy
-from fusee.model.retry import BACKOFFS, LONGEST_DELAY, MOST_ATTEMPTS, RETRYABLE
+from fusee.engine.model.retry import BACKOFFS, LONGEST_DELAY, MOST_ATTEMPTS, RETRYABLE, RetryPolicy
 
 seconds = st.floats(0, LONGEST_DELAY, allow_nan=False) | st.integers(0, int(LONGEST_DELAY))
 policies = st.builds(

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fusee.model import EXECUTORS, Lane, RetryPolicy, RunSpec
-from fusee.model.names import LONGEST_KEY, check_key, check_name
+from fusee.engine.model.retry import RetryPolicy
+from fusee.engine.model.run import EXECUTORS, Lane, RunSpec
+from fusee.values.names import LONGEST_KEY, check_key, check_name
 
 INNER = string.ascii_letters + string.digits + "_.:/-"
 FIRST = string.ascii_letters + string.digits + "_"

@@ -7,21 +7,20 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from fusee.model import (
+from fusee.engine.model.outcome import End, Ended, decide
+from fusee.engine.model.retry import RetryPolicy
+from fusee.engine.model.states import (
     ACTIVE,
     RUN,
     RUN_BIRTH,
     SESSION,
     TERMINAL,
-    End,
-    Ended,
     IllegalTransition,
-    RetryPolicy,
     RunStatus,
     SessionState,
-    decide,
+    next_session_state,
+    next_status,
 )
-from fusee.model.states import next_session_state, next_status
 
 S = RunStatus
 VERBS = sorted({verb for _, verb in RUN})

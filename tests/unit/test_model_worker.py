@@ -7,9 +7,9 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fusee.model import Claimed
-from fusee.worker.pace import MOST_AHEAD, Pace
-from fusee.worker.receipts import Receipts
+from fusee.engine.model.run import Claimed
+from fusee.engine.worker.pace import MOST_AHEAD, Pace
+from fusee.engine.worker.receipts import Receipts
 
 
 class NaivePace:

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fusee.model.graph import levels_of
-from fusee.model.params import REQUIRED, Param, bind
-from fusee.model.retry import RetryPolicy
-from fusee.model.task import TriggerRule
-from fusee.model.workflow import MOST_EDGES, MOST_NODES, NodeSpec, WorkflowSpec
-from fusee.model.workflow_run import WorkflowStatus, workflow_status
+from fusee.engine.model.retry import RetryPolicy
+from fusee.tasks.model.task import TriggerRule
+from fusee.values.graph import levels_of
+from fusee.values.params import REQUIRED, Param, bind
+from fusee.workflows.model.workflow import MOST_EDGES, MOST_NODES, NodeSpec, WorkflowSpec
+from fusee.workflows.model.workflow_run import WorkflowStatus, workflow_status
 
 
 def node(name: str, *after: str, **fields: Any) -> NodeSpec:

@@ -6,6 +6,11 @@ import random
 
 import pytest
 
+from fusee.batches.model.batch import BatchLoad, BatchPhase, BatchStatus
+from fusee.bulk.model.job import BulkLoad, BulkStatus
+from fusee.engine.model.queue import QueueLimits, QueueStats
+from fusee.engine.model.session import Session, WorkerInfo
+from fusee.engine.model.states import SessionState
 from fusee.errors import StoreUnavailable
 from fusee.events import (
     BulkJobRested,
@@ -18,9 +23,6 @@ from fusee.events import (
     RunStuck,
     SessionExpired,
 )
-from fusee.model import QueueLimits, QueueStats, Session, SessionState, WorkerInfo
-from fusee.model.batch import BatchLoad, BatchPhase, BatchStatus
-from fusee.model.bulk import BulkLoad, BulkStatus
 from fusee.observe import Metrics
 from fusee.observe.histogram import BOUNDS, Histogram
 from fusee.observe.metrics import MOST_NAMES, SAMPLE_EVERY

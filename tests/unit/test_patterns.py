@@ -21,7 +21,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 import fusee
-from fusee.api.build import _PARTS
+from fusee.app.rest import _PARTS
 
 MIB = 2**20
 SIZES = (24, 27, 64, 128, 256, 512, 768, 2**10, 2 * 2**10, 16 * 2**10, 128 * 2**10, MIB)

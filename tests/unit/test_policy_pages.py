@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from fusee import Fusee
-from fusee.cli.task_files import read_tasks
-from fusee.model.task import TaskSpec
-from fusee.operations.documents import read_document
+from fusee.tasks.cli.files import read_tasks
+from fusee.tasks.model.task import TaskSpec
+from fusee.tasks.service.documents import read_document
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = [

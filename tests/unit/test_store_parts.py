@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from fusee.store import Store
+from fusee.stores import Store
 
 
 def test_no_two_parts_of_the_store_share_a_name() -> None:

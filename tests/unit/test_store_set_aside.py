@@ -11,10 +11,16 @@ from typing import Any
 import pytest
 from sqlalchemy.exc import IntegrityError, OperationalError
 
+from fusee.engine.store import set_aside
+from fusee.engine.store.set_aside import (
+    FORGOTTEN_AFTER,
+    TRY_AGAIN_AFTER,
+    SetAside,
+    UnreadableRow,
+    is_about_a_row,
+)
 from fusee.errors import Invalid, LeaseLost, StoreUnavailable, Unreadable
 from fusee.events import RowReadable, RowSetAside
-from fusee.store import set_aside
-from fusee.store.set_aside import FORGOTTEN_AFTER, TRY_AGAIN_AFTER, SetAside, UnreadableRow, is_about_a_row
 from tests.chaos.inside import make_app, until
 
 

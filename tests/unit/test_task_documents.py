@@ -11,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fusee.errors import Invalid
-from fusee.model.durations import duration_text
-from fusee.model.task import Task, TaskSpec, TaskStatus
-from fusee.model.times import iso
-from fusee.operations import DURATIONS, FIELDS, document_of, fields_from, read_document, task_from
+from fusee.tasks.model.task import Task, TaskSpec, TaskStatus
+from fusee.tasks.service.documents import DURATIONS, document_of, read_document
+from fusee.tasks.service.fields import FIELDS, fields_from, task_from
+from fusee.values.durations import duration_text
+from fusee.values.times import iso
 
 ROOT = Path(__file__).parents[2]
 

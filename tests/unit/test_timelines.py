@@ -12,10 +12,10 @@ from xml.etree import ElementTree
 
 import pytest
 
-from fusee.model.policy import CatchUp, Concurrency, Decision, Failure, Overlap, Policy
-from fusee.model.simulate import simulate
-from fusee.model.task import TriggerRule
-from fusee.operations import policy_fields, task_from
+from fusee.tasks.model.policy import CatchUp, Concurrency, Decision, Failure, Overlap, Policy
+from fusee.tasks.model.simulate import simulate
+from fusee.tasks.model.task import TriggerRule
+from fusee.tasks.service.fields import policy_fields, task_from
 from tools import draw_timelines
 from tools.timelines.scenes import CONCURRENCY, FAILURE, OVERLAP, SCENES
 from tools.timelines.stage import US, Part, Played, Scene

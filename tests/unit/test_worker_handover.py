@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 
+from fusee.engine.model.outcome import End, Ended
+from fusee.engine.model.retry import RetryPolicy
+from fusee.engine.model.run import Claimed, Lane
+from fusee.engine.worker.handover import HandOver
+from fusee.engine.worker.plan import Plan
+from fusee.engine.worker.pool import Pool
 from fusee.events import Bus
-from fusee.model import Claimed, End, Ended, Lane, RetryPolicy
-from fusee.worker.executors.base import Job, Unstoppable
-from fusee.worker.handover import HandOver
-from fusee.worker.plan import Plan
-from fusee.worker.pool import Pool
+from fusee.executors.base import Job, Unstoppable
 
 LEASE = 30.0
 

@@ -6,10 +6,10 @@ import logging
 
 import pytest
 
+from fusee.engine.worker.memory import MemoryLimit, resident
 from fusee.events import Bus, WorkerMemory
 from fusee.observe import Health
 from fusee.observe.logs import log_events
-from fusee.worker.memory import MemoryLimit, resident
 
 
 class Used:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from fusee.model import Lease
-from fusee.worker.settings import WorkerSettings
+from fusee.engine.model.session import Lease
+from fusee.engine.worker.settings import WorkerSettings
 
 
 @pytest.mark.parametrize("lease_ttl", [0.3, 1.5, 6.0, 30.0, 300.0])

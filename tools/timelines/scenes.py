@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fusee.operations import TaskOperations
+from fusee.tasks.service.tasks import TaskOperations
 from tools.timelines.stage import US, Part, Scene, Work
 
 __all__ = ["SCENES"]

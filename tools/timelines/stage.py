@@ -16,14 +16,22 @@ from typing import Any
 from sqlalchemy import Connection, select, text
 
 from fusee.clock import ManualClock
-from fusee.model import Claimed, End, Ended, RetryPolicy, RunSpec, RunStatus, WorkerInfo, decide
-from fusee.model.fire import Fire
-from fusee.model.task import Task, TaskStatus
-from fusee.operations import Explanation, TaskOperations
-from fusee.store import Finished, FireFilter, Order, RunFilter, Settlement, Store, open_store
-from fusee.store.alerts import ALERT_QUEUE
-from fusee.store.schema import lanes, metadata
-from fusee.worker.executors.reach import Reach
+from fusee.engine.model.outcome import End, Ended, decide
+from fusee.engine.model.retry import RetryPolicy
+from fusee.engine.model.run import Claimed, RunSpec
+from fusee.engine.model.session import WorkerInfo
+from fusee.engine.model.states import RunStatus
+from fusee.engine.store.contract import Finished, Order, Settlement
+from fusee.engine.store.runs import RunFilter
+from fusee.engine.store.tables import lanes, metadata
+from fusee.executors.reach import Reach
+from fusee.stores import Store, open_store
+from fusee.tasks.model.fire import Fire
+from fusee.tasks.model.task import Task, TaskStatus
+from fusee.tasks.service.explain import Explanation
+from fusee.tasks.service.tasks import TaskOperations
+from fusee.tasks.store.alerts import ALERT_QUEUE
+from fusee.tasks.store.history import FireFilter
 
 __all__ = ["Attempt", "Part", "Played", "Scene", "Shown", "Work", "play"]
 

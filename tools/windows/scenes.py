@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from fusee.model.pacing import MICROSECONDS, Part, even_share, grant
-from fusee.model.window import Checkpoint, Window
+from fusee.bulk.model.pacing import MICROSECONDS, Part, even_share, grant
+from fusee.bulk.model.window import Checkpoint, Window
 
 __all__ = ["PACES", "SCENES", "Moment", "Paces", "Scene"]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from xml.sax.saxutils import escape
 
-from fusee.model.pacing import MICROSECONDS
+from fusee.bulk.model.pacing import MICROSECONDS
 from tools.windows.scenes import Moment, Paces, Scene
 
 __all__ = ["draw", "draw_paces"]

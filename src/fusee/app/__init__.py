@@ -10,8 +10,3 @@ async with app.running():                       # the whole platform, in this pr
     run = await app.enqueue("greet", {"name": "Ada"})
     print(await run.result())
 """
-
-from fusee.app.fusee import Fusee
-from fusee.handles import RunHandle
-
-__all__ = ["Fusee", "RunHandle"]

@@ -7,42 +7,40 @@ import os
 import socket
 from typing import TYPE_CHECKING, Any
 
-from fusee import plugins
+from fusee.app import plugins
 from fusee.app.declare import Declares
-from fusee.batch import Operations
+from fusee.app.messaging import Commands, NoStore, rabbitmq_of
+from fusee.app.without_database import ENVIRONMENT
+from fusee.batches.registry import Operations
+from fusee.batches.service.batches import BatchOperations
 from fusee.broker import Depot
-from fusee.bulk import Businesses
+from fusee.bulk.business import Businesses
 from fusee.config import ApiConfig
-from fusee.dispatch import Dispatcher
+from fusee.engine.dispatcher.dispatcher import Dispatcher
+from fusee.engine.model.retry import RetryPolicy
+from fusee.engine.model.session import WorkerInfo
+from fusee.engine.worker.plan import Planner
+from fusee.engine.worker.settings import WorkerSettings
+from fusee.engine.worker.tokens import Tokens
+from fusee.engine.worker.worker import Worker
 from fusee.errors import ConfigError
-from fusee.messaging import Commands, NoStore, rabbitmq_of
-from fusee.model import RetryPolicy, WorkerInfo
-from fusee.operations import (
-    BatchOperations,
-    CallbackOperations,
-    KeyOperations,
-    QueueOperations,
-    RunOperations,
-    WorkerOperations,
-    WorkflowOperations,
-)
+from fusee.executors.base import Executor
+from fusee.executors.callback import OpenCallback
+from fusee.executors.http import HttpExecutor
+from fusee.executors.python import PythonExecutor
+from fusee.executors.shell import ShellExecutor
+from fusee.runs.service.callbacks import CallbackOperations
+from fusee.runs.service.queues import KeyOperations, QueueOperations
+from fusee.runs.service.runs import RunOperations
+from fusee.runs.service.workers import WorkerOperations
 from fusee.version import __version__
-from fusee.without_database import ENVIRONMENT
-from fusee.worker.executors.base import Executor
-from fusee.worker.executors.callback import OpenCallback
-from fusee.worker.executors.http import HttpExecutor
-from fusee.worker.executors.python import PythonExecutor
-from fusee.worker.executors.shell import ShellExecutor
-from fusee.worker.plan import Planner
-from fusee.worker.settings import WorkerSettings
-from fusee.worker.tokens import Tokens
-from fusee.worker.worker import Worker
+from fusee.workflows.service import WorkflowOperations
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
-    from fusee.api import Services
-    from fusee.rpc.server import GrpcServer
+    from fusee.surfaces.grpc.server import GrpcServer
+    from fusee.surfaces.rest.services import Services
 
 __all__ = ["Builds"]
 
@@ -158,20 +156,20 @@ class Builds(Declares):
         """The REST API over this app's store, which must be open. Call it before `worker()`: a worker
         times its runs only when the metrics already listen."""
         # Here and not above: whoever only runs or enqueues work never loads a web framework.
-        from fusee.api import create_api
+        from fusee.app.rest import create_api
 
         return create_api(self._services(self.config.api))
 
     def status(self) -> FastAPI:
         """Health and metrics alone, for a process without the API; before `worker()`, as with `api()`."""
-        from fusee.api import create_status
+        from fusee.app.rest import create_status
 
         where = {"bind_address": self.config.status.bind_address}
         return create_status(self._services(self.config.api.model_copy(update=where)))
 
     def _services(self, config: ApiConfig) -> Services:
-        from fusee.api import Operations, Services
         from fusee.observe import Health, Metrics
+        from fusee.surfaces.rest.services import Operations, Services
 
         base: Any = NoStore(self._depots) if self._storeless else self.store
 
@@ -235,7 +233,7 @@ class Builds(Declares):
     def grpc(self) -> GrpcServer:
         """The gRPC server over this app's store, which must be open; needs the extra `grpc`."""
         try:
-            from fusee.rpc.server import GrpcServer
+            from fusee.surfaces.grpc.server import GrpcServer
         except ModuleNotFoundError as error:
             raise ConfigError(f"gRPC needs {error.name}: pip install 'fusee[grpc]'") from None
         store = self.store

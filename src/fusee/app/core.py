@@ -8,21 +8,22 @@ import threading
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Self, cast
 
-from fusee.batch import Operations
-from fusee.bulk import Businesses
-from fusee.bulk.handler import BulkServer
-from fusee.bulk.http import HttpBusinesses
-from fusee.bulk.pacer import NodeCap
-from fusee.bulk.posts import Posts
+from fusee.app.without_database import NoStoreHere, in_child_of_such_a_worker
+from fusee.batches.registry import Operations
+from fusee.bulk.business import Businesses
+from fusee.bulk.execution.handler import BulkServer
+from fusee.bulk.execution.http import HttpBusinesses
+from fusee.bulk.execution.pacer import NodeCap
+from fusee.bulk.execution.posts import Posts
 from fusee.bulk.sources.builtin import builtin_sources
 from fusee.clock import Clock, SystemClock
 from fusee.config import Config, load
+from fusee.engine.store.set_aside import UnreadableRow
+from fusee.engine.worker.handlers import Handlers
 from fusee.errors import NoDatabase
 from fusee.events import Bus, Event, RowReadable, RowSetAside
-from fusee.store import Store, UnreadableRow, open_store
-from fusee.without_database import NoStoreHere, in_child_of_such_a_worker
-from fusee.worker.executors.reach import Reach
-from fusee.worker.handlers import Handlers
+from fusee.executors.reach import Reach
+from fusee.stores import Store, open_store
 
 if TYPE_CHECKING:
     from fusee.broker.rabbitmq.depot import RabbitDepot

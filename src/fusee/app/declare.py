@@ -8,25 +8,22 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from fusee.app.operate import Operates
-from fusee.batch.handler import handler_for
-from fusee.batch.looking import looker_for
-from fusee.batch.operation import DEFAULT_RETRY, DEFAULT_TIMEOUT
-from fusee.batch.starter import BatchStarter
-from fusee.bulk import Business
+from fusee.batches.handler import handler_for
+from fusee.batches.looking import looker_for
+from fusee.batches.operation import DEFAULT_RETRY, DEFAULT_TIMEOUT
+from fusee.batches.starter import BatchStarter
+from fusee.batches.store.moves import handler_of, looker_of
+from fusee.bulk.business import Business
+from fusee.bulk.model.job import HTTP_HANDLER, handler_of_business
 from fusee.bulk.starter import BULK_HANDLER, BulkStarter
 from fusee.clock import Clock
 from fusee.config import Config
+from fusee.engine.model.retry import RetryPolicy
 from fusee.errors import FuseeError
-from fusee.model import RetryPolicy
-from fusee.model.bulk import HTTP_HANDLER, handler_of_business
-from fusee.model.durations import seconds_from
-from fusee.model.task import BATCH_HANDLER, WORKFLOW_HANDLER
-from fusee.operations import (
-    Change,
-    apply,
-)
-from fusee.store import handler_of, looker_of
-from fusee.worker.workflow import WorkflowStarter
+from fusee.tasks.model.task import BATCH_HANDLER, WORKFLOW_HANDLER
+from fusee.tasks.service.apply import Change, apply
+from fusee.values.durations import seconds_from
+from fusee.workflows.starter import WorkflowStarter
 
 __all__ = ["Declares"]
 

@@ -12,12 +12,13 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 from sqlalchemy.orm import Session as SyncSession
 
 from fusee.app.build import Builds
-from fusee.dispatch import Dispatcher
+from fusee.engine.dispatcher.dispatcher import Dispatcher
+from fusee.engine.model.retry import RetryPolicy
+from fusee.engine.model.run import RunSpec
+from fusee.engine.worker.worker import Worker
 from fusee.errors import FuseeError
 from fusee.events import LoopFailed
-from fusee.handles import RunHandle, RunHandles
-from fusee.model import RetryPolicy, RunSpec
-from fusee.worker.worker import Worker
+from fusee.runs.handle import RunHandle, RunHandles
 
 __all__ = ["Fusee"]
 

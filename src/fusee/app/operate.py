@@ -5,28 +5,25 @@ from __future__ import annotations
 from typing import Any
 
 from fusee.app.core import Core
-from fusee.bulk import Business, Businesses
+from fusee.app.remote import RemoteBatches, RemoteBulkJobs, RemoteRuns, RemoteTasks, RemoteWorkflows
+from fusee.batches.service.batches import BatchOperations
+from fusee.bulk.business import Business, Businesses
+from fusee.bulk.model.business import HttpBusiness
+from fusee.bulk.service.businesses import BusinessOperations
+from fusee.bulk.service.jobs import BulkOperations
 from fusee.bulk.sources.limits import SourceLimits
+from fusee.engine.model.run import RunSpec
 from fusee.errors import Invalid
-from fusee.model import RunSpec
-from fusee.model.business import HttpBusiness
-from fusee.operations import (
-    BatchOperations,
-    BulkOperations,
-    BusinessOperations,
-    CallbackOperations,
-    KeyOperations,
-    LetterOperations,
-    QueueOperations,
-    RunOperations,
-    TaskOperations,
-    TemplateOperations,
-    WorkerOperations,
-    WorkflowOperations,
-)
-from fusee.remote import RemoteBatches, RemoteBulkJobs, RemoteRuns, RemoteTasks, RemoteWorkflows
-from fusee.store import Store
-from fusee.worker.executors.shell import check_shell
+from fusee.executors.shell import check_shell
+from fusee.runs.service.callbacks import CallbackOperations
+from fusee.runs.service.dead_letters import LetterOperations
+from fusee.runs.service.queues import KeyOperations, QueueOperations
+from fusee.runs.service.runs import RunOperations
+from fusee.runs.service.workers import WorkerOperations
+from fusee.stores import Store
+from fusee.tasks.service.tasks import TaskOperations
+from fusee.tasks.service.templates import TemplateOperations
+from fusee.workflows.service import WorkflowOperations
 
 __all__ = ["Operates"]
 
@@ -142,11 +139,11 @@ class Operates(Core):
                 self.reach.check(spec.payload or {})
             # Which worker can do these is the worker's own configuration: only the payload is looked at.
             case "kubernetes":
-                from fusee.worker.executors.kubernetes.payload import check_kubernetes
+                from fusee.executors.kubernetes.payload import check_kubernetes
 
                 check_kubernetes(spec.payload or {})
             case "dask":
-                from fusee.worker.executors.dask.payload import check_dask
+                from fusee.executors.dask.payload import check_dask
 
                 check_dask(spec.payload or {})
 

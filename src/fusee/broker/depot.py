@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from fusee.model import Claimed, WorkerInfo
-from fusee.store import Exchanged, Finished, LaneMap, Order, Settlement
-from fusee.store.wakes import Wakes
+from fusee.engine.model.run import Claimed
+from fusee.engine.model.session import WorkerInfo
+from fusee.engine.store.contract import Exchanged, Finished, LaneMap, Order, Settlement
+from fusee.engine.store.wakes import Wakes
 
 __all__ = ["Depot"]
 

@@ -9,25 +9,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
+from fusee.batches.model.batch import Batch
+from fusee.bulk.model.business import RegisteredBusiness
+from fusee.bulk.model.job import BulkJob, HeldBy, Quarantined
+from fusee.bulk.store.checkpoints import BulkAnswer, Found, Progress, Taken
+from fusee.engine.model.run import Lane, RunSpec
+from fusee.engine.model.session import WorkerInfo
+from fusee.engine.store.contract import Enqueued, Finished, Order, Settlement
+from fusee.engine.store.parent import Waiter
 from fusee.errors import Invalid
-from fusee.model import Lane, RunSpec, WorkerInfo
-from fusee.model.batch import Batch
-from fusee.model.bulk import BulkJob, HeldBy, Quarantined
-from fusee.model.business import RegisteredBusiness
-from fusee.store import (
-    BulkAnswer,
-    Enqueued,
-    Finished,
-    Found,
-    Order,
-    Progress,
-    Settlement,
-    StartedWorkflow,
-    Store,
-    Taken,
-    Triggered,
-    Waiter,
-)
+from fusee.stores import Store
+from fusee.tasks.store.triggers import Triggered
+from fusee.workflows.store.start import StartedWorkflow
 
 __all__ = ["Commands", "Desk", "HandedIn", "Lanes"]
 

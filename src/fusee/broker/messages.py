@@ -13,8 +13,8 @@ from typing import Any, get_type_hints
 import msgspec
 
 from fusee.broker.desk import Desk
+from fusee.engine.model.dispatched import Dispatched
 from fusee.errors import Conflict, FuseeError, Invalid, LeaseLost, NotFound, StoreUnavailable
-from fusee.model.dispatch import Dispatched
 
 __all__ = ["VERSION", "Bundle", "Malformed", "Message", "Reply", "Request", "answer_of", "arguments_of"]
 

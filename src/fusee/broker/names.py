@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fusee.broker.messages import VERSION
-from fusee.model.dispatch import HIGH, LOW, NORMAL
+from fusee.engine.model.dispatched import HIGH, LOW, NORMAL
 
 __all__ = ["Names"]
 

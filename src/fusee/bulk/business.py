@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from fusee.bulk.model.job import LARGEST_CHUNK
 from fusee.errors import FuseeError
-from fusee.model.bulk import LARGEST_CHUNK
-from fusee.model.names import check_name
+from fusee.values.names import check_name
 
 __all__ = ["BulkContext", "Business", "Businesses", "ChunkFailed", "SelfStart"]
 

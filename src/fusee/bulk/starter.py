@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from fusee.engine.model.outcome import Abandon, Wait
+from fusee.engine.worker.context import RunContext
 from fusee.errors import Conflict, Invalid, NotFound
-from fusee.model import Abandon
-from fusee.model.outcome import Wait
-from fusee.worker.context import RunContext
 
 __all__ = ["BULK_HANDLER", "BulkStarter"]
 

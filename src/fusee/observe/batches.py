@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 
-from fusee.model.batch import BatchLoad
+from fusee.batches.model.batch import BatchLoad
 from fusee.observe.counter import Names
 
 __all__ = ["batch_gauges"]

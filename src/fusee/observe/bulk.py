@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 
+from fusee.bulk.model.job import BulkLoad
 from fusee.events import BulkJobRested, BulkProgressed, Bus
-from fusee.model.bulk import BulkLoad
 from fusee.observe.counter import Counter, Names
 
 __all__ = ["BulkMetrics"]

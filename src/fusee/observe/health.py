@@ -8,10 +8,10 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 
+from fusee.bulk.model.job import StalledJob
 from fusee.errors import StoreUnavailable
 from fusee.events import BrokerLink, BulkJobsStalled, Bus, LoopFailed, QueuesStalled, WorkerMemory
 from fusee.facts import facts
-from fusee.model.bulk import StalledJob
 
 __all__ = ["Health"]
 

@@ -21,6 +21,11 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
+from fusee.batches.model.batch import BatchLoad
+from fusee.bulk.model.job import BulkLoad
+from fusee.engine.model.queue import QueueStats
+from fusee.engine.model.session import Session
+from fusee.engine.model.states import TERMINAL, SessionState
 from fusee.events import (
     BrokerLink,
     Bus,
@@ -41,9 +46,6 @@ from fusee.events import (
     WorkerMemory,
 )
 from fusee.facts import facts
-from fusee.model import TERMINAL, QueueStats, Session, SessionState
-from fusee.model.batch import BatchLoad
-from fusee.model.bulk import BulkLoad
 from fusee.observe.batches import batch_gauges
 from fusee.observe.bulk import BulkMetrics
 from fusee.observe.counter import MOST_NAMES, Counter, Labels, Names

@@ -5,7 +5,7 @@ from __future__ import annotations
 from alembic import op
 from sqlalchemy import BigInteger, Column, Integer, String
 
-from fusee.store import migrate
+from fusee.engine.store import migrate
 
 revision = "9001"
 down_revision = [number for number in migrate.known() if number < revision][-1]

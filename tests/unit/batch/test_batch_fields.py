@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from fusee.batches.model.batch import OnError, TargetSpec
+from fusee.batches.service.batches import batch_from_fields, target_from
+from fusee.engine.model.retry import RetryPolicy
 from fusee.errors import Invalid
-from fusee.model import RetryPolicy
-from fusee.model.batch import OnError, TargetSpec
-from fusee.operations.batches import batch_from_fields, target_from
 
 GOOD = {"batch_name": "b", "batch_type": "start", "target_type": "cdc"}
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from fusee.errors import Invalid
-from fusee.model.action import action_of, payload_of
-from fusee.model.task import BATCH_HANDLER, TaskSpec
-from fusee.model.workflow import NodeSpec
-from fusee.operations import fields_from, task_from
+from fusee.tasks.model.task import BATCH_HANDLER, TaskSpec
+from fusee.tasks.service.fields import fields_from, task_from
+from fusee.workflows.model.action import action_of, payload_of
+from fusee.workflows.model.workflow import NodeSpec
 
 BATCH = {"batch_type": "turn", "target_type": "dial", "targets": [{"target_id": "a", "after": {"to": 1}}]}
 

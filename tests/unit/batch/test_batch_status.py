@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fusee.model.batch import OF_BATCHES_ONLY, BatchStatus, batch_status
+from fusee.batches.model.batch import OF_BATCHES_ONLY, BatchStatus, batch_status
 
 B = BatchStatus
 OF_TARGETS = [status for status in BatchStatus if status not in OF_BATCHES_ONLY]

@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
-from fusee.batch import Operations, Target
-from fusee.batch.handler import handler_for
+from fusee.batches.handler import handler_for
+from fusee.batches.operation import Target
+from fusee.batches.registry import Operations
+from fusee.engine.model.outcome import Abandon, Done, Effect, End, Retry, Skip
+from fusee.engine.worker.context import RunContext, in_thread
 from fusee.errors import LeaseLost
-from fusee.model import Abandon, Done, Effect, End, Retry, Skip
-from fusee.worker.context import RunContext, in_thread
-from fusee.worker.executors.answer import ended_by, ended_by_error
+from fusee.executors.answer import ended_by, ended_by_error
 
 
 class Images:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, Field
 
-from fusee.batch import Operations, Target
-from fusee.batch.operation import DEFAULT_RETRY, DEFAULT_TIMEOUT
+from fusee.batches.operation import DEFAULT_RETRY, DEFAULT_TIMEOUT, Target
+from fusee.batches.registry import Operations
 from fusee.errors import FuseeError, Invalid
 
 

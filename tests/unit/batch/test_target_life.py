@@ -9,9 +9,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
-from fusee.model import RUN, TERMINAL, RunStatus
-from fusee.model.batch import BATCH_TASK, OF_BATCHES_ONLY, BatchStatus, target_status
-from fusee.model.states import next_status
+from fusee.batches.model.batch import BATCH_TASK, OF_BATCHES_ONLY, BatchStatus, target_status
+from fusee.engine.model.states import RUN, TERMINAL, RunStatus, next_status
 
 B, S = BatchStatus, RunStatus
 

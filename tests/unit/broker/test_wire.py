@@ -13,13 +13,18 @@ from fusee.broker.messages import Bundle, Malformed, Message, Reply, Request, an
 from fusee.broker.names import Names
 from fusee.broker.rabbitmq.depot import RabbitDepot
 from fusee.broker.rabbitmq.inbox import Inbox
+from fusee.bulk.model.job import Quarantined
+from fusee.bulk.model.window import Checkpoint
+from fusee.bulk.store.checkpoints import Found, Progress
+from fusee.engine.model.dispatched import HIGH, LEVELS, LOW, NORMAL, level_of
+from fusee.engine.model.outcome import Effect, End, Ended, decide
+from fusee.engine.model.retry import RetryPolicy
+from fusee.engine.model.run import Lane
+from fusee.engine.model.session import WorkerInfo
+from fusee.engine.store.contract import Finished, Settlement
+from fusee.engine.store.parent import Waiter
 from fusee.errors import Conflict, FuseeError, LeaseLost, NotFound, StoreUnavailable
-from fusee.model import Effect, End, Ended, Lane, RetryPolicy, WorkerInfo, decide
-from fusee.model.bulk import Quarantined
-from fusee.model.dispatch import HIGH, LEVELS, LOW, NORMAL, level_of
-from fusee.model.window import Checkpoint
-from fusee.store import Finished, Found, Progress, Settlement, Waiter
-from fusee.store.store import Store
+from fusee.stores import Store
 
 INFO = WorkerInfo(
     name="w",

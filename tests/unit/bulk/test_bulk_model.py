@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from fusee.model import IllegalTransition
-from fusee.model.bulk import BULK, BulkJob, BulkSpec, BulkStatus, handler_of_business, next_bulk_status
-from fusee.model.pacing import HOLD
-from fusee.model.window import window_for
+from fusee.bulk.model.job import BULK, BulkJob, BulkSpec, BulkStatus, handler_of_business, next_bulk_status
+from fusee.bulk.model.pacing import HOLD
+from fusee.bulk.model.window import window_for
+from fusee.engine.model.states import IllegalTransition
 
 
 def spec(**fields: Any) -> BulkSpec:

@@ -18,16 +18,16 @@ from typing import Any
 
 import pytest
 
-from fusee.bulk import BulkContext
-from fusee.bulk.calls import Calls
-from fusee.bulk.pacer import NodeCap, Pacer
-from fusee.bulk.runner import Runner
+from fusee.bulk.business import BulkContext
+from fusee.bulk.execution.calls import Calls
+from fusee.bulk.execution.pacer import NodeCap, Pacer
+from fusee.bulk.execution.runner import Runner
+from fusee.bulk.model.job import BulkJob, BulkSpec, BulkStatus, Segment, SegmentState
+from fusee.bulk.model.pacing import HEADROOM, MICROSECONDS, Part, even_share, grant
+from fusee.bulk.model.window import Checkpoint
 from fusee.bulk.sources import Placed
 from fusee.bulk.sources.simple import RangeSource
-from fusee.model.bulk import BulkJob, BulkSpec, BulkStatus, Segment, SegmentState
-from fusee.model.pacing import HEADROOM, MICROSECONDS, Part, even_share, grant
-from fusee.model.window import Checkpoint
-from fusee.store import BulkAnswer, Progress, Taken
+from fusee.bulk.store.checkpoints import BulkAnswer, Progress, Taken
 from tests.unit.bulk.virtual import VirtualLoop
 
 WINDOW = 10.0

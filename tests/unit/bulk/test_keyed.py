@@ -11,13 +11,13 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fusee.bulk import keyed
-from fusee.bulk.keyed import Keyed
-from fusee.bulk.places import Reached
+from fusee.bulk.execution import keyed
+from fusee.bulk.execution.keyed import Keyed
+from fusee.bulk.execution.places import Reached
+from fusee.bulk.model.done_map import decode_done, done_runs, encode_done, encode_runs
+from fusee.bulk.model.job import Segment, SegmentState
+from fusee.bulk.model.window import Checkpoint
 from fusee.bulk.sources import Placed
-from fusee.model.bulk import Segment, SegmentState
-from fusee.model.done_map import decode_done, done_runs, encode_done, encode_runs
-from fusee.model.window import Checkpoint
 
 
 class Rows:

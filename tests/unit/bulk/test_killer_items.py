@@ -10,19 +10,19 @@ from typing import Any
 
 import pytest
 
-from fusee.bulk import BulkContext
-from fusee.bulk.calls import Calls
-from fusee.bulk.careful import Turns
-from fusee.bulk.pacer import NodeCap, Pacer
-from fusee.bulk.runner import Runner
+from fusee.bulk.business import BulkContext
+from fusee.bulk.execution.calls import Calls
+from fusee.bulk.execution.careful import Turns
+from fusee.bulk.execution.pacer import NodeCap, Pacer
+from fusee.bulk.execution.runner import Runner
+from fusee.bulk.model.caution import Caution, after_loss
+from fusee.bulk.model.done_map import decode_done
+from fusee.bulk.model.job import BulkJob, BulkSpec, BulkStatus, Quarantined, Segment, SegmentState
+from fusee.bulk.model.pacing import UNLIMITED
+from fusee.bulk.model.window import Checkpoint
 from fusee.bulk.sources import Placed
 from fusee.bulk.sources.simple import RangeSource
-from fusee.model.bulk import BulkJob, BulkSpec, BulkStatus, Quarantined, Segment, SegmentState
-from fusee.model.caution import Caution, after_loss
-from fusee.model.done_map import decode_done
-from fusee.model.pacing import UNLIMITED
-from fusee.model.window import Checkpoint
-from fusee.store import BulkAnswer, Progress, Taken
+from fusee.bulk.store.checkpoints import BulkAnswer, Progress, Taken
 
 
 class Segments:

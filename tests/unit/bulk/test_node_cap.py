@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from fusee.bulk.pacer import NodeCap, Pacer
-from fusee.model.pacing import HOLD, MICROSECONDS, UNLIMITED, Grant
+from fusee.bulk.execution.pacer import NodeCap, Pacer
+from fusee.bulk.model.pacing import HOLD, MICROSECONDS, UNLIMITED, Grant
 from tests.unit.bulk.virtual import VirtualLoop
 
 SECONDS = 20.0

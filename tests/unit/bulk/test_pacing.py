@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fusee.model.pacing import (
+from fusee.bulk.model.pacing import (
     GRANT_LASTS,
     HEADROOM,
     HOLD,

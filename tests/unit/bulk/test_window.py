@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from fusee.model.done_map import decode_done, encode_done
-from fusee.model.window import LARGEST_WINDOW, Checkpoint, Window, window_for
+from fusee.bulk.model.done_map import decode_done, encode_done
+from fusee.bulk.model.window import LARGEST_WINDOW, Checkpoint, Window, window_for
 
 
 class WindowMachine(RuleBasedStateMachine):

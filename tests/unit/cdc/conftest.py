@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from fusee.batch import Target
+from fusee.batches.operation import Target
 from fusee.contrib.cdc import ControlPlaneDriver, KafkaConnectDriver
 from fusee.contrib.cdc.control_plane.faults import Faults
 from fusee.contrib.cdc.control_plane.jobs import Jobs

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from fusee.batches.model.batch import BatchStatus, BatchTask
 from fusee.contrib.cdc.control_plane import Entry, audit
-from fusee.model import Effect
-from fusee.model.batch import BatchStatus, BatchTask
+from fusee.engine.model.outcome import Effect
 
 S = BatchStatus
 

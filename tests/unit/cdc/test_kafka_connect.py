@@ -13,7 +13,7 @@ from fusee.contrib.cdc.operations.job_start import JobStart
 from fusee.contrib.cdc.operations.job_stop import JobStop
 from fusee.contrib.cdc.operations.reset_gtid import ResetGtid
 from fusee.contrib.cdc.operations.switch_az import SwitchAz
-from fusee.model import Effect
+from fusee.engine.model.outcome import Effect
 from tests.unit.cdc.conftest import target
 from tests.unit.cdc.connect import Connect
 

@@ -17,7 +17,7 @@ from cronsim import CronSim, CronSimError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fusee.model.cron import Cron, CronError, next_fires
+from fusee.tasks.cron import Cron, CronError, next_fires
 
 MONTHS = "jan feb mar apr may jun jul aug sep oct nov dec".split()  # noqa: SIM905
 WEEKDAYS = "sun mon tue wed thu fri sat".split()  # noqa: SIM905

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fusee.model.cron import Cron, next_fires
+from fusee.tasks.cron import Cron, next_fires
 from tests.unit.cron.oracle import (
     EVERY_DAY,
     Wanted,

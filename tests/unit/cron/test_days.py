@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fusee.model.cron import Cron, CronError
+from fusee.tasks.cron import Cron, CronError
 
 Rule = Callable[[date], bool]
 NAMES = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")

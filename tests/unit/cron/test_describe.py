@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 
-from fusee.model.cron import Cron, CronError
+from fusee.tasks.cron import Cron, CronError
 from tests.unit.cron.test_against_cronsim import minutes, seconds
 
 TABLE = [

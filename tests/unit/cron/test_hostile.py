@@ -9,8 +9,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from fusee.model.cron import Cron, CronError, next_fires
-from fusee.model.cron.parse import LONGEST
+from fusee.tasks.cron import Cron, CronError, next_fires
+from fusee.tasks.cron.parse import LONGEST
 
 PROMISE = 0.050
 """Seconds."""

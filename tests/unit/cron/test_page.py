@@ -9,8 +9,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from fusee.model.cron import Cron, CronError
-from fusee.model.cron.parse import MACROS
+from fusee.tasks.cron import Cron, CronError
+from fusee.tasks.cron.parse import MACROS
 
 PAGE = (Path(__file__).parents[3] / "docs" / "cron.md").read_text(encoding="utf-8")
 BERLIN = ZoneInfo("Europe/Berlin")

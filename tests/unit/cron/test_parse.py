@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from fusee.model.cron import Cron, CronError
+from fusee.tasks.cron import Cron, CronError
 
 NEW_YEAR = int(datetime(2026, 1, 1, tzinfo=UTC).timestamp()) * 1_000_000
 FIELDS = "minute, hour, day of month, month, day of week"

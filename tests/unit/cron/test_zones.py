@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fusee.model.cron import Cron, zones
-from fusee.model.cron.zones import EARLIEST, LATEST, Offsets
+from fusee.tasks.cron import Cron, zones
+from fusee.tasks.cron.zones import EARLIEST, LATEST, Offsets
 from tests.unit.cron.oracle import instant
 from tests.unit.cron.test_daylight_saving import Wanted, engine, expressions, walk, walls
 

@@ -13,9 +13,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fusee.model import Retry
-from fusee.worker.context import RunContext, current_run
-from fusee.worker.executors.answer import Stopped
+from fusee.engine.model.outcome import Retry
+from fusee.engine.worker.context import RunContext, current_run
+from fusee.executors.answer import Stopped
 
 
 async def platform() -> str:

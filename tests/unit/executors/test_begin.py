@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from fusee.model import Effect, End, Ended
-from fusee.worker.executors.base import Job
-from fusee.worker.executors.http import HttpExecutor
-from fusee.worker.executors.python import PythonExecutor
-from fusee.worker.executors.shell import ShellExecutor
-from fusee.worker.handlers import Handlers
+from fusee.engine.model.outcome import Effect, End, Ended
+from fusee.engine.worker.handlers import Handlers
+from fusee.executors.base import Job
+from fusee.executors.http import HttpExecutor
+from fusee.executors.python import PythonExecutor
+from fusee.executors.shell import ShellExecutor
 
 KINDS = ["http", "process", "shell", "thread"]
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from distributed import Client, LocalCluster
 
-from fusee.model import Effect, End, Ended
-from fusee.worker.executors.base import Job
-from fusee.worker.executors.dask import DaskExecutor, check_dask
+from fusee.engine.model.outcome import Effect, End, Ended
+from fusee.executors.base import Job
+from fusee.executors.dask import DaskExecutor, check_dask
 from tests.unit.executors import dask_functions
 
 HERE = "tests.unit.executors.dask_functions"

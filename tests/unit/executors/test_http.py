@@ -13,11 +13,11 @@ from aiohttp import web
 from aiohttp.abc import AbstractResolver, ResolveResult
 
 from fusee.clock import ManualClock
+from fusee.engine.model.outcome import Effect, End
 from fusee.errors import LeaseLost, StoreUnavailable
-from fusee.model import Effect, End
-from fusee.worker.executors.base import Job
-from fusee.worker.executors.callback import Callback, Terms
-from fusee.worker.executors.http import HttpExecutor, retry_after
+from fusee.executors.base import Job
+from fusee.executors.callback import Callback, Terms
+from fusee.executors.http import HttpExecutor, retry_after
 
 LOOPBACK = ["127.0.0.0/8"]
 

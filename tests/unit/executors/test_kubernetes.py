@@ -11,9 +11,9 @@ from typing import Any
 import kubernetes_validate
 import pytest
 
-from fusee.model import Effect, End, Ended
-from fusee.worker.executors.base import Job, Unstoppable
-from fusee.worker.executors.kubernetes import (
+from fusee.engine.model.outcome import Effect, End, Ended
+from fusee.executors.base import Job, Unstoppable
+from fusee.executors.kubernetes import (
     Access,
     KubernetesExecutor,
     NoAccess,
@@ -21,8 +21,8 @@ from fusee.worker.executors.kubernetes import (
     check_kubernetes,
     find_access,
 )
-from fusee.worker.executors.kubernetes.manifest import job_manifest, job_name
-from fusee.worker.executors.kubernetes.payload import read_payload
+from fusee.executors.kubernetes.manifest import job_manifest, job_name
+from fusee.executors.kubernetes.payload import read_payload
 from tests.unit.executors.api_server import TOKEN, ApiServer
 
 PAYLOAD = {"image": "registry.example.com/jobs/report:1", "args": ["--day", "monday"]}
@@ -345,7 +345,7 @@ async def test_told_to_stop_while_the_job_is_being_made_it_still_deletes_it(
 async def test_a_pod_that_does_not_go_is_unstoppable(
     cluster: ApiServer, kubernetes: KubernetesExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from fusee.worker.executors.kubernetes import executor as module
+    from fusee.executors.kubernetes import executor as module
 
     monkeypatch.setattr(module, "BEYOND_GRACE", 0.3)
     cluster.stubborn = True

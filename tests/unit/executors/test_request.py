@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from fusee.worker.executors.base import Job
-from fusee.worker.executors.callback import Callback, Terms, terms_of
-from fusee.worker.executors.request import check_http, prepare, success_codes
+from fusee.executors.base import Job
+from fusee.executors.callback import Callback, Terms, terms_of
+from fusee.executors.request import check_http, prepare, success_codes
 
 
 @pytest.mark.parametrize(

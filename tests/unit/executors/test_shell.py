@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from fusee.model import Effect, End
-from fusee.worker.executors.base import Job
-from fusee.worker.executors.shell import ShellExecutor, check_shell
+from fusee.engine.model.outcome import Effect, End
+from fusee.executors.base import Job
+from fusee.executors.shell import ShellExecutor, check_shell
 
 
 @pytest.fixture
@@ -305,8 +305,8 @@ async def test_a_worker_that_is_killed_takes_the_whole_group_along(
 ) -> None:
     worker = f"""
         import asyncio, json
-        from fusee.worker.executors.base import Job
-        from fusee.worker.executors.shell import ShellExecutor
+        from fusee.executors.base import Job
+        from fusee.executors.shell import ShellExecutor
 
         async def main():
             argv = json.loads({json.dumps(json.dumps(sh(DEAF_FAMILY.format(tmp_path))))})

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fusee.worker.executors.tail import Tail, storable
+from fusee.executors.tail import Tail, storable
 
 
 def test_a_short_output_is_kept_whole() -> None:

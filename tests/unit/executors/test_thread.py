@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from fusee.model import Effect, End
-from fusee.worker.context import RunContext, current_run
-from fusee.worker.executors import thread as thread_module
-from fusee.worker.executors.base import Job, Unstoppable
-from fusee.worker.executors.thread import ThreadExecutor
-from fusee.worker.handlers import Handler
+from fusee.engine.model.outcome import Effect, End
+from fusee.engine.worker.context import RunContext, current_run
+from fusee.engine.worker.handlers import Handler
+from fusee.executors import thread as thread_module
+from fusee.executors.base import Job, Unstoppable
+from fusee.executors.thread import ThreadExecutor
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from fusee.model.policy import Concurrency, Decision, Failure, Overlap, Policy
+from fusee.tasks.model.policy import Concurrency, Decision, Failure, Overlap, Policy
 
 __all__ = ["CELLS", "SITUATIONS", "WORDS", "Cell", "Word"]
 

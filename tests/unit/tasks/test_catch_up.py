@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fusee.model.catch_up import MOST_ROWS, Due, due_fires
-from fusee.model.cron import Cron
-from fusee.model.policy import CatchUp, Policy
-from fusee.model.schedule import CronSchedule, IntervalSchedule, OnceSchedule, zone_named
+from fusee.tasks.cron import Cron
+from fusee.tasks.model.catch_up import MOST_ROWS, Due, due_fires
+from fusee.tasks.model.policy import CatchUp, Policy
+from fusee.tasks.model.schedule import CronSchedule, IntervalSchedule, OnceSchedule, zone_named
 
 SECOND = 1_000_000
 MINUTE = 60 * SECOND

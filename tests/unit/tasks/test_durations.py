@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fusee.model.durations import seconds_from
+from fusee.values.durations import seconds_from
 
 
 @pytest.mark.parametrize(

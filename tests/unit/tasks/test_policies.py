@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fusee.model.policy import (
+from fusee.tasks.model.policy import (
     Concurrency,
     Decision,
     Failure,

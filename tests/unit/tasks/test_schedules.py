@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fusee.model.schedule import CronSchedule, IntervalSchedule, OnceSchedule, zone_named
-from fusee.model.task import TaskSpec
+from fusee.tasks.model.schedule import CronSchedule, IntervalSchedule, OnceSchedule, zone_named
+from fusee.tasks.model.task import TaskSpec
 
 SECOND = 1_000_000
 START = 1_800_000_000 * SECOND

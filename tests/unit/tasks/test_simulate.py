@@ -8,8 +8,8 @@ from collections.abc import Callable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fusee.model.policy import Concurrency, Decision, Failure, Overlap, Policy
-from fusee.model.simulate import Simulated, simulate
+from fusee.tasks.model.policy import Concurrency, Decision, Failure, Overlap, Policy
+from fusee.tasks.model.simulate import Simulated, simulate
 
 SECOND = 1_000_000
 Lasts = Callable[[int], tuple[float, bool]]

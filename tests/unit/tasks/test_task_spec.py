@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fusee.model.policy import CatchUp, Concurrency, Failure, Overlap, Policy
-from fusee.model.retry import RetryPolicy
-from fusee.model.task import WORKFLOW_HANDLER, Alerts, TaskSpec, TriggerRule
+from fusee.engine.model.retry import RetryPolicy
+from fusee.tasks.model.policy import CatchUp, Concurrency, Failure, Overlap, Policy
+from fusee.tasks.model.task import WORKFLOW_HANDLER, Alerts, TaskSpec, TriggerRule
 
 
 def spec(**fields: Any) -> TaskSpec:

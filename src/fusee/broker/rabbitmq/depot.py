@@ -15,6 +15,7 @@ from typing import Any
 
 from aiormq.abc import AbstractConnection
 
+from fusee.batches.model.batch import Batch
 from fusee.broker.desk import HandedIn, Lanes
 from fusee.broker.names import Names
 from fusee.broker.rabbitmq.asking import Asking
@@ -22,27 +23,18 @@ from fusee.broker.rabbitmq.feed import Feed
 from fusee.broker.rabbitmq.inbox import Held
 from fusee.broker.rabbitmq.link import Link
 from fusee.broker.rabbitmq.topology import Topology
+from fusee.bulk.model.business import RegisteredBusiness
+from fusee.bulk.model.job import BulkJob, HeldBy, Quarantined
+from fusee.bulk.store.checkpoints import BulkAnswer, Found, Progress, Taken
+from fusee.engine.model.queue import QueueLimits
+from fusee.engine.model.run import Claimed, RunSpec
+from fusee.engine.model.session import WorkerInfo
+from fusee.engine.store.contract import Enqueued, Exchanged, Finished, LaneMap, Order, Settlement
+from fusee.engine.store.parent import Waiter
+from fusee.engine.store.wakes import CANCEL, DRAIN, PENDING, Wakes
 from fusee.errors import FuseeError, Invalid, LeaseLost
-from fusee.model import Claimed, QueueLimits, RunSpec, WorkerInfo
-from fusee.model.batch import Batch
-from fusee.model.bulk import BulkJob, HeldBy, Quarantined
-from fusee.model.business import RegisteredBusiness
-from fusee.store import (
-    BulkAnswer,
-    Enqueued,
-    Exchanged,
-    Finished,
-    Found,
-    LaneMap,
-    Order,
-    Progress,
-    Settlement,
-    StartedWorkflow,
-    Taken,
-    Triggered,
-    Waiter,
-)
-from fusee.store.wakes import CANCEL, DRAIN, PENDING, Wakes
+from fusee.tasks.store.triggers import Triggered
+from fusee.workflows.store.start import StartedWorkflow
 
 __all__ = ["RabbitDepot"]
 

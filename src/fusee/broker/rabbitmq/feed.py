@@ -19,8 +19,8 @@ from fusee.broker.rabbitmq.inbox import Held, Inbox
 from fusee.broker.rabbitmq.link import Link, own_cancels, taken
 from fusee.broker.rabbitmq.tables import Tables
 from fusee.broker.rabbitmq.topology import Topology
-from fusee.ending import end
-from fusee.model.dispatch import LEVELS
+from fusee.engine.ending import end
+from fusee.engine.model.dispatched import LEVELS
 
 __all__ = ["Feed"]
 

@@ -13,7 +13,7 @@ from fusee.broker.names import Names
 from fusee.broker.rabbitmq.link import Link, taken
 from fusee.broker.rabbitmq.topology import Topology
 from fusee.events import Bus, MessageDied
-from fusee.store import Store
+from fusee.stores import Store
 
 __all__ = ["Graves"]
 

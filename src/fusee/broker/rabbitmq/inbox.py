@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from fusee.broker.messages import Bundle, Message
-from fusee.model.dispatch import LEVELS
+from fusee.engine.model.dispatched import LEVELS
 
 __all__ = ["Held", "Inbox"]
 

@@ -20,10 +20,10 @@ from aiormq.connection import TCPTransportFactory, TLSTransportFactory, Transpor
 from pamqp.commands import Basic
 from yarl import URL
 
-from fusee.ending import end
+from fusee.engine.ending import end
+from fusee.engine.sockets import keep_alive
 from fusee.errors import FuseeError
 from fusee.events import BrokerLink, Bus
-from fusee.sockets import keep_alive
 
 __all__ = ["Link", "LinkDown", "own_cancels", "taken"]
 

@@ -12,7 +12,7 @@ from fusee.broker.messages import Bundle, Message
 from fusee.broker.names import Names
 from fusee.broker.rabbitmq.link import Link, LinkDown, own_cancels
 from fusee.broker.rabbitmq.topology import Topology
-from fusee.model.dispatch import Dispatched
+from fusee.engine.model.dispatched import Dispatched
 
 __all__ = ["Outlet"]
 

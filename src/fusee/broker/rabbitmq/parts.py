@@ -11,7 +11,7 @@ from fusee.broker.rabbitmq.link import Link
 from fusee.broker.rabbitmq.station import RabbitStation
 from fusee.broker.rabbitmq.topology import Topology
 from fusee.events import Bus
-from fusee.store import Store
+from fusee.stores import Store
 
 __all__ = ["RabbitMQ"]
 

@@ -15,10 +15,10 @@ from fusee.broker.rabbitmq.link import Link
 from fusee.broker.rabbitmq.listener import Listener
 from fusee.broker.rabbitmq.outlet import Outlet
 from fusee.broker.rabbitmq.topology import Topology
+from fusee.engine.model.dispatched import Dispatched
+from fusee.engine.store.wakes import CANCEL, DRAIN
 from fusee.events import Bus
-from fusee.model.dispatch import Dispatched
-from fusee.store import Store
-from fusee.store.wakes import CANCEL, DRAIN
+from fusee.stores import Store
 
 __all__ = ["RabbitStation"]
 

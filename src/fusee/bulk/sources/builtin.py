@@ -9,7 +9,7 @@ from fusee.bulk.sources.derived import DoneSource, QuarantineSource
 from fusee.bulk.sources.files import FileSource, UrlSource
 from fusee.bulk.sources.simple import ListSource, RangeSource
 from fusee.bulk.sources.sql import SqlSource
-from fusee.store import Store
+from fusee.stores import Store
 
 __all__ = ["builtin_sources"]
 

@@ -11,7 +11,7 @@ from typing import Any
 from fusee.bulk.sources.base import Placed, Reader, Source, SourceKinds, fields_of
 from fusee.bulk.sources.blocks import BlockReader
 from fusee.errors import Conflict
-from fusee.store import Store
+from fusee.stores import Store
 
 __all__ = ["DoneSource", "QuarantineSource"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from fusee.bulk.model.job import MOST_ITEMS
 from fusee.bulk.sources.base import fields_of
-from fusee.model.bulk import MOST_ITEMS
 
 __all__ = ["ListSource", "RangeSource"]
 

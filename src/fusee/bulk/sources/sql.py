@@ -16,11 +16,11 @@ from typing import Any
 from sqlalchemy import Connection, text
 from sqlalchemy.exc import SQLAlchemyError
 
+from fusee.bulk.model.job import UNKNOWN
 from fusee.bulk.sources.base import ABSENT, Placed, fields_of
 from fusee.bulk.sources.blocks import BlockReader
 from fusee.errors import FuseeError, Invalid, StoreUnavailable
-from fusee.model.bulk import UNKNOWN
-from fusee.store import Store, open_store
+from fusee.stores import Store, open_store
 
 __all__ = ["SqlSource"]
 

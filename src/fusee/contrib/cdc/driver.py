@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any, Protocol, runtime_checkable
 
-from fusee.batch import Target
+from fusee.batches.operation import Target
 
 __all__ = ["Driver", "Migrates"]
 

@@ -9,7 +9,7 @@ The first two have the effect `none`, so that a rollback leaves the target alone
 
 from __future__ import annotations
 
-from fusee.model import Abandon, Effect, Retry
+from fusee.engine.model.outcome import Abandon, Effect, Retry
 
 __all__ = ["NotReached", "Refused", "Unsure"]
 

@@ -8,7 +8,7 @@ from fusee.contrib.cdc.driver import Driver
 from fusee.contrib.cdc.operations import OPERATIONS
 
 if TYPE_CHECKING:
-    from fusee.app import Fusee
+    from fusee.app.fusee import Fusee
 
 __all__ = ["register"]
 

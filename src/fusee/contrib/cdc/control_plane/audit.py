@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from fusee.batches.model.batch import BatchStatus, BatchTask
 from fusee.contrib.cdc.control_plane.journal import Entry
-from fusee.model import Effect
-from fusee.model.batch import BatchStatus, BatchTask
+from fusee.engine.model.outcome import Effect
 
 __all__ = ["Audit", "audit"]
 

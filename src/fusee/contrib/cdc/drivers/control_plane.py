@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 from urllib.parse import quote
 
-from fusee.batch import Target
+from fusee.batches.operation import Target
 from fusee.contrib.cdc.http import Http
 
 __all__ = ["ControlPlaneDriver"]

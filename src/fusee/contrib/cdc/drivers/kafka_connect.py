@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 from urllib.parse import quote
 
-from fusee.batch import Target
+from fusee.batches.operation import Target
 from fusee.contrib.cdc.drivers.connect_offsets import gtid_of, with_gtid
 from fusee.contrib.cdc.drivers.connect_states import status_of, why_failed
 from fusee.contrib.cdc.errors import NotReached, Refused, Unsure

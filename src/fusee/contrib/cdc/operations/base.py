@@ -6,10 +6,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from fusee.batch import Target
+from fusee.batches.operation import Target
 from fusee.contrib.cdc.driver import Driver
 from fusee.contrib.cdc.params import Params
-from fusee.model import Abandon
+from fusee.engine.model.outcome import Abandon
 
 __all__ = ["CdcOperation"]
 

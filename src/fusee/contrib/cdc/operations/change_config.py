@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fusee.batch import Target
+from fusee.batches.operation import Target
 from fusee.contrib.cdc.operations.base import CdcOperation
 from fusee.contrib.cdc.params import CONFIG, Config
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fusee.batch import Target
+from fusee.batches.operation import Target
 from fusee.contrib.cdc.operations.job_start import JobStart
 
 __all__ = ["JobStop"]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from fusee.batch import Target
+from fusee.batches.operation import Target
 from fusee.contrib.cdc.driver import Driver
-from fusee.model import Abandon
+from fusee.engine.model.outcome import Abandon
 
 __all__ = ["be"]
 

@@ -1,0 +1,125 @@
+"""`fusee check`: is this configuration right, before anything starts?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from fusee.surfaces.cli.exits import Exit
+from fusee.surfaces.cli.opening import drive, sqlite_file
+from fusee.surfaces.cli.options import Command, Shared
+from fusee.surfaces.cli.output import Out, clean
+from fusee.tasks.cli.view import short_trigger
+
+if TYPE_CHECKING:
+    from fusee.config import Config
+
+__all__ = ["check"]
+
+Finding = tuple[str, bool, str]
+"""(what was looked at, whether it is right, what there is to say)."""
+
+
+@click.command(cls=Command)
+@click.option("--connect", is_flag=True, help="Also connect to the database and look at its schema.")
+@click.option("--app", metavar="MODULE:APP", help="Also import this application; checks its tasks.")
+@click.pass_context
+def check(context: click.Context, connect: bool, app: str | None) -> None:
+    """Check the configuration without starting anything.
+
+    All that is wrong is told at once, each with its file and line (or variable) and what to do. Exits 1 when
+    something is wrong. Nothing is changed: also --connect does not touch the schema.
+
+    \b
+    Example:
+      fusee check --config /etc/fusee/fusee.toml --connect
+    """
+    shared, out = Shared.of(context), Out.of(context)
+    config = shared.load()
+    findings: list[Finding] = [("configuration", True, _summary(config))]
+    if name := app or config.worker.app:
+        findings += _check_app(name)
+    keys = 0
+    if connect:
+        found, keys = drive(_check_database(config))
+        findings += found
+    findings += _check_bind(config, connect, keys)
+    good = all(right for _, right, _ in findings)
+    if out.json:
+        rows: list[dict[str, Any]] = [{"what": w, "ok": right, "message": m} for w, right, m in findings]
+        out.data({"ok": good, "checks": rows})
+    else:
+        for what, right, message in findings:
+            mark = click.style("ok   ", fg="green") if right else click.style("wrong", fg="red", bold=True)
+            click.echo(f"{mark} {what}: {clean(message)}")
+    if not good:
+        raise click.exceptions.Exit(int(Exit.FAILED))
+
+
+def _summary(config: Config) -> str:
+    return f"namespace {config.namespace}, database {config.database.safe_url}"
+
+
+def _check_app(name: str) -> list[Finding]:
+    from fusee.surfaces.cli.apps import import_app
+    from fusee.surfaces.cli.exits import Failure
+
+    try:
+        app = import_app(name)
+    except Failure as error:
+        return [("application", False, str(error))]
+    handlers = ("application", True, f"{name} has {', '.join(app.handlers.names()) or 'no handlers'}")
+    return [handlers, *(_check_task(document) for document in app.declared)]
+
+
+def _check_task(document: Mapping[str, Any]) -> Finding:
+    from fusee.errors import Invalid
+    from fusee.tasks.service.documents import read_document
+
+    try:
+        spec, _ = read_document(document)
+    except Invalid as error:
+        return "task", False, str(error)
+    return "task", True, f"{spec.name}, {short_trigger(spec)}"
+
+
+async def _check_database(config: Config) -> tuple[list[Finding], int]:
+    from fusee.app.fusee import Fusee
+    from fusee.config import Config as Whole
+    from fusee.surfaces.cli.exits import failure_of
+    from fusee.surfaces.cli.options import merged
+
+    file = sqlite_file(config)
+    if file is not None and not file.exists():
+        where = file.absolute().parent
+        usable = where.is_dir()
+        text = f"{file} does not exist; it is made at the first start" if usable else f"no folder {where}"
+        return [("database", usable, text)], 0
+    plain = Whole.model_validate(
+        merged(config.model_dump(exclude_unset=True), {"database": {"migrate": False}})
+    )
+    try:
+        async with Fusee(config=plain) as app:
+            current, wanted = await app.store.revision()
+            keys = 0 if current is None else int(await app.keys.any())
+    except Exception as error:
+        failure = failure_of(error)
+        return [("database", False, str(failure or f"{type(error).__name__}: {error}"))], 0
+    if current == wanted:
+        return [("database", True, f"answers; its schema is up to date (revision {current})")], keys
+    have = "no schema yet" if current is None else f"its schema is at revision {current}"
+    migrates = config.database.migrate
+    advice = "the next start brings it up to date" if migrates else "run `fusee db upgrade`"
+    return [("database", migrates, f"answers; {have}, this version wants {wanted}: {advice}")], keys
+
+
+def _check_bind(config: Config, connected: bool, keys: int) -> list[Finding]:
+    if not config.api.enabled or config.api.loopback or config.api.keys or keys:
+        return []
+    bind = config.api.bind_address
+    if connected:
+        text = f"{bind} is open to others and there is no API key: `fusee key create NAME` first"
+        return [("api", False, text)]
+    return [("api", True, f"{bind} is open to others: it will need an API key (--connect looks for one)")]

@@ -1,0 +1,151 @@
+"""`fusee` itself: its help, its exit codes, and how an error is told."""
+
+from __future__ import annotations
+
+import json
+import sys
+import traceback
+from collections.abc import MutableMapping, Sequence
+from typing import Any, NoReturn
+
+import click
+
+from fusee.access.cli import key
+from fusee.app.cli.broker import broker
+from fusee.app.cli.check import check
+from fusee.app.cli.config import config
+from fusee.app.cli.db import db
+from fusee.app.cli.demo.command import demo
+from fusee.app.cli.nodes import dispatcher, server, up, worker
+from fusee.app.cli.version import version
+from fusee.batches.cli.create import batch
+from fusee.bulk.cli.businesses import business
+from fusee.bulk.cli.create import bulk
+from fusee.runs.cli.group import run
+from fusee.runs.cli.queues import queue, queues
+from fusee.runs.cli.workers import workers
+from fusee.surfaces.cli.exits import Exit, Failure, failure_of, meanings
+from fusee.surfaces.cli.options import Group, Shared, shared_options
+from fusee.surfaces.cli.output import clean
+from fusee.tasks.cli.cron import cron
+from fusee.tasks.cli.explain import explain_alone
+from fusee.tasks.cli.group import task
+from fusee.tasks.cli.templates import template
+from fusee.workflows.cli.group import workflow
+
+__all__ = ["cli", "main"]
+
+SECTIONS: MutableMapping[str, Sequence[click.Command]] = {
+    "Start": (up, server, dispatcher, worker, demo),
+    "Work": (
+        task,
+        template,
+        explain_alone,
+        cron,
+        workflow,
+        batch,
+        bulk,
+        business,
+        run,
+        queues,
+        queue,
+        workers,
+        broker,
+    ),
+    "Set up": (check, config, db, key, version),
+}
+
+
+class Root(Group):
+    """Tells errors in one line (or as JSON) and exits with the code that says what happened."""
+
+    def main(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any
+    ) -> NoReturn:
+        words = list(sys.argv[1:] if args is None else args)
+        extra["standalone_mode"] = False
+        try:
+            answer = super().main(words, prog_name or "fusee", **extra)
+        except BaseException as error:
+            if isinstance(error, SystemExit):
+                raise
+            sys.exit(_tell(error, words))
+        sys.exit(answer if isinstance(answer, int) else 0)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for title, commands in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl([(c.name or "", c.get_short_help_str(80)) for c in commands])
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Exit codes"):
+            formatter.write_dl([(str(int(code)), meaning) for code, meaning in meanings().items()])
+        with formatter.section("Environment"):
+            formatter.write_text(
+                "Every setting has a variable, such as FUSEE_DATABASE__URL or FUSEE_API__BIND_ADDRESS;"
+                " `fusee config reference` lists them. NO_COLOR turns colours off."
+            )
+
+
+def _tell(error: BaseException, words: Sequence[str]) -> int:
+    failure = failure_of(error)
+    as_json = "--json" in words[: words.index("--")] if "--" in words else "--json" in words
+    if failure is None:
+        text = f"{type(error).__name__}: {error}"
+        failure = Failure(f"unexpected: {text}", Exit.FAILED, kind="unexpected")
+        if not as_json and not {"-v", "--verbose"} & set(words):
+            failure = Failure(f"unexpected: {text} (run it again with -v for the whole story)")
+    if {"-v", "--verbose"} & set(words) and failure.exit is not Exit.USAGE:
+        traceback.print_exception(error, file=sys.stderr)
+    if as_json:
+        document = {"error": {"kind": failure.kind, "message": str(failure), "exit": int(failure.exit)}}
+        click.echo(json.dumps(document, ensure_ascii=False), err=True)
+        return int(failure.exit)
+    if failure.exit is Exit.INTERRUPTED:
+        click.echo("", err=True)
+        return int(failure.exit)
+    label = click.style("error:", fg="red", bold=True)
+    click.echo(f"{label} {clean(str(failure))}", err=True)
+    if isinstance(error, click.UsageError) and error.ctx is not None:
+        click.echo(f"       `{error.ctx.command_path} --help` tells how it is used", err=True)
+    return int(failure.exit)
+
+
+@click.group(
+    cls=Root,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    no_args_is_help=False,
+    invoke_without_command=True,
+)
+@click.version_option(package_name="fusee", message="fusee %(version)s")
+@click.pass_context
+def cli(context: click.Context) -> None:
+    """Fusee runs work on time, in bulk, and back again, on the database you already have.
+
+    \b
+    See it work            fusee demo
+    Start the platform     fusee up --app myproject.jobs:app
+    Give it work           fusee run submit greet -p name=Ada --wait
+    On time                fusee task create greet --cron "0 9 * * *" -p name=Ada
+    Look                   fusee run list --watch
+
+    Commands talk straight to the database, so they work whether or not a server is up. The options below
+    may stand before or after a command's name.
+    """
+    Shared.of(context)
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
+
+
+cli.params = [
+    *shared_options(hidden=False),
+    *[parameter for parameter in cli.params if parameter.name == "version"],
+]
+for _commands in SECTIONS.values():
+    for _command in _commands:
+        cli.add_command(_command)
+
+
+def main() -> None:
+    """The entry point."""
+    cli.main()

@@ -1,0 +1,1 @@
+"""Batches: one operation over many targets, with plan, ramp, retry and rollback."""

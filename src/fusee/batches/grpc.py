@@ -1,0 +1,104 @@
+"""`BatchSchedulerService`: what the calls do."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import grpc
+
+from fusee.batches.model.batch import BatchPhase
+from fusee.batches.service.batches import BatchOperations
+from fusee.errors import Conflict, Denied, FuseeError, Invalid, NotFound, StoreUnavailable, TooLarge
+from fusee.facts import facts
+from fusee.runs.service.queues import Caller
+from fusee.surfaces.grpc.generated import batch_scheduler_pb2 as pb
+from fusee.surfaces.grpc.generated import batch_scheduler_pb2_grpc as stubs
+
+__all__ = ["BatchSchedulerService"]
+
+log = logging.getLogger("fusee.rpc")
+
+_CODES: Mapping[type[FuseeError], grpc.StatusCode] = {
+    Invalid: grpc.StatusCode.INVALID_ARGUMENT,
+    NotFound: grpc.StatusCode.NOT_FOUND,
+    Conflict: grpc.StatusCode.FAILED_PRECONDITION,
+    TooLarge: grpc.StatusCode.RESOURCE_EXHAUSTED,
+}
+MAY_CHANGE = ("operator", "admin")
+
+
+class BatchSchedulerService(stubs.BatchSchedulerServiceServicer):  # type: ignore[misc]
+    def __init__(
+        self,
+        batches: Callable[[str], BatchOperations],
+        admit: Callable[[str | None], Awaitable[Caller]],
+    ) -> None:
+        self._batches = batches
+        self._admit = admit
+        """Key → who that is; raises `Denied`."""
+
+    async def TriggerEvent(self, request: Any, context: Any) -> Any:
+        try:
+            caller = await self._admit(_key(context.invocation_metadata()))
+            if caller.role not in MAY_CHANGE:
+                raise Denied(f"role {caller.role} may only look", known=True)
+            return await self._trigger(self._batches(caller.namespace), request)
+        except Denied as error:
+            code = grpc.StatusCode.PERMISSION_DENIED if error.known else grpc.StatusCode.UNAUTHENTICATED
+            await context.abort(code, str(error))
+        except StoreUnavailable as error:
+            # Without the driver's own text, as over REST; it can be sent again after so long.
+            log.warning("store unavailable", extra=facts(error=str(error)))
+            context.set_trailing_metadata((("retry-after", str(error.retry_after)),))
+            detail = f"{error.public}; send the same request again"
+            await context.abort(grpc.StatusCode.UNAVAILABLE, detail)
+        except FuseeError as error:
+            code = next(
+                (c for kind, c in _CODES.items() if isinstance(error, kind)), grpc.StatusCode.INTERNAL
+            )
+            await context.abort(code, str(error))
+
+    async def _trigger(self, batches: BatchOperations, request: Any) -> Any:
+        match request.event_type:
+            case pb.CREATE_BATCH if request.batch_id == 0:
+                batch, created = await batches.create(
+                    _json(request.req_data, "req_data", dict),
+                    _json(request.job_data, "job_data", list),
+                    idempotency_key=request.idempotency_key or None,
+                    apply=True,
+                )
+            case pb.CREATE_BATCH:
+                created = False
+                batch = await batches.get(request.batch_id)
+                if batch.phase is BatchPhase.PLANNED:
+                    batch = await batches.apply(request.batch_id)
+                else:
+                    await batches.wake(request.batch_id)
+            case pb.WAKE_BATCH:
+                created = False
+                await batches.wake(request.batch_id)
+                batch = await batches.get(request.batch_id)
+            case _:
+                raise Invalid("event_type must be CREATE_BATCH or WAKE_BATCH", field="event_type")
+        return pb.TriggerEventResponse(batch_id=batch.id, status=str(batch.status), created=created)
+
+
+def _key(metadata: Any) -> str | None:
+    given = {name.lower(): value for name, value in metadata or ()}
+    scheme, _, credentials = str(given.get("authorization", "")).partition(" ")
+    if scheme.lower() == "bearer":
+        return credentials.strip()
+    return given.get("x-api-key")
+
+
+def _json(data: bytes, what: str, kind: type) -> Any:
+    try:
+        value = json.loads(data)
+    except (ValueError, RecursionError):
+        raise Invalid(f"{what} must be JSON", field=what) from None
+    if not isinstance(value, kind):
+        raise Invalid(f"{what} must be {'an object' if kind is dict else 'an array of targets'}", field=what)
+    return value

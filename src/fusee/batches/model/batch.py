@@ -1,0 +1,407 @@
+"""A batch: one operation over many targets, and its states as people see them.
+
+A target's status is a function of its runs, a batch's status a function of its targets' statuses: neither is
+ever set by hand, so they cannot contradict what happened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import floor
+from typing import Any, assert_never
+
+from fusee.engine.model.outcome import Effect
+from fusee.engine.model.retry import RetryPolicy
+from fusee.engine.model.states import RunStatus
+from fusee.values.names import LONGEST_TIMEOUT, check_name
+from fusee.values.words import Word
+
+__all__ = [
+    "BATCH_TASK",
+    "OF_BATCHES_ONLY",
+    "Batch",
+    "BatchLoad",
+    "BatchPhase",
+    "BatchSpec",
+    "BatchStatus",
+    "BatchTask",
+    "OnConflict",
+    "OnError",
+    "PlanAction",
+    "Planned",
+    "TargetSpec",
+    "batch_status",
+    "check_operation",
+    "target_status",
+]
+
+
+class BatchStatus(Word):
+    """Where a target of a batch is; the batch as a whole uses the same words."""
+
+    PENDING = "pending"
+    """Not started."""
+    RUNNING = "running"
+    """The operation is being applied."""
+    SUCCESS = "success"
+    """Applied, or found to be as wanted already."""
+    FAIL = "fail"
+    """Not applied, or nobody can say; its effect tells which."""
+    PARTIAL_FAIL = "partial_fail"
+    """Of a batch only: some targets succeeded, some failed."""
+    PARTIAL_CANCEL = "partial_cancel"
+    """Of a batch only: it was canceled or stopped when some targets had succeeded; none failed."""
+    PARTIAL_ROLLBACK = "partial_rollback"
+    """Of a batch only: some targets were undone, and others are applied, or may be."""
+    ROLLBACK_PENDING = "rollback_pending"
+    """To be undone, not started."""
+    ROLLBACK_RUNNING = "rollback_running"
+    """Being undone."""
+    ROLLBACK_SUCCESS = "rollback_success"
+    """Undone."""
+    ROLLBACK_FAIL = "rollback_fail"
+    """Could not be undone, or has drifted and was left alone."""
+    CANCEL = "cancel"
+    """Never started, or stopped; by a person, or by too many errors."""
+    RETRY_PENDING = "retry_pending"
+    """Failed before, and to be tried again: by request, or by its retry policy."""
+    UNKNOWN = "unknown"
+    """What became of it is not on record any more."""
+
+
+B = BatchStatus
+
+OF_BATCHES_ONLY = frozenset({B.PARTIAL_FAIL, B.PARTIAL_CANCEL, B.PARTIAL_ROLLBACK})
+"""No target has one of these."""
+
+BATCH_TASK: Mapping[tuple[BatchStatus, str], BatchStatus] = {
+    (B.PENDING, "acquire"): B.RUNNING,
+    (B.PENDING, "cancel"): B.CANCEL,
+    (B.RETRY_PENDING, "acquire"): B.RUNNING,
+    (B.RETRY_PENDING, "cancel"): B.CANCEL,
+    (B.RETRY_PENDING, "give_up"): B.FAIL,
+    (B.RUNNING, "succeed"): B.SUCCESS,
+    (B.RUNNING, "fail"): B.FAIL,
+    (B.RUNNING, "release"): B.RETRY_PENDING,
+    (B.RUNNING, "cancel"): B.CANCEL,
+    (B.FAIL, "retry"): B.RETRY_PENDING,
+    (B.CANCEL, "retry"): B.RETRY_PENDING,
+    (B.CANCEL, "resume"): B.PENDING,
+    (B.SUCCESS, "roll_back"): B.ROLLBACK_PENDING,
+    (B.FAIL, "roll_back"): B.ROLLBACK_PENDING,
+    (B.CANCEL, "roll_back"): B.ROLLBACK_PENDING,
+    (B.ROLLBACK_FAIL, "roll_back"): B.ROLLBACK_PENDING,
+    (B.ROLLBACK_PENDING, "acquire"): B.ROLLBACK_RUNNING,
+    (B.ROLLBACK_PENDING, "cancel"): B.ROLLBACK_FAIL,
+    (B.ROLLBACK_RUNNING, "release"): B.ROLLBACK_PENDING,
+    (B.ROLLBACK_RUNNING, "succeed"): B.ROLLBACK_SUCCESS,
+    (B.ROLLBACK_RUNNING, "fail"): B.ROLLBACK_FAIL,
+}
+"""A target's life: (state, verb) → state. Roll back only what was applied, or may have been.
+
+A canceled target that had started is retried; one that never had is resumed. Stopped before their turn, those
+that were to be retried are what they were."""
+
+
+class BatchPhase(Word):
+    """What the platform is doing with a batch."""
+
+    UPLOADING = "uploading"
+    """Its targets are coming in; nobody sees it yet."""
+    PLANNED = "planned"
+    """Complete, and not started."""
+    APPLYING = "applying"
+    STOPPING = "stopping"
+    """No further target starts; what runs ends by itself."""
+    ROLLING_BACK = "rolling_back"
+    DONE = "done"
+    """Nothing is left to do, until someone retries or rolls back."""
+    DISCARDED = "discarded"
+    """An upload that was given up, or an old batch: nobody sees it, and it is deleted bit by bit."""
+
+
+class OnError(Word):
+    STOP = "stop"
+    """Start no further targets."""
+    ROLLBACK = "rollback"
+    """And undo those that were applied, or may have been."""
+
+
+class PlanAction(Word):
+    """What applying a batch would do to a target, as its operation says."""
+
+    CREATE = "create"
+    """Nothing of what is wanted is there yet."""
+    CHANGE = "change"
+    NONE = "none"
+    """It is as wanted already."""
+    UNREACHABLE = "unreachable"
+    """Nobody could say: the target, or a worker that can ask it, gave no answer in time."""
+    INVALID = "invalid"
+    """Its parameters do not fit the operation."""
+
+
+class OnConflict(Word):
+    """What a batch does about a target that another batch under way is changing, or has still to change."""
+
+    WAIT = "wait"
+    """It passes the target over, and comes back to it when the other batch is done with it."""
+    REFUSE = "refuse"
+    """It does not start."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchSpec:
+    """What a caller asks for; checked when it is made."""
+
+    batch_name: str
+    batch_type: str
+    """The operation."""
+    target_type: str
+    creator: str = ""
+    env: str = ""
+    region: str = ""
+    az: str = ""
+    cmdb_service: str = ""
+    extra_info: Mapping[str, Any] = field(default_factory=dict)
+    concurrency: int = 32
+    """Targets at once, over all workers; 0 is no cap."""
+    canary: int = 0
+    """So many targets go first; the others wait until they have all ended."""
+    ramp: float = 2.0
+    """After the canary, as many more at once each time a round has ended well; 1 starts at the cap."""
+    max_errors: float | None = None
+    """More failures than this stop the batch: a number from 1 (or 0), or a share of the targets below 1."""
+    on_error: OnError = OnError.STOP
+    on_conflict: OnConflict = OnConflict.WAIT
+    queue: str = "default"
+    priority: int = 0
+    timeout: float | None = None
+    retry: RetryPolicy | None = None
+
+    def __post_init__(self) -> None:
+        name = self.batch_name
+        if not isinstance(name, str) or not 1 <= len(name) <= 200 or not name.isprintable():
+            raise ValueError("batch_name must be 1 to 200 printable characters")
+        check_operation(self.target_type, self.batch_type)
+        check_name(self.queue, "queue")
+        for what in ("creator", "env", "region", "az", "cmdb_service"):
+            value = getattr(self, what)
+            if not isinstance(value, str) or len(value) > 128 or not (value.isprintable() or not value):
+                raise ValueError(f"{what} must be at most 128 printable characters")
+        if self.region:
+            check_name(self.region, "region")
+        _whole("concurrency", self.concurrency, 0, 100_000)
+        _whole("canary", self.canary, 0, 10_000_000)
+        _whole("priority", self.priority, -1000, 1000)
+        if not (_is_number(self.ramp) and 1 <= self.ramp <= 100):
+            raise ValueError(f"ramp must be from 1 to 100, not {self.ramp!r:.40}")
+        if self.max_errors is not None and not (
+            _is_number(self.max_errors)
+            and 0 <= self.max_errors <= 10**9
+            and (self.max_errors < 1 or self.max_errors == int(self.max_errors))
+        ):
+            raise ValueError("max_errors must be a whole number, or a share of the targets from 0 to below 1")
+        for what, words in (("on_error", OnError), ("on_conflict", OnConflict)):
+            value = getattr(self, what)
+            try:
+                object.__setattr__(self, what, words(value))
+            except ValueError:
+                raise ValueError(f"{what} must be one of {', '.join(words)}, not {value!r:.40}") from None
+        if self.timeout is not None and not (
+            _is_number(self.timeout) and 0 < self.timeout <= LONGEST_TIMEOUT
+        ):
+            raise ValueError(f"timeout must be more than 0 and at most {LONGEST_TIMEOUT:.0f} seconds")
+        if not isinstance(self.extra_info, Mapping):
+            raise ValueError("extra_info must be an object")
+
+    def errors_allowed(self, total: int) -> int | None:
+        """Failures that do not stop it."""
+        if self.max_errors is None:
+            return None
+        if 0 < self.max_errors < 1:
+            return floor(self.max_errors * total + 1e-6)  # 0.29 of 100 are 29, whatever a float says
+        return int(self.max_errors)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetSpec:
+    """One target as it comes in."""
+
+    target_id: str
+    target_name: str = ""
+    target_env: str = ""
+    before: Mapping[str, Any] = field(default_factory=dict)
+    after: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchTask:
+    """A target as people see it."""
+
+    batch_id: int
+    position: int
+    target_id: str
+    target_name: str
+    target_env: str
+    before: Any
+    after: Any
+    image: Any
+    """What the target was just before it was touched, as its handler captured it."""
+    status: BatchStatus
+    effect: Effect | None
+    info: str | None
+    retry_time: int
+    """How often it was tried again, by request or by its retry policy."""
+    run_id: int | None
+    rollback_run_id: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """A target, and what applying its batch would do to it."""
+
+    task: BatchTask
+    action: PlanAction
+    changes: Mapping[str, tuple[Any, Any]]
+    """Name → (before, after)."""
+    info: str | None = None
+    """Why, when nobody could say."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """A batch as people see it; its counts are kept, never counted."""
+
+    id: int
+    namespace: str
+    spec: BatchSpec
+    phase: BatchPhase
+    status: BatchStatus
+    reason: str | None
+    version: int
+    total: int
+    counts: Mapping[BatchStatus, int]
+    window: int
+    """Targets that may be under way at once, at this moment."""
+    waits_for: int | None
+    """Another batch that has a target which this one wants."""
+    left_applied: int | None
+    """After a rollback: targets that are applied, or may be, and were not undone."""
+    kept_until: int | None = None
+    """Until when it can be rolled back: then it is deleted. None while it is under way, for a minute after
+    its end, and where batches are kept forever."""
+    waiting: str | None = None
+    """Why none of its targets runs, when nobody may or can take them."""
+    created_at: int
+    updated_at: int
+    started_at: int | None
+    finished_at: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchLoad:
+    """The batches of an operation that are in the same phase, and are not done."""
+
+    operation: str
+    phase: BatchPhase
+    batches: int
+    targets: Mapping[BatchStatus, int]
+    """Where their targets stand."""
+
+
+def target_status(
+    run: RunStatus | None, rollback: RunStatus | None, *, started: bool, stopped: bool, retried: bool
+) -> BatchStatus:
+    """What a target is, by its runs. `started`: it had a run once (None then: it was pruned)."""
+    if rollback is not None:
+        return _rollback_status(rollback)
+    if run is None:
+        if started:
+            return B.UNKNOWN
+        return B.CANCEL if stopped else B.PENDING
+    match run:
+        case RunStatus.BLOCKED | RunStatus.PENDING | RunStatus.DELAYED | RunStatus.DISPATCHED:
+            return B.RETRY_PENDING if retried else B.PENDING
+        case RunStatus.RUNNING | RunStatus.WAITING:
+            return B.RUNNING
+        case RunStatus.SUCCEEDED:
+            return B.SUCCESS
+        case RunStatus.FAILED | RunStatus.TIMED_OUT:
+            return B.FAIL
+        case RunStatus.CANCELED | RunStatus.SKIPPED | RunStatus.MISSED:
+            return B.CANCEL
+        case _:
+            assert_never(run)
+
+
+def _rollback_status(run: RunStatus) -> BatchStatus:
+    match run:
+        case RunStatus.BLOCKED | RunStatus.PENDING | RunStatus.DELAYED | RunStatus.DISPATCHED:
+            return B.ROLLBACK_PENDING
+        case RunStatus.RUNNING | RunStatus.WAITING:
+            return B.ROLLBACK_RUNNING
+        case RunStatus.SUCCEEDED:
+            return B.ROLLBACK_SUCCESS
+        case (
+            RunStatus.FAILED | RunStatus.TIMED_OUT | RunStatus.CANCELED | RunStatus.SKIPPED | RunStatus.MISSED
+        ):
+            return B.ROLLBACK_FAIL
+        case _:
+            assert_never(run)
+
+
+def batch_status(counts: Mapping[BatchStatus, int], *, left: int | None = None) -> BatchStatus:
+    """The status of a batch whose targets stand like this: an answer for every combination of them.
+
+    `left` counts the targets that are applied, or may be, and were not undone. It matters after a rollback
+    only: a target that was found as wanted, or that failed without an effect, has nothing to undo. None
+    takes every success for applied.
+    """
+    here = {status for status, count in counts.items() if count > 0}
+    if not here or here & OF_BATCHES_ONLY:
+        raise ValueError("a batch has at least one target, and no target has a status of batches only")
+    if B.ROLLBACK_RUNNING in here:
+        return B.ROLLBACK_RUNNING
+    if B.ROLLBACK_PENDING in here:
+        return B.ROLLBACK_RUNNING if here & {B.ROLLBACK_SUCCESS, B.ROLLBACK_FAIL} else B.ROLLBACK_PENDING
+    if B.RUNNING in here:
+        return B.RUNNING
+    waiting = here & {B.PENDING, B.RETRY_PENDING}
+    if waiting:
+        if here == {B.PENDING}:
+            return B.PENDING
+        return B.RETRY_PENDING if waiting == {B.RETRY_PENDING} else B.RUNNING
+    # All have ended: a rollback says more than what it undid, a failure more than a success.
+    if B.ROLLBACK_FAIL in here:
+        return B.ROLLBACK_FAIL
+    if B.ROLLBACK_SUCCESS in here:
+        remains = B.SUCCESS in here if left is None else left > 0
+        return B.PARTIAL_ROLLBACK if remains else B.ROLLBACK_SUCCESS
+    if B.FAIL in here:
+        return B.PARTIAL_FAIL if B.SUCCESS in here else B.FAIL
+    if B.UNKNOWN in here:
+        return B.UNKNOWN
+    if B.CANCEL in here:
+        return B.PARTIAL_CANCEL if B.SUCCESS in here else B.CANCEL
+    return B.SUCCESS
+
+
+def check_operation(target_type: str, batch_type: str) -> None:
+    """Both names together name a handler: which is which must be clear, and it must not be too long."""
+    check_name(target_type, "target_type")
+    check_name(batch_type, "batch_type")
+    if "." in target_type:
+        raise ValueError(f"target_type must be without a dot, not {target_type!r:.60}")
+    if len(target_type) + len(batch_type) > 120:
+        raise ValueError("target_type and batch_type must be at most 120 characters together")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _whole(what: str, value: object, least: int, most: int) -> None:
+    if type(value) is not int or not least <= value <= most:
+        raise ValueError(f"{what} must be a whole number from {least} to {most}, not {value!r:.40}")

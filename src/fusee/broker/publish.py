@@ -1,0 +1,169 @@
+"""Feeds workers that have no database: dispatches their lanes' runs to the message broker, a little ahead."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from time import monotonic
+from types import TracebackType
+from typing import Protocol, Self
+
+from fusee.engine.model.dispatched import Dispatched
+from fusee.engine.store.own_lanes import own_lane
+from fusee.events import Bus, RunsPublished, RunsRecalled
+from fusee.placement.placing import serves
+from fusee.service import Service
+from fusee.stores import Store
+
+__all__ = ["Publish", "Station"]
+
+LOOK_EVERY = 0.5
+"""Seconds between two looks at which workers there are."""
+AHEAD = 1.0
+"""Seconds of work that may be on its way: more would make cancels, limits and priorities slow."""
+MOST_AHEAD = 5000
+BUNDLE = 0.01
+"""Seconds of a lane's work that may share a message: hundreds of short runs, never two long ones."""
+LARGEST_BUNDLE = 64
+GATHER = 0.005
+MEASURE = 0.1
+ATTENTIVE_FOR = 1.0
+
+
+class Station(Protocol):
+    """A message broker, as far as a dispatcher needs it."""
+
+    worker: str
+    """What the sessions of workers that it feeds call it."""
+    on_granted: Callable[[], None]
+    """Called when runs have started, so that there is room for more."""
+
+    @property
+    def up(self) -> bool: ...
+
+    async def publish(self, runs: Iterable[Dispatched], size: Mapping[int, int]) -> int:
+        """Returns when the broker has them for sure; answers in how many messages."""
+
+    async def ready(self, lane: int, level: int) -> int:
+        """Messages that wait there for a worker."""
+
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+@dataclass(slots=True)
+class Fed:
+    """A lane that live workers are fed with."""
+
+    slots: int
+    sent: int = 0
+    since: float = 0.0
+    rate: float = 0.0
+
+    def measure(self, sent: int, now: float) -> None:
+        self.sent += sent
+        elapsed = now - self.since
+        if elapsed >= MEASURE:
+            rate = self.sent / elapsed
+            self.rate = rate if rate > self.rate else (rate + self.rate) / 2
+            self.sent, self.since = 0, now
+
+    @property
+    def ahead(self) -> int:
+        return min(MOST_AHEAD, max(2 * self.slots, int(self.rate * AHEAD)))
+
+    @property
+    def bundle(self) -> int:
+        return max(1, min(LARGEST_BUNDLE, int(self.rate * BUNDLE)))
+
+
+class Publish(Service):
+    """Woken when something is pending, and when something has started."""
+
+    def __init__(
+        self, store: Store, station: Station, bus: Bus, *, redispatch_after: float, interval: float = 0.5
+    ) -> None:
+        super().__init__("publish", interval, bus)
+        self.store = store
+        self.station = station
+        self.redispatch_after = redispatch_after
+        self.fed: dict[int, Fed] = {}
+        self._looked = self._healed = self._busy = float("-inf")
+
+    async def run_once(self) -> int:
+        if not self.station.up:
+            self.pause = 0.1
+            return 0
+        self.pause = None
+        now = monotonic()
+        if now - self._looked >= LOOK_EVERY:
+            await self._look()
+            self._looked = now
+        if any(fed.rate * GATHER > 1 for fed in self.fed.values()):
+            await asyncio.sleep(GATHER)  # fewer, fuller trips
+        sent = await self._send()
+        if now - self._healed >= min(1.0, self.redispatch_after / 4):
+            await self.heal()
+            self._healed = now
+        if sent:
+            self._busy = now
+        if not self.store.database.capabilities.notify and now - self._busy < ATTENTIVE_FOR:
+            self.pause = 0.02  # another process may enqueue, and cannot wake us
+        return sent
+
+    async def _look(self) -> None:
+        """Which lanes have workers, and for how many runs at once."""
+        slots: dict[int, int] = {}
+        lanes, placed = await self.store.shared_lanes()
+        for session in await self.store.fed_sessions(self.station.worker):
+            for lane_id, lane in lanes.items():
+                if lane.namespace == session.namespace and serves(session.info, lane):
+                    slots[lane_id] = slots.get(lane_id, 0) + session.info.capacity
+            if placed:  # what a strategy gives to this worker stands in its own lane
+                slots[own_lane(session.id)] = session.info.capacity
+        now = monotonic()
+        self.fed = {fed: self.fed.get(fed) or Fed(many, since=now) for fed, many in slots.items()}
+        for lane_id, many in slots.items():
+            self.fed[lane_id].slots = many
+
+    async def _send(self) -> int:
+        if not self.fed:
+            return 0
+        sent = await self.store.dispatch({lane: fed.ahead for lane, fed in self.fed.items()})
+        if sent:
+            await self.station.publish(sent, {lane: fed.bundle for lane, fed in self.fed.items()})
+            self.bus.emit(RunsPublished(count=len(sent), again=False))
+        counts: dict[int, int] = {}
+        for run in sent:
+            counts[run.stands] = counts.get(run.stands, 0) + 1
+        now = monotonic()
+        for lane, fed in self.fed.items():
+            fed.measure(counts.get(lane, 0), now)
+        return len(sent)
+
+    async def heal(self) -> int:
+        """Publish again what was dispatched long ago and is in no queue; take back what nobody serves."""
+        after = self.redispatch_after
+        healed = await self.store.recall_unserved(self.fed, after)
+        if healed:
+            self.bus.emit(RunsRecalled(count=healed))
+        for overdue in await self.store.overdue(after):
+            if overdue.lane_id not in self.fed:
+                continue
+            # First in, first out: the newest stand in the queue, so as many of the oldest are missing there.
+            missing = overdue.standing - await self.station.ready(overdue.lane_id, overdue.level)
+            if missing <= 0:
+                continue
+            lost = await self.store.republish(
+                overdue.lane_id, overdue.level, after, min(missing, overdue.late)
+            )
+            if lost:
+                # Each alone: should one of them be what kills its worker, the others get by.
+                await self.station.publish(lost, {})
+                self.bus.emit(RunsPublished(count=len(lost), again=True))
+                healed += len(lost)
+        return healed

@@ -1,0 +1,1 @@
+"""Bulk jobs on a worker: the runner of a segment and what it calls."""

@@ -1,0 +1,292 @@
+"""A business as a handler of the engine: it launches jobs, works on segments, and calls back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+from weakref import WeakValueDictionary
+
+from fusee.bulk.business import BulkContext, Business, SelfStart, call_back
+from fusee.bulk.execution.calls import Calls
+from fusee.bulk.execution.careful import Turns
+from fusee.bulk.execution.hanging import HangingCalls
+from fusee.bulk.execution.http import HttpBusinesses
+from fusee.bulk.execution.pacer import NodeCap, Pacer
+from fusee.bulk.execution.runner import BEAT, DRAIN, Runner
+from fusee.bulk.model.job import BulkJob, HeldBy, Segment
+from fusee.bulk.sources import Source, SourceKinds
+from fusee.bulk.sources.fingerprint import look_at
+from fusee.bulk.store.checkpoints import BulkAnswer, Found, Progress
+from fusee.engine.model.outcome import Abandon, HandBack
+from fusee.engine.worker.context import RunContext
+from fusee.errors import Conflict, FuseeError, Invalid, LeaseLost, NotFound, StoreUnavailable
+from fusee.events import BulkProgressed, BulkSegmentEnded, Bus
+from fusee.stores import Store
+
+__all__ = ["BulkServer", "context_of"]
+
+HAND_BACK = 5.0
+"""Seconds before a segment that did not fit on this node is offered again."""
+
+
+class BulkServer:
+    """Serves the businesses of one process; what they share is the node's cap."""
+
+    def __init__(
+        self,
+        store: Callable[[], Store],
+        sources: SourceKinds,
+        node: NodeCap,
+        bus: Bus,
+        *,
+        resume_within: float = 0.0,
+    ) -> None:
+        self.store = store
+        self.sources = sources
+        self.node = node
+        self.bus = bus
+        self.resume_within = resume_within
+        """Seconds since its creation in which a job is gone on with by itself after a crash; 0: always."""
+        self.hanging = HangingCalls()
+        self.turns = Turns()
+        self._writers: WeakValueDictionary[int, asyncio.Lock] = WeakValueDictionary()
+        """Job → who writes a checkpoint of it. They take turns at the job's row in the store anyway; waiting
+        here, 32 segments do not hold all connections of the process meanwhile."""
+        self.beat = BEAT
+        self.drain = DRAIN
+
+    def handler_for(self, business: Business) -> Callable[..., Awaitable[Any]]:
+        """The function that a worker calls for each run of a business."""
+
+        async def serve(
+            run: RunContext,
+            job: int,
+            segment: int | None = None,
+            launch: str | None = None,
+            callback: str | None = None,
+            check: bool = False,
+        ) -> Any:
+            if check:
+                return await self._check(run, business, job)
+            return await self._serve(run, business, job, segment, launch, callback)
+
+        return serve
+
+    def http_handler(self, http: HttpBusinesses) -> Callable[..., Awaitable[Any]]:
+        """The function that a worker calls for each run of any business of the registry."""
+
+        async def serve(
+            run: RunContext,
+            job: int,
+            segment: int | None = None,
+            launch: str | None = None,
+            callback: str | None = None,
+            check: bool = False,
+        ) -> Any:
+            store = self.store()
+            name = (await store.bulk_job(job)).spec.business
+            registered = await store.business(name)
+            if registered is None:
+                raise Abandon(f"business {name!r} is not registered any more: register it, then resume")
+            if launch is not None:
+                try:
+                    await http.posts.check(registered.spec.handles)
+                except Invalid as error:
+                    raise Abandon(str(error)) from None
+            if check:
+                return await self._check(run, http(registered.spec), job)
+            return await self._serve(run, http(registered.spec), job, segment, launch, callback)
+
+        return serve
+
+    async def _serve(
+        self,
+        run: RunContext,
+        business: Business,
+        job: int,
+        segment: int | None,
+        launch: str | None,
+        callback: str | None,
+    ) -> Any:
+        if segment is not None:
+            return await self._segment(run, business, job, segment)
+        if launch is not None:
+            return await self._launch(run, business, job, asked=launch == "ask")
+        if callback is not None:
+            return await self._call_back(run, business, job, callback)
+        raise Abandon("a run of a bulk job names a segment, a launch or a callback")
+
+    async def _check(self, run: RunContext, business: Business, job_id: int) -> None:
+        """Ask the business whether the job may exist, for a process that cannot."""
+        store, refusal = self.store(), None
+        job = await store.bulk_job(job_id)
+        if business.on_create is not None:
+            try:
+                await call_back(business.on_create, context_of(job, str(run.run_id)))
+            except Exception as error:  # a business refuses a job by raising
+                refusal = f"business {business.name!r} refuses the job: {error}"
+        await store.conclude_check(job_id, refusal, run.run_id, run.attempt)
+
+    async def _launch(self, run: RunContext, business: Business, job_id: int, *, asked: bool) -> None:
+        """Let the business prepare itself, look at the source, cut it into segments."""
+        store = self.store()
+        try:
+            job = await store.bulk_job(job_id)
+            if asked and business.before_run is not None:
+                if isinstance(await self._prepare(run, business, job), SelfStart):
+                    await store.await_business(run.run_id, run.attempt, job_id, business.callbacks)
+                    return
+                job = await store.bulk_job(job_id)
+            found = await self._found(job)
+            await store.launch_bulk_job(run.run_id, run.attempt, job_id, found, business.callbacks)
+        except OSError as error:
+            raise Abandon(f"the source cannot be read: {error}") from None
+        except (Invalid, NotFound, Conflict) as error:  # trying again would not change that
+            raise Abandon(str(error)) from None
+
+    async def _found(self, job: BulkJob) -> Found:
+        """What the source holds; of a job that was launched before, only whether that is there still."""
+        source = self._source(job)
+        if job.stop is None or job.first is None:
+            bounds, fingerprint = await look_at(source)
+            return Found(*bounds, fingerprint, await source.count(*bounds))
+        if job.fingerprint is None:
+            return Found(job.first, job.stop, await source.fingerprint())
+        await source.verify(job.fingerprint)
+        return Found(job.first, job.stop, job.fingerprint)
+
+    async def _prepare(self, run: RunContext, business: Business, job: BulkJob) -> Any:
+        assert business.before_run is not None
+        try:
+            return await call_back(business.before_run, context_of(job, str(run.run_id)))
+        except Exception as error:  # the job stops and says why; someone starts it again
+            raise Abandon(f"its business could not prepare it: {error}") from error
+
+    async def _call_back(self, run: RunContext, business: Business, job_id: int, callback: str) -> Any:
+        function = {"stop": business.on_stop, "finish": business.on_finish}.get(callback)
+        if function is not None:
+            job = await self.store().bulk_job(job_id)
+            return await call_back(function, context_of(job, str(run.run_id)))
+        return None
+
+    async def _segment(self, run: RunContext, business: Business, job_id: int, number: int) -> Any:
+        store = self.store()
+        taken = await store.take_segment(
+            run.run_id, run.attempt, job_id, number, resume_within=self.resume_within
+        )
+        if taken.answer.stop:
+            return None
+        if not self.node.admit((job_id, number), taken.part):
+            await store.hand_back_segment(run.run_id, run.attempt, job_id, number, HeldBy.NODE_CAP)
+            what = f"{taken.part:g} items a second" if taken.part else "a job without a rate"
+            raise HandBack(
+                f"handed back: no room for {what} beside the other jobs of this node"
+                f" (worker.bulk_rate_cap {self.node.rate:g})",
+                after=HAND_BACK,
+            )
+        try:
+            return await self._run(run, business, taken, store)
+        finally:
+            self.node.leave((job_id, number))
+
+    async def _run(self, run: RunContext, business: Business, taken: Any, store: Store) -> Any:
+        job, number = taken.job, taken.segment.number
+        function = business.undo if job.undo_of is not None else business.function
+        if function is None:
+            raise Abandon(f"business {business.name!r} has no undo handler")
+        source = self._source(job)
+        calls = Calls(
+            function,
+            context_of(job),
+            chunk=business.chunk,
+            attempts=job.spec.item_attempts,
+            backoff=job.spec.item_backoff,
+            sparse=source.sparse and not source.keyed,
+            placed=source.placed or source.keyed,
+            keyed=source.keyed,
+            hanging=self.hanging.of(job.id),
+        )
+
+        before: Any = taken.segment
+        turn = self._writers.setdefault(job.id, asyncio.Lock())
+
+        async def write(progress: Progress) -> BulkAnswer:
+            nonlocal before
+            async with turn:
+                answer = await store.checkpoint(run.run_id, run.attempt, job.id, number, progress)
+            self._tell(business.name, before, progress)
+            before = progress
+            return answer
+
+        reader = source.reader()
+        pacer = Pacer(self.node, calls.chunk)
+        try:
+            if job.fingerprint is not None:
+                await source.verify(job.fingerprint)
+            runner = Runner(
+                taken,
+                calls,
+                reader,
+                write,
+                pacer,
+                self.hanging,
+                self.turns,
+                beat=self.beat,
+                drain=self.drain,
+                keyed=source.keyed,
+            )
+            finished = await runner.run()
+        except (LeaseLost, StoreUnavailable):
+            raise
+        except FuseeError as error:
+            raise Abandon(str(error)) from error
+        except OSError as error:
+            raise Abandon(f"the source cannot be read: {error}") from error
+        finally:
+            calls.close()
+            await reader.close()
+        self.bus.emit(
+            BulkSegmentEnded(
+                job_id=job.id,
+                business=business.name,
+                segment=number,
+                finished=finished,
+                items=runner.ended,
+            )
+        )
+        return {"items": runner.ended, "finished": finished}
+
+    def _tell(self, business: str, before: Segment | Progress, after: Progress) -> None:
+        """What this checkpoint added to the one before, or to what the segment was when it was taken."""
+        if not self.bus.wants(BulkProgressed):
+            return
+        bad = after.quarantined - before.quarantined
+        self.bus.emit(
+            BulkProgressed(
+                business=business,
+                done=after.ended - before.ended - bad,
+                quarantined=bad,
+                retried=after.retried - before.retried,
+                replayed=after.replayed - before.replayed,
+            )
+        )
+
+    def _source(self, job: BulkJob) -> Source:
+        return self.sources.make(job.spec.source)
+
+
+def context_of(job: BulkJob, occasion: str = "") -> BulkContext:
+    return BulkContext(
+        occasion=occasion,
+        job_id=job.id,
+        name=job.spec.name,
+        business=job.spec.business,
+        data=job.data,
+        total=job.total,
+        undo=job.undo_of is not None,
+        status=str(job.status),
+        reason=job.reason,
+        ended=job.ended,
+        quarantined=job.quarantined,
+    )

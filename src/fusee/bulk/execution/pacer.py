@@ -1,0 +1,230 @@
+"""Keeping a rate: items start evenly at the segment's part of it, and within what this node may do at all."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from math import floor
+
+from fusee.bulk.model.pacing import MICROSECONDS, UNLIMITED, Grant, decayed
+
+__all__ = ["NodeCap", "Pacer"]
+
+LATE = 0.1
+"""Seconds by which starts may be late and still be made up for: a larger burst would break the rate."""
+LEAST_PAUSE = 0.001
+STARVED = 0.5
+"""A segment in which items waited for the rate for this share of the time uses all of its part."""
+ASK_AGAIN = 0.5
+"""Seconds after which a segment that got less than its fair part asks again."""
+MEMORY = 3.0
+"""Seconds over which the use of a part is measured."""
+
+
+class NodeCap:
+    """Items a second over all jobs on this node; 0 is no cap."""
+
+    def __init__(self, rate: float = 0.0) -> None:
+        self.rate = rate
+        self.taken: dict[object, float] = {}
+        """Segment → its part of its job's rate; 0 for a job without a rate."""
+        self._all_at = 0.0
+        self._rest_at = 0.0
+
+    @property
+    def rest(self) -> float:
+        """What is left for jobs without a rate: they never slow down those that were promised theirs."""
+        return max(0.0, self.rate - sum(self.taken.values()))
+
+    def admit(self, key: object, rate: float) -> bool:
+        """Whether a segment of this rate fits beside the others; a job without a rate takes what is left."""
+        if self.rate and self.taken and (self.rest < rate or self.rest <= 0):
+            return False
+        self.taken[key] = min(rate, self.rate) if self.rate else rate
+        return True
+
+    def leave(self, key: object) -> None:
+        self.taken.pop(key, None)
+
+    @property
+    def portion(self) -> int:
+        """Items to take at once: a twentieth of a second's worth."""
+        return max(1, int(self.rate / 20))
+
+    async def take(self, count: int, *, promised: bool) -> None:
+        """Return when so many items may start; `promised`: they belong to a job with a rate of its own."""
+        if not self.rate:
+            return
+        now = time.monotonic()
+        begin = max(self._all_at, now - LATE)
+        if not promised:
+            rest = max(self.rest, self.rate / 1000)
+            begin = max(begin, self._rest_at)
+            self._rest_at = max(self._rest_at, now - LATE) + count / rest
+        self._all_at = max(self._all_at, now - LATE) + count / self.rate
+        if begin > now:
+            await asyncio.sleep(begin - now)
+
+
+class Pacer:
+    """One segment's part of its job's rate: how many items it may start by now."""
+
+    def __init__(self, node: NodeCap, unit: int = 1) -> None:
+        self.node = node
+        self.unit = unit
+        """Items that start together: the size of a chunk."""
+        self.rate = UNLIMITED
+        self.begun = False
+        """Whether it ever had a part of a rate."""
+        self.waiting_for_node = False
+        self._grant: Grant | None = None
+        self._until = 0.0
+        self._credit = 0.0
+        """Starts that are due and not made yet."""
+        self._at = 0.0
+        self._asked_at = 0.0
+        self._started = 0
+        self._speed = self._seen = 0.0
+        self._sated = False
+        self._measured_at = 0.0
+        self._starved = 0.0
+        self._starving_since: float | None = None
+        self._changed = asyncio.Event()
+        self._interrupted = False
+
+    @property
+    def limited(self) -> bool:
+        return self.rate != UNLIMITED or self.node.rate > 0
+
+    @property
+    def starving(self) -> bool:
+        """Whether an item waits for the rate right now."""
+        return self._starving_since is not None
+
+    # -- what the store says
+
+    def hear(self, rate: float, grant: Grant | None, now: int, asked_at: float, heard_at: float) -> None:
+        """What a checkpoint returned; its clock was read between these two moments."""
+        local = time.monotonic()
+        offset = (asked_at + heard_at) / 2 - now / MICROSECONDS
+        self._accrue(local)
+        if rate != self.rate:
+            self.rate = rate
+            self._grant = None
+            if rate < 0:  # on hold: what was due and not started is not started either
+                self._credit = min(self._credit, 0.0)
+        if grant is not None and rate > 0:
+            if not self.begun and grant.pace > 0:
+                self.begun, self._measured_at = True, local
+                wait = max(0.0, grant.first_at / MICROSECONDS + offset - local)
+                self._credit = self.unit - wait * grant.pace
+            self._grant = grant
+            self._until = grant.until / MICROSECONDS + offset
+            self._asked_at = local
+        self._changed.set()
+
+    def wants_in(self) -> float | None:
+        """Seconds until a grant should be asked for; None when the next checkpoint is early enough."""
+        if self.rate <= 0:
+            return None
+        if self._grant is None:
+            return 0.0
+        if self.starving and self._grant.pace < 0.8 * self._grant.fair:
+            return max(0.0, self._asked_at + ASK_AGAIN - time.monotonic())
+        return None
+
+    def wants(self) -> float | None:
+        """Items a second that the segment can start: what it does start, or, while items wait for the rate,
+        twice that; None as long as they always did."""
+        now = time.monotonic()
+        if self._starving_since is not None:
+            self._starved += now - self._starving_since
+            self._starving_since = now
+        passed = now - self._measured_at
+        if not self.begun or passed <= 0:
+            return None
+        self._speed = decayed(self._speed, passed, self._started, MEMORY)
+        # The same filter over a steady one a second: what has been seen so far counts in full.
+        self._seen = decayed(self._seen, passed, passed, MEMORY)
+        speed, hungry = self._speed / self._seen, self._starved >= STARVED * passed
+        self._started, self._starved, self._measured_at = 0, 0.0, now
+        if not hungry:
+            self._sated = True
+            return speed
+        pace = self._grant.pace if self._grant is not None else 0.0
+        return 2 * max(speed, pace) if self._sated else None
+
+    # -- what lanes take
+
+    async def take(self, most: int) -> int:
+        """How many items may start now, up to `most`; waits for a unit of them. 0 when it was interrupted."""
+        if self.node.rate:
+            most = min(most, max(self.unit, self.node.portion))
+        promised = self.rate != UNLIMITED
+        count = await self._take(most) if promised else most
+        if count and self.node.rate:
+            self.waiting_for_node = True
+            try:
+                await self.node.take(count, promised=promised)
+            finally:
+                self.waiting_for_node = False
+        return count
+
+    async def charge(self) -> None:
+        """An item is tried again: the rate does not count it, but the node does."""
+        if self.node.rate:
+            await self.node.take(1, promised=self.rate != UNLIMITED)
+
+    def give_back(self, count: int) -> None:
+        """Starts that were taken and not used."""
+        if self.rate > 0:
+            self._credit += count
+            self._started -= count
+
+    def interrupt(self) -> None:
+        """Let the one that waits in `take` look for something else to do."""
+        self._interrupted = True
+        self._changed.set()
+
+    async def _take(self, most: int) -> int:
+        try:
+            while self.rate != UNLIMITED:
+                now = time.monotonic()
+                self._accrue(now)
+                if self._interrupted:
+                    self._interrupted = False
+                    return 0
+                if self._credit >= self.unit - 1e-9:
+                    count = min(most, floor(self._credit + 1e-9))
+                    self._credit -= count
+                    self._started += count
+                    return count
+                if self._starving_since is None:
+                    self._starving_since = now
+                await self._until_due(now)
+        finally:
+            if self._starving_since is not None:
+                self._starved += time.monotonic() - self._starving_since
+                self._starving_since = None
+        return most
+
+    async def _until_due(self, now: float) -> None:
+        """Wait until a unit is due, or something changed: without a grant, only that helps."""
+        pace = 0.0 if self._grant is None or self.rate <= 0 else self._grant.pace
+        seconds = max(LEAST_PAUSE, (self.unit - self._credit) / pace) if pace > 0 else None
+        if seconds is not None and now + seconds > self._until:
+            seconds = None
+        self._changed.clear()
+        try:
+            async with asyncio.timeout(seconds):
+                await self._changed.wait()
+        except TimeoutError:
+            pass
+
+    def _accrue(self, now: float) -> None:
+        """Starts become due with time; those that are long due and not made are lost, never made up for."""
+        if self._grant is not None and self.rate > 0:
+            pace = self._grant.pace
+            passed = max(0.0, min(now, self._until) - self._at)
+            self._credit = min(self._credit + pace * passed, self.unit + pace * LATE)
+        self._at = now

@@ -1,0 +1,271 @@
+"""Bulk jobs: create, look, start, stop, adjust; undo."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Query, Request, Response
+
+from fusee.bulk.model.job import BulkStatus
+from fusee.bulk.rest.bodies import (
+    BulkDataIn,
+    BulkExtendIn,
+    BulkFollowUpIn,
+    BulkIn,
+    BulkRateIn,
+    BulkStartIn,
+    BulkStopIn,
+)
+from fusee.bulk.rest.shapes import BulkBrief, BulkOut, BulkPage, BulkShown
+from fusee.bulk.store.queries import BulkFilter
+from fusee.surfaces.rest.addressing import IfMatch, version_from
+from fusee.surfaces.rest.asking import IdempotencyKey, Operator, Viewer, audit, body_of, checked_key
+from fusee.surfaces.rest.context import context_of, operations_of
+from fusee.surfaces.rest.cursors import close_cursor, open_cursor, wrong_cursor
+from fusee.surfaces.rest.paths import link
+from fusee.surfaces.rest.reading import read_json
+
+__all__ = ["LONGEST_PAGE", "REFUSED", "Cursor", "JobId", "Limit", "number_in", "router", "who_asks"]
+
+router = APIRouter(prefix="/api/v1/bulk-jobs", tags=["bulk jobs"])
+
+LONGEST_PAGE = 1000
+
+JobId = Annotated[int, Path(ge=1, le=2**63 - 1, description="The job's id.")]
+Limit = Annotated[int, Query(ge=1, le=LONGEST_PAGE)]
+Cursor = Annotated[str | None, Query(description="`next_cursor` of the page before.")]
+REFUSED: dict[int | str, dict[str, Any]] = {
+    409: {"description": "It is in a state that does not allow this, or at another version."}
+}
+_EXAMPLE = {
+    "name": "newsletter",
+    "business": "mail",
+    "source": {"kind": "url", "url": "https://crm.example/users.csv"},
+    "rate": 500,
+    "concurrency": 64,
+    "error_budget": "2%",
+    "start": True,
+}
+_MADE: dict[int | str, dict[str, Any]] = {
+    200: {"model": BulkOut, "description": "The idempotency key had been used before."},
+    409: {"description": "The key was used for another job, or its business cannot be asked."},
+}
+
+
+def who_asks(request: Request) -> str:
+    """For the job's own history."""
+    caller = context_of(request).caller
+    assert caller is not None
+    return caller.name
+
+
+def number_in(kind: str, cursor: str) -> int:
+    number = open_cursor(kind, cursor)
+    if not number.isdecimal() or int(number) >= 2**63:
+        raise wrong_cursor()
+    return int(number)
+
+
+def _described() -> dict[str, Any]:
+    described = body_of(BulkIn)
+    described["requestBody"]["content"]["application/json"]["example"] = _EXAMPLE
+    return described
+
+
+@router.post("", status_code=201, dependencies=[Operator], openapi_extra=_described(), responses=_MADE)
+async def create_bulk_job(
+    request: Request, response: Response, idempotency_key: IdempotencyKey = None
+) -> BulkOut:
+    """Its source is looked at, and its business asked, before it exists; started only if `start` says so."""
+    fields = (await read_json(request, BulkIn, "a bulk job")).model_dump(exclude_unset=True)
+    data, start = fields.pop("data", None), fields.pop("start", False)
+    job, new = await operations_of(request).bulk_jobs.create(
+        fields,
+        data=data,
+        idempotency_key=checked_key(idempotency_key),
+        start=start,
+        who=who_asks(request),
+    )
+    response.headers["Location"] = link(request, "bulk-jobs", job.id)
+    response.status_code = 201 if new else 200
+    if new:
+        audit(request, "bulk job created", bulk_job_id=job.id, business=job.spec.business, started=start)
+    return BulkOut.of(job)
+
+
+@router.get("", dependencies=[Viewer])
+async def list_bulk_jobs(
+    request: Request,
+    status: Annotated[list[BulkStatus] | None, Query(description="May be repeated.")] = None,
+    business: str | None = None,
+    name: Annotated[str | None, Query(description="The whole name.")] = None,
+    limit: Limit = 50,
+    cursor: Cursor = None,
+) -> BulkPage:
+    """Newest first."""
+    wanted = BulkFilter(
+        status=status or (),
+        business=business,
+        name=name,
+        before=None if cursor is None else number_in("j1", cursor),
+        limit=min(limit + 1, LONGEST_PAGE),
+    )
+    found = list(await operations_of(request).bulk_jobs.list(wanted))
+    items = found[:limit]
+    more = len(found) > limit or len(found) == LONGEST_PAGE
+    return BulkPage(
+        items=[BulkBrief.of(job) for job in items],
+        next_cursor=close_cursor("j1", str(items[-1].id)) if more else None,
+    )
+
+
+@router.get("/{job_id}", dependencies=[Viewer])
+async def get_bulk_job(request: Request, job_id: JobId) -> BulkShown:
+    """How far it is, how fast, and where each segment stands; as quick for ten billion items as for one."""
+    jobs = operations_of(request).bulk_jobs
+    return BulkShown.whole(await jobs.get(job_id), await jobs.segments(job_id))
+
+
+@router.post(
+    "/{job_id}/start",
+    dependencies=[Operator],
+    openapi_extra=body_of(BulkStartIn, required=False),
+    responses=REFUSED,
+)
+async def start_bulk_job(request: Request, job_id: JobId) -> BulkOut:
+    """Start it, or go on where it was; one that failed gets a fresh error budget.
+
+    `changed` is false when it was running already."""
+    return await _start(request, job_id)
+
+
+@router.post(
+    "/{job_id}/resume",
+    dependencies=[Operator],
+    openapi_extra=body_of(BulkStartIn, required=False),
+    responses=REFUSED,
+)
+async def resume_bulk_job(request: Request, job_id: JobId) -> BulkOut:
+    """Go on where it was: the same as `start`."""
+    return await _start(request, job_id)
+
+
+async def _start(request: Request, job_id: int) -> BulkOut:
+    wish = await read_json(request, BulkStartIn, "a start", optional=True)
+    job = await operations_of(request).bulk_jobs.start(
+        job_id,
+        by_business=wish.by_business,
+        force=wish.force,
+        who=who_asks(request),
+        version=wish.version,
+    )
+    audit(request, "bulk job started", bulk_job_id=job_id, by_business=wish.by_business)
+    return BulkOut.of(job)
+
+
+@router.post(
+    "/{job_id}/stop",
+    dependencies=[Operator],
+    openapi_extra=body_of(BulkStopIn, required=False),
+    responses=REFUSED,
+)
+async def stop_bulk_job(request: Request, job_id: JobId) -> BulkOut:
+    """No further item starts; every worker sees it within 2 s. It can be resumed.
+
+    `changed` is false when it was stopped already."""
+    return await _stop(request, job_id)
+
+
+@router.post(
+    "/{job_id}/pause",
+    dependencies=[Operator],
+    openapi_extra=body_of(BulkStopIn, required=False),
+    responses=REFUSED,
+)
+async def pause_bulk_job(request: Request, job_id: JobId) -> BulkOut:
+    """The same as `stop`: a job that was stopped goes on where it was."""
+    return await _stop(request, job_id)
+
+
+async def _stop(request: Request, job_id: int) -> BulkOut:
+    wish = await read_json(request, BulkStopIn, "a stop", optional=True)
+    job = await operations_of(request).bulk_jobs.stop(
+        job_id, reason=wish.reason, who=who_asks(request), version=wish.version
+    )
+    audit(request, "bulk job stopped", bulk_job_id=job_id, reason=wish.reason)
+    return BulkOut.of(job)
+
+
+@router.post(
+    "/{job_id}/extend",
+    dependencies=[Operator],
+    openapi_extra=body_of(BulkExtendIn, required=False),
+    responses=REFUSED,
+)
+async def extend_bulk_job(request: Request, job_id: JobId) -> BulkOut:
+    """Add what its source has behind the last item of a job at rest, also of a finished one.
+
+    The job is then `stopped` (or `failed` as before) until it is started. Refused with 409 when the source
+    has nothing new, or when what the job worked on was replaced."""
+    wish = await read_json(request, BulkExtendIn, "an extension", optional=True)
+    job = await operations_of(request).bulk_jobs.extend(
+        job_id, start=wish.start, who=who_asks(request), version=wish.version
+    )
+    audit(request, "bulk job extended", bulk_job_id=job_id, total=job.total)
+    return BulkOut.of(job)
+
+
+@router.post("/{job_id}/rate", dependencies=[Operator], openapi_extra=body_of(BulkRateIn), responses=REFUSED)
+async def adjust_bulk_job(request: Request, job_id: JobId) -> BulkOut:
+    """Another rate, concurrency, window, item timeout or error budget, also while it runs: workers follow at
+    their next checkpoint. Other tries of an item and waits between them only while it does not run."""
+    wish = await read_json(request, BulkRateIn, "a rate")
+    changes = wish.model_dump(exclude={"version"}, exclude_none=True)
+    job = await operations_of(request).bulk_jobs.adjust(
+        job_id, **changes, who=who_asks(request), version=wish.version
+    )
+    audit(request, "bulk job adjusted", bulk_job_id=job_id, **changes)
+    return BulkOut.of(job)
+
+
+@router.put("/{job_id}/data", dependencies=[Operator], openapi_extra=body_of(BulkDataIn), responses=REFUSED)
+async def set_bulk_data(request: Request, job_id: JobId) -> BulkOut:
+    """The business's own data; refused while the job runs, so that all items see the same."""
+    wish = await read_json(request, BulkDataIn, "data")
+    job = await operations_of(request).bulk_jobs.set_data(
+        job_id, wish.data, who=who_asks(request), version=wish.version
+    )
+    audit(request, "bulk job's data changed", bulk_job_id=job_id)
+    return BulkOut.of(job)
+
+
+@router.delete("/{job_id}", status_code=204, dependencies=[Operator], responses=REFUSED)
+async def delete_bulk_job(request: Request, job_id: JobId, if_match: IfMatch = None) -> Response:
+    """Delete it with its segments, its quarantine and its logs. Refused (409) while it is not at rest, while
+    a run waits for it, and while an unfinished job undoes it or runs its quarantine again."""
+    await operations_of(request).bulk_jobs.delete(job_id, version=version_from(None, if_match))
+    audit(request, "bulk job deleted", bulk_job_id=job_id)
+    return Response(status_code=204)
+
+
+@router.post(
+    "/{job_id}/undo",
+    status_code=201,
+    dependencies=[Operator],
+    openapi_extra=body_of(BulkFollowUpIn, required=False),
+    responses=REFUSED,
+)
+async def undo_bulk_job(
+    request: Request, response: Response, job_id: JobId, idempotency_key: IdempotencyKey = None
+) -> BulkOut:
+    """A new job that calls the business's undo for every item that is done, the last one first."""
+    wish = await read_json(request, BulkFollowUpIn, "an undo", optional=True)
+    job = await operations_of(request).bulk_jobs.undo(
+        job_id,
+        who=who_asks(request),
+        idempotency_key=checked_key(idempotency_key),
+        **wish.model_dump(exclude_none=True),
+    )
+    response.headers["Location"] = link(request, "bulk-jobs", job.id)
+    audit(request, "bulk job undone", bulk_job_id=job_id, by=job.id)
+    return BulkOut.of(job)

@@ -1,0 +1,153 @@
+"""What a bulk job leaves behind: its quarantine, to be listed, downloaded and run again, and its logs."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import AsyncIterator, Iterable
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Query, Request, Response
+from starlette.responses import StreamingResponse
+
+from fusee.bulk.model.job import Quarantined
+from fusee.bulk.rest.bodies import BulkFollowUpIn, BulkLogIn
+from fusee.bulk.rest.jobs import LONGEST_PAGE, REFUSED, Cursor, JobId, Limit, number_in, who_asks
+from fusee.bulk.rest.shapes import BulkLogOut, BulkLogPage, BulkOut, LoggedOut, QuarantinedOut, QuarantinePage
+from fusee.bulk.service.jobs import BulkOperations
+from fusee.surfaces.rest.asking import IdempotencyKey, Operator, Viewer, audit, body_of, checked_key
+from fusee.surfaces.rest.context import context_of, operations_of, services_of
+from fusee.surfaces.rest.cursors import close_cursor
+from fusee.surfaces.rest.paths import link
+from fusee.surfaces.rest.reading import read_json
+
+__all__ = ["router"]
+
+router = APIRouter(prefix="/api/v1/bulk-jobs", tags=["bulk jobs"])
+
+COLUMNS = tuple(QuarantinedOut.model_fields)
+_DOWNLOAD: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "A QuarantinedOut a line, or the same as CSV.",
+        "content": {
+            "application/x-ndjson": {"schema": {"type": "string"}},
+            "text/csv": {"schema": {"type": "string"}},
+        },
+    }
+}
+
+
+@router.get("/{job_id}/quarantine", dependencies=[Viewer])
+async def list_quarantine(
+    request: Request, job_id: JobId, limit: Limit = 50, cursor: Cursor = None
+) -> QuarantinePage:
+    """Items that failed as often as they may be tried, in their order."""
+    after = -1 if cursor is None else number_in("q1", cursor)
+    asked = min(limit + 1, LONGEST_PAGE)
+    found = list(await operations_of(request).bulk_jobs.quarantine(job_id, after=after, limit=asked))
+    items = found[:limit]
+    more = len(found) > limit or len(found) == LONGEST_PAGE
+    return QuarantinePage(
+        items=[QuarantinedOut.of(item) for item in items],
+        next_cursor=close_cursor("q1", str(items[-1].place)) if more else None,
+    )
+
+
+@router.get(
+    "/{job_id}/quarantine/download",
+    dependencies=[Viewer],
+    response_class=StreamingResponse,
+    responses=_DOWNLOAD,
+)
+async def download_quarantine(
+    request: Request, job_id: JobId, format: Annotated[Literal["ndjson", "csv"], Query()] = "ndjson"
+) -> Response:
+    """All of it, however much it is."""
+    jobs = operations_of(request).bulk_jobs
+    await jobs.get(job_id)
+    kind = "text/csv; charset=utf-8" if format == "csv" else "application/x-ndjson"
+    return StreamingResponse(
+        _download(request, jobs, job_id, format),
+        media_type=kind,
+        headers={"Content-Disposition": f'attachment; filename="bulk-job-{job_id}-quarantine.{format}"'},
+    )
+
+
+async def _download(request: Request, jobs: BulkOperations, job_id: int, format: str) -> AsyncIterator[str]:
+    """A page at a time; each gives the request more time."""
+    context, seconds = context_of(request), services_of(request).config.request_timeout
+    if format == "csv":
+        yield _rows([COLUMNS])
+    after = -1
+    while page := await jobs.quarantine(job_id, after=after, limit=LONGEST_PAGE):
+        context.extend(seconds)
+        yield _lines(page) if format == "ndjson" else _rows(_values(item) for item in page)
+        after = page[-1].place
+
+
+def _lines(page: Iterable[Quarantined]) -> str:
+    return "".join(f"{QuarantinedOut.of(item).model_dump_json()}\n" for item in page)
+
+
+def _values(item: Quarantined) -> list[Any]:
+    shown = QuarantinedOut.of(item)
+    return [getattr(shown, column) for column in COLUMNS]
+
+
+def _rows(rows: Iterable[Iterable[Any]]) -> str:
+    text = io.StringIO()
+    csv.writer(text).writerows(rows)
+    return text.getvalue()
+
+
+@router.post(
+    "/{job_id}/quarantine/rerun",
+    status_code=201,
+    dependencies=[Operator],
+    openapi_extra=body_of(BulkFollowUpIn, required=False),
+    responses=REFUSED,
+)
+async def rerun_quarantine(
+    request: Request, response: Response, job_id: JobId, idempotency_key: IdempotencyKey = None
+) -> BulkOut:
+    """A new job over the quarantined items; each keeps its index."""
+    wish = await read_json(request, BulkFollowUpIn, "a rerun", optional=True)
+    job = await operations_of(request).bulk_jobs.rerun_quarantine(
+        job_id,
+        who=who_asks(request),
+        idempotency_key=checked_key(idempotency_key),
+        **wish.model_dump(exclude_none=True),
+    )
+    response.headers["Location"] = link(request, "bulk-jobs", job.id)
+    audit(request, "quarantine run again", bulk_job_id=job_id, by=job.id)
+    return BulkOut.of(job)
+
+
+@router.get("/{job_id}/logs", dependencies=[Viewer])
+async def list_bulk_logs(
+    request: Request,
+    job_id: JobId,
+    kind: Annotated[Literal["data", "operator"] | None, Query(description="Only these.")] = None,
+    limit: Limit = 50,
+    cursor: Cursor = None,
+) -> BulkLogPage:
+    """What its business wrote, and what was done to it, oldest first."""
+    after = 0 if cursor is None else number_in("l1", cursor)
+    asked = min(limit + 1, LONGEST_PAGE)
+    jobs = operations_of(request).bulk_jobs
+    found = list(await jobs.logs(job_id, kind=kind, after=after, limit=asked))
+    items = found[:limit]
+    more = len(found) > limit or len(found) == LONGEST_PAGE
+    return BulkLogPage(
+        items=[BulkLogOut.of(log) for log in items],
+        next_cursor=close_cursor("l1", str(items[-1].id)) if more else None,
+    )
+
+
+@router.post("/{job_id}/logs", status_code=201, dependencies=[Operator], openapi_extra=body_of(BulkLogIn))
+async def log_bulk_data(request: Request, job_id: JobId, idempotency_key: IdempotencyKey = None) -> LoggedOut:
+    """A line in the job's data log."""
+    wish = await read_json(request, BulkLogIn, "a log line")
+    key = checked_key(idempotency_key)
+    jobs = operations_of(request).bulk_jobs
+    return LoggedOut(id=await jobs.log(job_id, wish.text, who=who_asks(request), idempotency_key=key))

@@ -1,0 +1,580 @@
+"""Bulk jobs: create, start, stop, adjust, look; the quarantine, the logs, undo."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+from aiohttp import ClientError
+
+from fusee.bulk.business import BulkContext, Business, Businesses, call_back
+from fusee.bulk.model.business import HttpBusiness
+from fusee.bulk.model.job import (
+    BulkJob,
+    BulkLoad,
+    BulkLog,
+    BulkSpec,
+    BulkStatus,
+    Quarantined,
+    Segment,
+    check_budget,
+    check_item_timeout,
+    handler_of_business,
+)
+from fusee.bulk.model.pacing import rate_from, rate_shown
+from fusee.bulk.model.window import LARGEST_WINDOW
+from fusee.bulk.sources import SourceKinds
+from fusee.bulk.sources.fingerprint import look_at
+from fusee.bulk.sources.limits import SourceLimits
+from fusee.bulk.store.checkpoints import Found
+from fusee.bulk.store.queries import BulkFilter
+from fusee.engine.store.request_keys import KeyedRequest, asked, digest_of
+from fusee.errors import Conflict, FuseeError, Invalid
+from fusee.stores import Store
+from fusee.values.durations import seconds_from
+from fusee.values.names import check_key, check_name
+
+__all__ = ["FIELDS", "BulkOperations", "bulk_from_fields", "source_brief"]
+
+LONGEST_LIST = 1000
+MOST_CONCURRENCY = 100_000
+CHECK_WITHIN = 5.0
+"""Seconds that a request waits for a worker to ask the business; later the job says how that ended."""
+CHECK_EVERY = 0.05
+FIELDS = tuple(BulkSpec.__slots__)
+ALIASES = {"items": "source", "environment": "env", "handler": "business"}
+AT_REST = (BulkStatus.CREATED, BulkStatus.STOPPED, BulkStatus.FINISHED, BulkStatus.FAILED)
+
+
+class BulkOperations:
+    """Everything that people, and businesses themselves, can ask of bulk jobs."""
+
+    def __init__(
+        self,
+        store: Store,
+        businesses: Businesses,
+        sources: SourceKinds,
+        known_elsewhere: Callable[[], Awaitable[frozenset[str]]],
+        remote: Callable[[HttpBusiness], Business],
+        limits: SourceLimits | None = None,
+        *,
+        trusted: bool,
+    ) -> None:
+        self.store = store
+        self.businesses = businesses
+        """What this process itself knows."""
+        self.sources = sources
+        self.known_elsewhere = known_elsewhere
+        self.remote = remote
+        """Makes a business of the registry one that can be called."""
+        self.limits = limits or SourceLimits()
+        """What a job may read that was asked for from outside."""
+        self.trusted = trusted
+        """Whether whoever asks may read any file: code of this process, and nobody who sends a request, a
+        message or a run."""
+
+    # -- creating
+
+    async def create(
+        self,
+        fields: Mapping[str, Any] | BulkSpec,
+        *,
+        data: Any = None,
+        idempotency_key: str | None = None,
+        start: bool = False,
+        waiter: int | None = None,
+        who: str = "",
+    ) -> tuple[BulkJob, bool]:
+        """(the job, whether it is new). Its source is looked at, and its business asked, before it exists.
+
+        `waiter` is a run that waits for the job's end."""
+        _check_key(idempotency_key)
+        digest = None
+        if idempotency_key is not None:
+            digest = digest_of("create", {"job": _as_asked(fields), "data": data, "start": start})
+            before = await self.store.bulk_job_under(idempotency_key, digest)
+            if before is not None:  # its source may be gone by now, and its business is not asked again
+                return await self._started(before, start, who), False
+        spec, business = await self._spec(fields)
+        if not self.trusted:
+            self.limits.check(spec.source)
+        source = self.sources.make(spec.source)
+        await source.check()
+        check = None
+        if business is not None and business.on_create is not None:
+            check = "here"
+        elif business is None and await self._asks(spec.business):
+            check = "worker"
+        job, new = await self.store.create_bulk_job(
+            spec,
+            data,
+            idempotency_key=idempotency_key,
+            request_digest=digest,
+            waiter=waiter,
+            who=who,
+            check=check,
+        )
+        if new and check == "here" and business is not None and business.on_create is not None:
+            job = await self._ask(business.on_create, job)
+        elif new and check == "worker":
+            job = await self._answer_of_worker(job)
+        return await self._started(job, start, who), new
+
+    async def _started(self, job: BulkJob, start: bool, who: str) -> BulkJob:
+        if start and job.status is BulkStatus.CREATED:
+            return await self.start(job.id, who=who)
+        return job
+
+    async def _spec(self, fields: Mapping[str, Any] | BulkSpec) -> tuple[BulkSpec, Business | None]:
+        """The job, and its business where this process can call it."""
+        if isinstance(fields, BulkSpec):
+            return fields, await self._find(fields.business)
+        named = fields.get("business", fields.get("handler")) if isinstance(fields, Mapping) else None
+        business = await self._here(named)
+        if business is not None:
+            return bulk_from_fields(fields, defaults=business.defaults), business
+        defaults = await self.store.business_defaults(str(named)) if named else {}
+        spec = bulk_from_fields(fields, defaults=defaults)
+        await self._known(spec.business)
+        return spec, None
+
+    async def _here(self, name: object) -> Business | None:
+        """Of the registry, or of this process; None when neither knows it."""
+        try:
+            registered = await self.store.business(check_name(name, "business"))
+        except ValueError:
+            return None
+        if registered is not None:
+            return self.remote(registered.spec)
+        return self.businesses.get(str(name))
+
+    async def _find(self, name: str) -> Business | None:
+        """None when only workers elsewhere have it; `Invalid` when nobody has."""
+        business = await self._here(name)
+        if business is None:
+            await self._known(name)
+        return business
+
+    async def _asks(self, business: str) -> bool:
+        """Whether workers elsewhere have the business, and it wants to be asked; also while none is there."""
+        return await self.store.business_checks(business)
+
+    async def _ask(self, on_create: Callable[..., Any], job: BulkJob) -> BulkJob:
+        """A business refuses a job by raising; nothing of the job is left then."""
+        name = job.spec.business
+        context = BulkContext(
+            job_id=job.id, name=job.spec.name, business=name, data=job.data, occasion="once"
+        )
+        try:
+            await call_back(on_create, context)
+        except Exception as error:
+            refusal = f"business {name!r} refuses the job: {error}"
+            await asyncio.shield(self.store.withdraw_bulk_job(job.id, refusal))
+            if isinstance(error, FuseeError):
+                raise
+            raise Invalid(refusal, field="business") from None
+        except BaseException:
+            await asyncio.shield(self.store.withdraw_bulk_job(job.id, None))
+            raise
+        await self.store.conclude_check(job.id, None)
+        return await self.store.bulk_job(job.id)
+
+    async def _answer_of_worker(self, job: BulkJob) -> BulkJob:
+        """The job as soon as its business has agreed, `Invalid` when it refuses; still `checking` when no
+        worker said anything in time."""
+        deadline = time.monotonic() + CHECK_WITHIN
+        while job.checking and time.monotonic() < deadline:
+            await asyncio.sleep(CHECK_EVERY)
+            job = await self.store.bulk_job(job.id)
+        if job.status is BulkStatus.FAILED:
+            refusal = job.reason or "its business refuses the job"
+            await self.store.withdraw_bulk_job(job.id, refusal)
+            raise Invalid(refusal, field="business")
+        return job
+
+    async def _known(self, business: str) -> None:
+        elsewhere = await self.known_elsewhere()
+        if handler_of_business(business) in elsewhere:
+            return
+        there = {name.removeprefix("bulk.") for name in elsewhere if name.startswith("bulk.")}
+        there |= {one.spec.name for one in await self.store.registered_businesses()}
+        known = ", ".join(sorted(there | {business.name for business in self.businesses}))
+        raise Invalid(
+            f"no worker knows business {business!r}; known are: {known or 'none yet'}", field="business"
+        )
+
+    # -- steering
+
+    async def start(
+        self,
+        job_id: int,
+        *,
+        by_business: bool = False,
+        force: bool = False,
+        who: str = "",
+        version: int | None = None,
+    ) -> BulkJob:
+        """Start it, or go on where it was; one that failed gets a fresh error budget. `force` starts also one
+        that waits for its business. The job's `changed` is false when it was running already."""
+        return await self.store.start_bulk_job(
+            job_id, by_business=by_business, force=force, who=who, version=version
+        )
+
+    resume = start
+
+    async def stop(
+        self,
+        job_id: int,
+        *,
+        reason: str = "stopped by request",
+        who: str = "",
+        version: int | None = None,
+    ) -> BulkJob:
+        """No further item starts; seen by every worker within 2 s. It can be resumed."""
+        return await self.store.stop_bulk_job(job_id, reason=reason, who=who, version=version)
+
+    async def extend(
+        self, job_id: int, *, start: bool = False, who: str = "", version: int | None = None
+    ) -> BulkJob:
+        """Add what its source has behind the last item of a job at rest, also of a finished one; `start`: and
+        start it."""
+        job = await self._at_rest(job_id)
+        if job.stop is None:
+            raise Conflict(
+                f"bulk job {job_id} is {job.status}: it takes all items of its source when it is started"
+            )
+        if job.spec.source.get("kind") in ("quarantine", "done"):
+            other = job.spec.source["job"]
+            raise Conflict(f"bulk job {job_id} works on items of bulk job {other}: create another one")
+        source = self.sources.make(job.spec.source)
+        try:
+            bounds, fingerprint = await look_at(source, job.fingerprint)
+            rows = await source.count(job.stop, bounds[1])
+        except (ClientError, OSError, TimeoutError) as error:
+            raise Invalid(f"source: it cannot be read: {error}", field="source") from None
+        found = Found(*bounds, fingerprint, rows)
+        job = await self.store.extend_bulk_job(job_id, found, who=who, version=version)
+        return await self.start(job_id, who=who) if start else job
+
+    async def adjust(
+        self,
+        job_id: int,
+        *,
+        rate: float | str | None = None,
+        concurrency: int | None = None,
+        window: int | None = None,
+        error_budget: float | str | None = None,
+        item_attempts: int | None = None,
+        item_backoff: float | str | None = None,
+        item_timeout: float | str | None = None,
+        who: str = "",
+        version: int | None = None,
+    ) -> BulkJob:
+        """Other values: rate (items a second, `unlimited` or `hold`), concurrency, window, error budget (a
+        number, a share, or `none`) and item_timeout (seconds, or `none`) also while it runs; item_attempts
+        and item_backoff while it does not."""
+        changes: dict[str, Any] = {}
+        if rate is not None:
+            try:
+                changes["rate"] = rate_from(rate)
+            except ValueError as error:
+                raise Invalid(str(error), field="rate") from None
+        if error_budget is not None:
+            changes["error_budget"] = _budget(error_budget)
+        if item_backoff is not None:
+            try:
+                changes["item_backoff"] = seconds_from(item_backoff, "item_backoff")
+            except ValueError as error:
+                raise Invalid(str(error), field="item_backoff") from None
+        if item_timeout is not None:
+            try:
+                changes["item_timeout"] = _item_timeout(item_timeout) or 0.0
+            except ValueError as error:
+                raise Invalid(str(error), field="item_timeout") from None
+        for name, value, least, most in (
+            ("concurrency", concurrency, 1, MOST_CONCURRENCY),
+            ("window", window, 0, LARGEST_WINDOW),
+            ("item_attempts", item_attempts, 1, 1000),
+        ):
+            if value is None:
+                continue
+            if type(value) is not int or not least <= value <= most:
+                raise Invalid(f"{name} must be a whole number from {least} to {most}", field=name)
+            changes[name] = value
+        if not changes:
+            raise Invalid(
+                "give a rate, a concurrency, a window, an item timeout or an error budget", field="rate"
+            )
+        return await self.store.adjust_bulk_job(job_id, changes, who=who, version=version)
+
+    async def set_data(self, job_id: int, data: Any, *, who: str = "", version: int | None = None) -> BulkJob:
+        """The business's own data; refused while the job runs."""
+        return await self.store.set_bulk_data(job_id, data, who=who, version=version)
+
+    async def delete(self, job_id: int, *, version: int | None = None) -> None:
+        """Delete it with its segments, its quarantine and its logs; refused while it is not at rest."""
+        await self.store.delete_bulk_job(job_id, version)
+
+    # -- looking
+
+    async def get(self, job_id: int) -> BulkJob:
+        return await self.store.bulk_job(job_id)
+
+    async def list(self, wanted: BulkFilter | None = None) -> Sequence[BulkJob]:
+        wanted = wanted or BulkFilter()
+        _within("limit", wanted.limit)
+        return await self.store.bulk_jobs(wanted)
+
+    async def loads(self) -> Sequence[BulkLoad]:
+        """What is not over, by business and state."""
+        return await self.store.bulk_loads()
+
+    async def segments(self, job_id: int) -> Sequence[Segment]:
+        return await self.store.bulk_segments(job_id)
+
+    async def quarantine(self, job_id: int, *, after: int = -1, limit: int = 100) -> Sequence[Quarantined]:
+        """A page of quarantined items, by index, from `after` on."""
+        _within("limit", limit)
+        return await self.store.bulk_quarantine(job_id, after=after, limit=limit)
+
+    async def quarantined(self, job_id: int) -> AsyncIterator[Quarantined]:
+        """All quarantined items, by index: for downloads."""
+        after = -1
+        while page := await self.store.bulk_quarantine(job_id, after=after, limit=LONGEST_LIST):
+            for item in page:
+                yield item
+            after = page[-1].place
+
+    async def log(self, job_id: int, text: str, *, who: str = "", idempotency_key: str | None = None) -> int:
+        """Append to the job's data log; answers the line's number."""
+        if not isinstance(text, str) or not text.strip():
+            raise Invalid("text must not be empty", field="text")
+        _check_key(idempotency_key)
+        request = KeyedRequest.of(idempotency_key, "log line", {"job": job_id, "text": text})
+        return await self.store.log_bulk_data(job_id, text, who, request)
+
+    async def logs(
+        self, job_id: int, *, kind: str | None = None, after: int = 0, limit: int = 100
+    ) -> Sequence[BulkLog]:
+        """What its business wrote (`data`), and what was done to it (`operator`)."""
+        if kind not in (None, "data", "operator"):
+            raise Invalid("kind must be data or operator", field="kind")
+        _within("limit", limit)
+        return await self.store.bulk_logs(job_id, kind=kind, after=after, limit=limit)
+
+    # -- again, and back
+
+    async def rerun_quarantine(
+        self,
+        job_id: int,
+        *,
+        name: str | None = None,
+        start: bool = False,
+        who: str = "",
+        idempotency_key: str | None = None,
+        **changes: Any,
+    ) -> BulkJob:
+        """A new job over the quarantined items of this one; `changes` are fields of the new job."""
+        digest = digest_of("rerun", {"job": job_id, "name": name, "start": start, **changes})
+        before = await self._before(idempotency_key, digest)
+        if before is not None:
+            return await self._started(before, start, who)
+        job = await self._at_rest(job_id)
+        if not job.quarantined:
+            raise Conflict(f"bulk job {job_id} has no quarantined items")
+        source = {"kind": "quarantine", "job": job_id, "source": dict(job.spec.source)}
+        again = name or f"{job.spec.name} (quarantine)"
+        return await self._follow_up(job, again, source, start, who, changes, idempotency_key, digest)
+
+    async def undo(
+        self,
+        job_id: int,
+        *,
+        name: str | None = None,
+        start: bool = False,
+        who: str = "",
+        idempotency_key: str | None = None,
+        **changes: Any,
+    ) -> BulkJob:
+        """A new job that calls the business's undo for every item that is done, the last one first."""
+        digest = digest_of("undo", {"job": job_id, "name": name, "start": start, **changes})
+        before = await self._before(idempotency_key, digest)
+        if before is not None:
+            return await self._started(before, start, who)
+        job = await self._at_rest(job_id)
+        business = await self._find(job.spec.business)
+        if business is not None and business.undo is None:
+            raise Conflict(f"business {job.spec.business!r} has no undo handler")
+        if job.undo_of is not None:
+            raise Conflict(f"bulk job {job_id} is an undo itself")
+        if not job.done:
+            raise Conflict(f"no item of bulk job {job_id} is done: there is nothing to undo")
+        source = {"kind": "done", "job": job_id, "source": dict(job.spec.source)}
+        undo = name or f"{job.spec.name} (undo)"
+        return await self._follow_up(
+            job, undo, source, start, who, changes, idempotency_key, digest, undo_of=job_id
+        )
+
+    async def _before(self, key: str | None, digest: str) -> BulkJob | None:
+        _check_key(key)
+        return None if key is None else await self.store.bulk_job_under(key, digest)
+
+    async def _follow_up(
+        self,
+        job: BulkJob,
+        name: str,
+        source: Mapping[str, Any],
+        start: bool,
+        who: str,
+        changes: Mapping[str, Any],
+        idempotency_key: str | None,
+        digest: str,
+        *,
+        undo_of: int | None = None,
+    ) -> BulkJob:
+        kept = {field: getattr(job.spec, field) for field in FIELDS if field != "segments"}
+        # As they were changed meanwhile.
+        kept |= {"rate": rate_shown(job.rate), "concurrency": job.concurrency, "window": job.window}
+        kept["item_timeout"] = job.item_timeout or "none"
+        spec = bulk_from_fields({**kept, **changes, "name": name[:200], "source": source})
+        await self._find(spec.business)
+        made, _ = await self.store.create_bulk_job(
+            spec,
+            job.data,
+            undo_of=undo_of,
+            who=who,
+            idempotency_key=idempotency_key,
+            request_digest=digest,
+        )
+        return await self._started(made, start, who)
+
+    async def _at_rest(self, job_id: int) -> BulkJob:
+        job = await self.store.bulk_job(job_id)
+        if job.status not in AT_REST:
+            raise Conflict(f"bulk job {job_id} is {job.status}: stop it first, or wait for its end")
+        return job
+
+
+def bulk_from_fields(given: Mapping[str, Any], *, defaults: Mapping[str, Any] | None = None) -> BulkSpec:
+    """A job as callers write it: a flat object; `source` may be short for a range or a list."""
+    if not isinstance(given, Mapping):
+        raise Invalid('a bulk job is an object such as {"name": …, "business": …, "source": …}')
+    fields: dict[str, Any] = dict(defaults or {})
+    for written, value in given.items():
+        name = ALIASES.get(written, written)
+        if name not in FIELDS:
+            raise Invalid(
+                f"a bulk job has no {str(written)[:60]!r}; it has {', '.join(FIELDS)}",
+                field=str(written)[:60],
+            )
+        if value is not None:
+            fields[name] = value
+    try:
+        if "rate" in given:
+            fields["rate"] = rate_from(fields.get("rate", "unlimited"))
+        elif isinstance(fields.get("rate"), str):  # of its business's defaults
+            fields["rate"] = rate_from(fields["rate"])
+        if isinstance(fields.get("error_budget"), str):
+            fields["error_budget"] = _share(fields["error_budget"])
+        if "item_backoff" in fields:
+            fields["item_backoff"] = seconds_from(fields["item_backoff"], "item_backoff")
+        if fields.get("item_timeout") is not None:
+            fields["item_timeout"] = _item_timeout(fields["item_timeout"])
+        fields["source"] = _source(fields.get("source"))
+        for name in ("name", "business"):
+            if name not in fields:
+                raise ValueError(f"{name} is missing")
+        return BulkSpec(**fields)
+    except (ValueError, TypeError) as error:
+        word = str(error).split(" ", 1)[0]
+        raise Invalid(str(error), field=word if word in FIELDS else None) from None
+
+
+def _as_asked(fields: Mapping[str, Any] | BulkSpec) -> dict[str, Any]:
+    """Without the defaults of its business, which may change between a request and its repeat."""
+    if isinstance(fields, BulkSpec):
+        return asked(fields)
+    if not isinstance(fields, Mapping):
+        return {}
+    named = {ALIASES.get(str(name), str(name)): value for name, value in fields.items()}
+    return {name: value for name, value in named.items() if value is not None}
+
+
+def source_brief(source: Mapping[str, Any]) -> dict[str, Any]:
+    """A source as it is shown: of an inline list, how many items it has; no database's password."""
+    brief: dict[str, Any] = {}
+    for name, value in source.items():
+        if name == "items" and isinstance(value, list | tuple):
+            brief["count"] = len(value)
+        elif name == "url" and source.get("kind") == "sql" and not str(value).startswith("env:"):
+            brief[name] = "***"
+        else:
+            brief[name] = source_brief(value) if isinstance(value, Mapping) else value
+    return brief
+
+
+def _source(given: Any) -> Any:
+    """A number is a range from 0, a range is a range, a list is a list."""
+    match given:
+        case bool():
+            return given
+        case int():
+            return {"kind": "range", "stop": given}
+        case range():
+            if given.step != 1:
+                raise ValueError("source must be a range with step 1")
+            return {"kind": "range", "start": given.start, "stop": max(given.start, given.stop)}
+        case list() | tuple():
+            return {"kind": "list", "items": list(given)}
+        case _:
+            return given
+
+
+def _budget(given: float | str) -> float | None:
+    """An error budget as callers write it; None for `none`."""
+    if given == "none":
+        return None
+    try:
+        budget = _share(given) if isinstance(given, str) else given
+        if budget is not None:
+            check_budget(budget)
+    except ValueError as error:
+        raise Invalid(str(error), field="error_budget") from None
+    return budget
+
+
+def _item_timeout(given: float | str) -> float | None:
+    """An item timeout as callers write it: seconds, a duration, or `none`."""
+    if given == "none":
+        return None
+    seconds = seconds_from(given, "item_timeout")
+    check_item_timeout(seconds)
+    return seconds
+
+
+def _share(text: str) -> float | None:
+    """`2%` or a number; None for 100%, which no number of failures exceeds."""
+    try:
+        number = float(text.rstrip("% "))
+    except ValueError:
+        raise ValueError(f"error_budget must be a number or a share such as 2%, not {text!r:.40}") from None
+    if not text.strip().endswith("%"):
+        return number
+    if not 0 <= number <= 100:
+        raise ValueError(f"error_budget must be a share from 0% to 100%, not {text!r:.40}")
+    return None if number == 100 else number / 100
+
+
+def _check_key(key: str | None) -> None:
+    try:
+        if key is not None:
+            check_key(key, "idempotency_key")
+    except ValueError as error:
+        raise Invalid(str(error), field="idempotency_key") from None
+
+
+def _within(what: str, value: int) -> None:
+    if not 1 <= value <= LONGEST_LIST:
+        raise Invalid(f"{what} must be from 1 to {LONGEST_LIST}", field=what)

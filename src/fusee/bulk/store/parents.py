@@ -1,0 +1,48 @@
+"""Runs that started a bulk job and wait for its end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import Connection
+
+from fusee.bulk.model.job import BulkStatus
+from fusee.bulk.store.jobs import BulkJobs
+from fusee.bulk.store.tables import bulk_jobs
+from fusee.engine.model.outcome import End
+from fusee.engine.store.parents import Awaiting, Outcome, Started
+
+__all__ = ["BulkWaiters"]
+
+OVER = (BulkStatus.FINISHED, BulkStatus.FAILED, BulkStatus.STOPPED)
+
+
+class BulkWaiters(BulkJobs, Awaiting):
+    def _bulk_waiters_due(self, connection: Connection, run_ids: Sequence[int], now: int) -> list[int]:
+        return self._look_at_waiters(connection, run_ids, BULK_JOB, self._abandon_bulk, now)
+
+    def _abandon_bulk(self, connection: Connection, job: Any, why: str, now: int) -> None:
+        if job.status == BulkStatus.RUNNING:
+            self._doom(connection, job, "stop", why, now)
+        elif job.status == BulkStatus.WAITING_BUSINESS:
+            self._set_bulk(connection, job.id, now, status=BulkStatus.STOPPED)
+
+
+def _outcome(job: Any) -> Outcome:
+    result = {
+        "bulk_job_id": job.id,
+        "status": job.status,
+        "ended": job.ended - job.absent,
+        "quarantined": job.quarantined,
+    }
+    match BulkStatus(job.status):
+        case BulkStatus.FINISHED:
+            return Outcome(End.SUCCEEDED, "finished", None, result)
+        case BulkStatus.STOPPED:
+            return Outcome(End.CANCELED, "was stopped", job.reason, result)
+        case status:
+            return Outcome(End.FAILED, f"ended {status}", job.reason, result)
+
+
+BULK_JOB = Started("bulk job", bulk_jobs, lambda job: job.status in OVER, _outcome)

@@ -1,9 +1,0 @@
-"""The command line: `fusee`.
-
-Commands talk straight to the database. Nothing heavy is imported until a command needs it, so that
-`fusee --help` answers at once.
-"""
-
-from fusee.cli.root import cli, main
-
-__all__ = ["cli", "main"]

@@ -1,0 +1,1 @@
+"""The loops that decide: promote, recover, expire, lift, prune, aggregate."""

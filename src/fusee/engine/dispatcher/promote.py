@@ -1,0 +1,25 @@
+"""Makes delayed runs claimable when their time has come."""
+
+from __future__ import annotations
+
+from fusee.engine.store.upkeep import Promoted
+from fusee.events import Bus, RunsPromoted
+from fusee.service import Service
+from fusee.stores import Store
+
+__all__ = ["Promote"]
+
+
+class Promote(Service):
+    """Sleeps until the next due time it knows of; a hint wakes it when something earlier is accepted."""
+
+    def __init__(self, store: Store, bus: Bus, interval: float = 1.0) -> None:
+        super().__init__("promote", interval, bus)
+        self.store = store
+
+    async def run_once(self) -> Promoted:
+        promoted = await self.store.promote()
+        self.pause = promoted.next_in
+        if promoted.count:
+            self.bus.emit(RunsPromoted(count=promoted.count))
+        return promoted

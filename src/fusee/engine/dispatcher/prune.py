@@ -1,0 +1,46 @@
+"""Deletes finished runs by age, a few at a time, and batches by an age of their own."""
+
+from __future__ import annotations
+
+from fusee.engine.store.upkeep import Pruned
+from fusee.events import Bus, RunsPruned
+from fusee.service import Service
+from fusee.stores import Store
+
+__all__ = ["Prune"]
+
+KEYS_KEPT = 7 * 86400.0
+"""Seconds that keys of requests are kept where runs are kept forever."""
+
+
+class Prune(Service):
+    def __init__(
+        self,
+        store: Store,
+        bus: Bus,
+        *,
+        retention: float,
+        batch_retention: float,
+        batch: int,
+        interval: float = 60.0,
+    ) -> None:
+        super().__init__("prune", interval, bus)
+        self.store = store
+        self.retention = retention
+        """0 keeps runs forever."""
+        self.batch_retention = batch_retention
+        """0 keeps batches forever."""
+        self.batch = batch
+        self._cursor = 0
+
+    async def run_once(self) -> Pruned:
+        if self._cursor == 0:  # once in a walk through all runs
+            await self.store.forget_batches(self.batch_retention)
+            await self.store.forget_keys(self.retention or KEYS_KEPT)
+        if self.retention == 0:
+            return Pruned(0, 0)
+        pruned = await self.store.prune(self.retention, self._cursor, self.batch)
+        self._cursor = pruned.cursor
+        if pruned.count:
+            self.bus.emit(RunsPruned(count=pruned.count))
+        return pruned

@@ -1,0 +1,1 @@
+"""The database: one contract over SQLite, PostgreSQL and MySQL/MariaDB."""

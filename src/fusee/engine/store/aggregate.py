@@ -1,0 +1,171 @@
+"""Reacting to what has ended: one transaction takes a handful of notices and does all that follows from them.
+
+Taken with their locks and deleted with the reaction: a dispatcher that dies leaves them for the next.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import Connection, Select, bindparam, delete, literal, select, union_all
+
+from fusee.batches.store.parents import BatchWaiters
+from fusee.batches.store.regions import not_of_others
+from fusee.bulk.model.job import BulkRest
+from fusee.bulk.store.parents import BulkWaiters
+from fusee.engine.store.set_aside import is_about_a_row
+from fusee.tasks.store.tables import ended, fires, tasks
+from fusee.tasks.store.triggers import Triggers
+from fusee.workflows.store.store import Workflows
+
+__all__ = ["Aggregate", "Aggregated"]
+
+KINDS = ("task", "gate", "after", "workflow", "waiter", "batch", "batch_run", "bulk", "bulk_run")
+"""Each in a transaction of its own, so that task rows are always locked in one order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregated:
+    """How many notices of each kind were taken."""
+
+    counts: Mapping[str, int] = field(default_factory=dict)
+    rested: Sequence[BulkRest] = ()
+    """Bulk jobs that came to rest."""
+
+    def __bool__(self) -> bool:
+        return any(self.counts.values())
+
+
+class Aggregate(Triggers, Workflows, BatchWaiters, BulkWaiters):
+    async def aggregate(self, limit: int = 500, region: str = "") -> Aggregated:
+        """Take up to `limit` notices of each kind and react; with a region, batches of others are left to
+        others."""
+        counts: dict[str, int] = {}
+        rested: list[BulkRest] = []
+        for kind in await self.database.read(_kinds_waiting):
+            counts[kind], rest = await self._react_to(kind, limit, region)
+            rested += rest
+        self._wake_all(any(counts.values()))
+        return Aggregated(counts, rested)
+
+    async def _react_to(self, kind: str, limit: int, region: str) -> tuple[int, Sequence[BulkRest]]:
+        """(how many notices were taken, the bulk jobs that came to rest)."""
+        place = f"ended {kind}"
+        try:
+            taken, rested = await self._write_aloud(
+                lambda connection: self._react(connection, kind, limit, region)
+            )
+            again = self.set_aside.due(place)
+        except Exception as error:
+            if not is_about_a_row(error):
+                raise
+            taken, rested = 0, ()
+            again = await self.database.read(
+                lambda connection: self._notice_ids(connection, kind, limit, region)
+            )
+        if again:
+            done = await self.set_aside.one_by_one(
+                self._write_aloud,
+                place,
+                again,
+                "notice",
+                lambda connection, notice: self._react(connection, kind, 1, region, only=notice),
+            )
+            taken += sum(count for count, _ in done)
+            rested = [*rested, *(rest for _, some in done for rest in some)]
+        return taken, rested
+
+    def _notices(self, kind: str, limit: int, region: str, columns: Sequence[Any]) -> Select[Any]:
+        mine = (ended.c.kind == kind, *not_of_others(kind, region))
+        query = select(*columns).where(*mine).order_by(ended.c.id).limit(limit)
+        aside = self.set_aside.keys(f"ended {kind}")
+        return query.where(ended.c.id.not_in(aside)) if aside else query
+
+    def _notice_ids(self, connection: Connection, kind: str, limit: int, region: str) -> list[int]:
+        return list(connection.execute(self._notices(kind, limit, region, [ended.c.id])).scalars())
+
+    def _react(
+        self, connection: Connection, kind: str, limit: int, region: str, *, only: int | None = None
+    ) -> tuple[int, Sequence[BulkRest]]:
+        """As `_react_to`, in one transaction."""
+        query = self._notices(kind, limit, region, [ended])
+        if only is not None:
+            query = select(ended).where(ended.c.id == only)
+        skip_locked = self.database.capabilities.skip_locked
+        notices = connection.execute(query.with_for_update(skip_locked=skip_locked)).all()
+        if not notices:
+            return 0, ()
+        now = self._now(connection)
+        run_ids = sorted({notice.run_id for notice in notices})
+        again: set[int] = set()
+        rested: Sequence[BulkRest] = ()
+        match kind:
+            case "task":
+                self._task_runs_ended(connection, run_ids, now)
+            case "gate":
+                self._check_gates(connection, run_ids, now)
+            case "after":
+                self._fire_after(connection, [(notice.run_id, notice.fire_time) for notice in notices], now)
+            case "workflow":
+                self._workflow_runs_ended(connection, run_ids, now)
+            case "waiter":
+                again.update(self._waiters_due(connection, run_ids, now))
+                again.update(self._batch_waiters_due(connection, run_ids, now))
+                again.update(self._bulk_waiters_due(connection, run_ids, now))
+            case "batch":
+                counts: Counter[int] = Counter()
+                for notice in notices:
+                    counts[notice.run_id] += notice.many
+                self._batch_successes(connection, counts, now)
+            case "batch_run":
+                self._batch_runs_ended(connection, run_ids, now)
+            case "bulk":  # of this kind: the jobs
+                rested = self._bulk_jobs_ended(connection, run_ids, now)
+            case "bulk_run":
+                rested = self._bulk_runs_ended(connection, run_ids, now)
+            case _:
+                raise AssertionError(kind)
+        # What is to be looked at again stays, and does not count as done: the next pass may come later.
+        taken = [notice.id for notice in notices if notice.run_id not in again]
+        self._take_away(connection, taken)
+        return len(taken), rested
+
+    def _take_away(self, connection: Connection, notices: Sequence[int]) -> None:
+        if not notices:
+            return
+        if self.database.capabilities.returning:
+            connection.execute(delete(ended).where(ended.c.id.in_(notices)))
+        else:
+            # One by one: of a table that is mostly empty MySQL reads all for an IN, waiting for the rows that
+            # other aggregators hold, who wait for our tasks. (Three busy dispatchers: 10 deadlocks, not 67.)
+            connection.execute(_TAKE_AWAY, [{"b_id": notice} for notice in notices])
+
+    def _task_runs_ended(self, connection: Connection, run_ids: Sequence[int], now: int) -> None:
+        query = select(fires.c.task_id).where(fires.c.run_id.in_(run_ids)).distinct()
+        task_ids = sorted(connection.execute(query).scalars())
+        if not task_ids:
+            return
+        locked = select(tasks).where(tasks.c.id.in_(task_ids)).order_by(tasks.c.id).with_for_update()
+        rows = connection.execute(locked).all()
+        standings, closed = self._bring_up_to_date(connection, rows, run_ids)
+        self._heard(connection, standings, closed, now)
+        self._save(connection, standings.values())
+
+
+_TAKE_AWAY = delete(ended).where(ended.c.id == bindparam("b_id"))
+
+
+def _head(kind: str) -> Select[Any]:
+    head = select(literal(kind).label("kind")).where(ended.c.kind == kind).limit(1).subquery()
+    return select(head.c.kind)
+
+
+_HEADS = union_all(*map(_head, KINDS))
+
+
+def _kinds_waiting(connection: Connection) -> list[str]:
+    """Which kinds have something to look at; a look at the head of each."""
+    return list(connection.execute(_HEADS).scalars())

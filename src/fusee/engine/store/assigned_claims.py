@@ -1,0 +1,95 @@
+"""Claiming what strategies gave to a worker, where some of it is of queues with limits.
+
+Without limits a worker's own lane is claimed from like any other, by the hot statement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import Connection, Select, select, update
+
+from fusee.engine.model.queue import TokenBucket
+from fusee.engine.model.run import Claimed
+from fusee.engine.store.contract import Order
+from fusee.engine.store.own_lanes import own_lane
+from fusee.engine.store.queues import Queues, limits_of
+from fusee.engine.store.tables import lanes, line, queues, runs, sessions
+
+__all__ = ["Given"]
+
+MOST_LOOKED_AT = 500
+"""Entries of a worker's own lane that one claim reads: what is over its limit must not hide the rest."""
+
+
+class Given(Queues):
+    async def claim_given(self, session: int, limited: Sequence[str], order: Order) -> list[Claimed]:
+        """Claim what strategies gave to this session, where some of it may be of queues with limits."""
+
+        def work(connection: Connection) -> list[Claimed]:
+            # Their rows before the line's, as `claim_limited` takes them.
+            names = queues.c.name.in_(limited)
+            query = select(queues).where(queues.c.namespace == self.namespace, names).order_by(queues.c.name)
+            rows = {row.name: row for row in connection.execute(query.with_for_update())}
+            alive = select(sessions.c.id).where(sessions.c.id == session, sessions.c.state == "alive")
+            if connection.execute(alive).one_or_none() is None:
+                return []
+            now = self._now(connection)
+            budget = {name: self._allowed(connection, row, now) for name, row in rows.items()}
+            entries = connection.execute(_own_line(session, self.database.capabilities.skip_locked)).all()
+            queue_of = self._queues_of(connection, [entry.run_id for entry in entries])
+            chosen: list[Any] = []
+            for entry in entries:
+                queue = queue_of.get(entry.run_id)
+                if queue is None or len(chosen) == order.want or budget.get(queue, 1) <= 0:
+                    continue
+                chosen.append(entry)
+                if queue in budget:
+                    budget[queue] -= 1
+            claimed = self._take_up(
+                connection,
+                session,
+                chosen,
+                order.receipt,
+                now,
+                lambda row: queue_of[row.id] if queue_of[row.id] in rows else None,
+            )
+            for name, row in rows.items():
+                started = sum(queue_of[run.id] == name for run in claimed)
+                if row.rate is not None and started:
+                    left = TokenBucket(row.tokens, row.tokens_at).filled(limits_of(row), now).take(started)
+                    mine = (queues.c.namespace == self.namespace, queues.c.name == name)
+                    values = {"tokens": left.tokens, "tokens_at": left.at}
+                    connection.execute(update(queues).where(*mine).values(values))
+            return claimed
+
+        return await self.database.write(work)
+
+    def _allowed(self, connection: Connection, row: Any, now: int) -> int:
+        """How many of this queue, whose row is locked, may start now."""
+        limits = limits_of(row)
+        if limits.paused:
+            return 0
+        allowed = 10**9
+        if limits.concurrency is not None:
+            allowed = min(allowed, limits.concurrency - self._tickets(connection, row.name))
+        if limits.rate is not None:
+            bucket = TokenBucket(row.tokens, row.tokens_at).filled(limits, now)
+            allowed = min(allowed, int(bucket.tokens))
+        return allowed
+
+    def _queues_of(self, connection: Connection, run_ids: Sequence[int]) -> dict[int, str]:
+        query = select(runs.c.id, lanes.c.queue).join(lanes, lanes.c.id == runs.c.lane_id)
+        rows = connection.execute(query.where(runs.c.id.in_(run_ids))).all() if run_ids else []
+        return {row.id: row.queue for row in rows}
+
+
+def _own_line(session: int, skip_locked: bool) -> Select[Any]:
+    return (
+        select(line)
+        .where(line.c.lane_id == own_lane(session))
+        .order_by(line.c.rank, line.c.due_at, line.c.run_id)
+        .limit(MOST_LOOKED_AT)
+        .with_for_update(skip_locked=skip_locked)
+    )

@@ -1,0 +1,110 @@
+"""Telling runs to stop, many in one transaction; no attempt of theirs starts afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import Connection, bindparam, delete, func, select, update
+
+from fusee.engine.model.outcome import Effect
+from fusee.engine.model.states import RUN, RunStatus
+from fusee.engine.store.broker_tables import dispatched
+from fusee.engine.store.callback_waits import leave_waiting
+from fusee.engine.store.outbox import Told
+from fusee.engine.store.own_lanes import leave_own_lanes
+from fusee.engine.store.settle import LONGEST_REASON
+from fusee.engine.store.tables import later, line, runs
+from fusee.engine.store.wakes import CANCEL
+
+__all__ = ["Cancels"]
+
+ROWS_A_STATEMENT = 500
+WAITS = {status for status, verb in RUN if verb == "cancel"} - {RunStatus.RUNNING}
+"""Canceled at once; a running one is told to stop."""
+
+_KNOWN = (
+    runs.c.id,
+    runs.c.status,
+    runs.c.lane_id,
+    runs.c.priority,
+    runs.c.due_at,
+    runs.c.kind,
+    runs.c.attempt,
+)
+
+
+class Cancels(Told):
+    def _cancel_many(
+        self, connection: Connection, run_ids: Sequence[int], reason: str, now: int
+    ) -> dict[int, RunStatus]:
+        """Cancel what has not started; ask what runs to stop. Answers how each stands after that."""
+        answer: dict[int, RunStatus] = {}
+        ids = sorted(set(run_ids))
+        for start in range(0, len(ids), ROWS_A_STATEMENT):
+            part = ids[start : start + ROWS_A_STATEMENT]
+            answer |= self._cancel_some(connection, part, reason[:LONGEST_REASON], now)
+        return answer
+
+    def _cancel_some(
+        self, connection: Connection, ids: Sequence[int], reason: str, now: int
+    ) -> dict[int, RunStatus]:
+        known = select(*_KNOWN).where(runs.c.id.in_(ids)).order_by(runs.c.id)
+        # Their places first, then their rows, as a claim and a promotion take them: no deadlock.
+        _leave(connection, connection.execute(known).all())
+        rows = connection.execute(known.with_for_update()).all()
+        over = [row for row in rows if row.status in WAITS]
+        running = [row.id for row in rows if row.status == RunStatus.RUNNING]
+        if asked := [row.id for row in over if row.status == RunStatus.WAITING]:
+            # The outside was asked for something; what came of it, nobody knows. In a statement of its own:
+            # MySQL would look at the status that the same statement has just set.
+            connection.execute(update(runs).where(runs.c.id.in_(asked)).values(effect=Effect.UNKNOWN))
+            leave_waiting(connection, asked)
+        if over:
+            connection.execute(
+                update(runs)
+                .where(runs.c.id.in_([row.id for row in over]))
+                .values(
+                    effect=func.coalesce(runs.c.effect, Effect.NONE),
+                    status=RunStatus.CANCELED,
+                    rare=RunStatus.CANCELED,
+                    finished_at=now,
+                    cancel_requested_at=now,
+                    reason=reason,
+                )
+            )
+            _leave(connection, over)  # again: one may have come back meanwhile
+            self._tell(connection, [(row.kind, row.id) for row in over if row.kind is not None])
+            # An attempt may have started a workflow, which ends with it.
+            self._tell(connection, [("waiter", row.id) for row in over if row.attempt])
+        if running:
+            connection.execute(
+                update(runs)
+                .where(runs.c.id.in_(running))
+                .values(cancel_requested_at=func.coalesce(runs.c.cancel_requested_at, now), reason=reason)
+            )
+            self._notify(connection, CANCEL)
+        canceled = {row.id for row in over}
+        return {row.id: RunStatus.CANCELED if row.id in canceled else RunStatus(row.status) for row in rows}
+
+
+def _leave(connection: Connection, rows: Sequence[Any]) -> None:
+    """Take them out of where they wait, if they wait."""
+    # Those that were let go together stand side by side: one statement takes them all out.
+    in_line: dict[tuple[int, int, int], list[int]] = {}
+    for row in rows:
+        if row.status == RunStatus.PENDING:
+            in_line.setdefault((row.lane_id, -row.priority, row.due_at), []).append(row.id)
+    for (lane, rank, due), ids in in_line.items():
+        place = (line.c.lane_id == lane, line.c.rank == rank, line.c.due_at == due, line.c.run_id.in_(ids))
+        gone = connection.execute(delete(line).where(*place)).rowcount
+        if gone < len(ids):  # claimed just now, or given to a worker
+            leave_own_lanes(connection, ids)
+    delayed = [{"b_due": row.due_at, "b_run": row.id} for row in rows if row.status == RunStatus.DELAYED]
+    if delayed:
+        connection.execute(_LEAVE_LATER, delayed)
+    if sent := [row.id for row in rows if row.status == RunStatus.DISPATCHED]:
+        connection.execute(delete(dispatched).where(dispatched.c.run_id.in_(sent)))
+
+
+_LEAVE_LATER = delete(later).where(later.c.due_at == bindparam("b_due"), later.c.run_id == bindparam("b_run"))

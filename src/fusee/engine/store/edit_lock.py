@@ -1,0 +1,29 @@
+"""Edits that must see each other take turns: a row to lock, which ends with the transaction."""
+
+from __future__ import annotations
+
+from sqlalchemy import Connection, insert, select
+from sqlalchemy.exc import IntegrityError
+
+from fusee.engine.store.parts import StorePart
+from fusee.tasks.store.tables import turns
+
+__all__ = ["Turns", "take_turn"]
+
+
+class Turns(StorePart):
+    def _take_turn(self, connection: Connection, what: str) -> None:
+        """Wait until no other transaction of this namespace is at `what`."""
+        take_turn(connection, f"{what}:{self.namespace}")
+
+
+def take_turn(connection: Connection, name: str) -> None:
+    """Hold the row of this name until the transaction ends."""
+    query = select(turns.c.name).where(turns.c.name == name).with_for_update()
+    if connection.execute(query).one_or_none() is not None:
+        return
+    try:
+        with connection.begin_nested():
+            connection.execute(insert(turns).values(name=name))
+    except IntegrityError:  # someone else was first; the row is there now
+        connection.execute(query).one()

@@ -1,0 +1,176 @@
+"""Runs that wait for others: counted down as those end, let go or skipped when their gate is decided.
+
+One row a run and one count for each upstream that ended: whatever the shape of the graph, the cost is the
+number of its edges. Many ends at once are counted in one statement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, delete, insert, select, update
+
+from fusee.engine.model.gate import Gate, judge
+from fusee.engine.model.outcome import Effect
+from fusee.engine.model.states import RunStatus
+from fusee.engine.store.outbox import Told
+from fusee.engine.store.run_writer import Births
+from fusee.engine.store.settle import LONGEST_REASON
+from fusee.engine.store.tables import later, line, runs
+from fusee.engine.store.wakes import DELAYED, PENDING
+from fusee.tasks.model.policy import Decision
+from fusee.tasks.model.task import TriggerRule
+from fusee.tasks.store.tables import fires, gates, waits
+
+__all__ = ["Counted", "Gates"]
+
+ROWS_A_STATEMENT = 500
+
+
+@dataclass(slots=True)
+class Counted:
+    """How many of a run's upstreams ended just now."""
+
+    succeeded: int = 0
+    ended: int = 0
+    culprit: str = "an upstream"
+    """One that did not succeed, to name it in the reason."""
+
+    def add(self, name: str, success: bool) -> None:
+        self.ended += 1
+        self.succeeded += success
+        if not success:
+            self.culprit = name
+
+
+class Gates(Told, Births):
+    def _build_gates(self, connection: Connection, rule: TriggerRule, needs: Mapping[int, int]) -> None:
+        """A gate for each of these blocked runs: so many upstreams have to end first."""
+        rows = [
+            {"run_id": run_id, "rule": rule, "needs": count, "succeeded": 0, "ended": 0}
+            for run_id, count in needs.items()
+        ]
+        for start in range(0, len(rows), ROWS_A_STATEMENT):
+            connection.execute(insert(gates), rows[start : start + ROWS_A_STATEMENT])
+
+    def _count_down(
+        self,
+        connection: Connection,
+        counted: Mapping[int, Counted],
+        now: int,
+        *,
+        tell: bool = True,
+        may_start: Callable[[Connection, Sequence[int]], Sequence[int]] = lambda _, ids: ids,
+    ) -> list[int]:
+        """Upstreams of these runs ended: let go of those whose gate opens, skip those whose never will.
+
+        Answers the skipped ones; without `tell` it is the caller who lets their owners know. Of those whose
+        gate opens, `may_start` returns the runs that start; the caller keeps the others.
+        """
+        open_ids: list[int] = []
+        shut: dict[int, str] = {}
+        ids = sorted(counted)
+        for start in range(0, len(ids), ROWS_A_STATEMENT):
+            part = ids[start : start + ROWS_A_STATEMENT]
+            # In order, so that two aggregators that meet at a gate never wait for each other in a circle.
+            query = select(gates).where(gates.c.run_id.in_(part)).order_by(gates.c.run_id).with_for_update()
+            standing: dict[tuple[int, int], list[int]] = {}
+            for row in connection.execute(query).all():
+                count = counted[row.run_id]
+                succeeded, ended = row.succeeded + count.succeeded, row.ended + count.ended
+                rule = TriggerRule.as_stored(row.rule)
+                match judge(rule, row.needs, succeeded, ended):
+                    case Gate.OPEN:
+                        open_ids.append(row.run_id)
+                    case Gate.SHUT:
+                        shut[row.run_id] = f"trigger_rule {rule}: {count.culprit} did not succeed"
+                    case Gate.WAIT:
+                        standing.setdefault((succeeded, ended), []).append(row.run_id)
+            for (succeeded, ended), same in standing.items():
+                stay = update(gates).where(gates.c.run_id.in_(same))
+                connection.execute(stay.values(succeeded=succeeded, ended=ended))
+        self._let_go(connection, may_start(connection, open_ids) if open_ids else (), now)
+        shut_out = self._shut_out(connection, shut, now, tell=tell)
+        self._forget_gates(connection, [*open_ids, *shut])
+        return shut_out
+
+    def _let_go(
+        self, connection: Connection, run_ids: Sequence[int], now: int, start: int | None = None
+    ) -> list[int]:
+        """Blocked runs become pending, or delayed until `start` or else their own time; answers those that
+        did (someone may have canceled one)."""
+        let_go: list[int] = []
+        hints: set[str] = set()
+        for first in range(0, len(run_ids), ROWS_A_STATEMENT):
+            part = run_ids[first : first + ROWS_A_STATEMENT]
+            blocked = (runs.c.id.in_(part), runs.c.status == RunStatus.BLOCKED)
+            known = select(runs.c.id, runs.c.lane_id, runs.c.priority, runs.c.due_at).where(*blocked)
+            by_due: dict[int, list[Any]] = {}
+            for row in connection.execute(known.order_by(runs.c.id).with_for_update()).all():
+                by_due.setdefault(max(now, row.due_at if start is None else start), []).append(row)
+            for due, rows in by_due.items():
+                hints.add(_stand(connection, rows, now, due))
+                let_go += [row.id for row in rows]
+        for hint in sorted(hints):
+            self._notify(connection, hint)
+        return let_go
+
+    def _shut_out(
+        self,
+        connection: Connection,
+        reasons: Mapping[int, str],
+        now: int,
+        *,
+        tell: bool = True,
+        code: str = "upstream",
+    ) -> list[int]:
+        """Blocked runs that will never run: skipped, with the reason; their owners hear of it.
+
+        Answers those that were (someone may have canceled one).
+        """
+        ids = sorted(reasons)
+        shut_out: list[int] = []
+        for start in range(0, len(ids), ROWS_A_STATEMENT):
+            part = ids[start : start + ROWS_A_STATEMENT]
+            blocked = (runs.c.id.in_(part), runs.c.status == RunStatus.BLOCKED)
+            query = select(runs.c.id, runs.c.kind).where(*blocked).order_by(runs.c.id).with_for_update()
+            rows = connection.execute(query).all()
+            by_reason: dict[str, list[int]] = {}
+            for row in rows:
+                by_reason.setdefault(reasons[row.id][:LONGEST_REASON], []).append(row.id)
+            for reason, same in by_reason.items():
+                skipped = {"status": RunStatus.SKIPPED, "rare": RunStatus.SKIPPED, "effect": Effect.NONE}
+                change = update(runs).where(runs.c.id.in_(same))
+                connection.execute(change.values(finished_at=now, reason=reason, **skipped))
+                # A fire's record tells what became of it: it was to run, and this is why it did not.
+                record = update(fires).where(fires.c.run_id.in_(same))
+                connection.execute(record.values(decision=Decision.SKIP, code=code, rule=reason))
+            if tell:
+                self._tell(connection, [(row.kind, row.id) for row in rows if row.kind is not None])
+            shut_out += [row.id for row in rows]
+        return shut_out
+
+    def _forget_gates(self, connection: Connection, run_ids: Iterable[int]) -> None:
+        ids = list(run_ids)
+        for start in range(0, len(ids), ROWS_A_STATEMENT):
+            part = ids[start : start + ROWS_A_STATEMENT]
+            connection.execute(delete(waits).where(waits.c.run_id.in_(part)))
+            connection.execute(delete(gates).where(gates.c.run_id.in_(part)))
+
+
+def _stand(connection: Connection, rows: Sequence[Any], now: int, due: int) -> str:
+    """In line, or among the later ones when they are due later; answers whom to wake."""
+    ids = [row.id for row in rows]
+    status = RunStatus.PENDING if due <= now else RunStatus.DELAYED
+    freed = {"status": status, "rare": None, "due_at": due, "reason": None}
+    connection.execute(update(runs).where(runs.c.id.in_(ids)).values(freed))
+    places = [{"lane_id": row.lane_id, "due_at": due, "run_id": row.id} for row in rows]
+    if status is RunStatus.PENDING:
+        ranks = [{"rank": -row.priority} for row in rows]
+        connection.execute(insert(line), [place | rank for place, rank in zip(places, ranks, strict=True)])
+    else:
+        connection.execute(insert(later), places)
+    connection.execute(update(fires).where(fires.c.run_id.in_(ids)).values(held=None, admitted_at=now))
+    return PENDING if status is RunStatus.PENDING else DELAYED

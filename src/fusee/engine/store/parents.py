@@ -1,0 +1,96 @@
+"""Runs that started something of many runs (a workflow, a batch, a bulk job) and wait for its end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import msgspec
+from sqlalchemy import Connection, Table, delete, select, update
+
+from fusee.engine.model.outcome import Effect, End, Ended, Verdict
+from fusee.engine.model.states import TERMINAL, RunStatus
+from fusee.engine.store.contract import Settlement
+from fusee.engine.store.settle import RULED_BY, Settle
+from fusee.engine.store.tables import runs, tickets
+
+__all__ = ["Awaiting", "Outcome", "Started"]
+
+ROWS_A_STATEMENT = 500
+
+
+class Outcome(NamedTuple):
+    """How what was started ended: `said` in a few words, `why` in more."""
+
+    end: End
+    said: str
+    why: str | None
+    result: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Started:
+    """A kind of thing that a run can start; its rows name that run as their `waiter`."""
+
+    what: str
+    table: Table
+    over: Callable[[Any], bool]
+    outcome: Callable[[Any], Outcome]
+    columns: Sequence[Any] = ()
+
+    def end(self, run: Any, row: Any) -> Settlement:
+        """Not retried: it would find the same one again."""
+        end, said, why, result = self.outcome(row)
+        text, kept = f"{self.what} {row.id} {said}", msgspec.json.encode(result).decode()
+        error = None if end is End.SUCCEEDED else text if why is None else f"{text}: {why}"
+        effect = Effect.APPLIED if end is End.SUCCEEDED else Effect.UNKNOWN
+        verb, status = _VERBS[end]
+        verdict = Verdict(verb, status, text, counted=end is not End.SUCCEEDED)
+        return Settlement(
+            run.id, run.attempt, Ended(end, result=kept, error=error, effect=effect), verdict, ticket=True
+        )
+
+
+_VERBS = {
+    End.SUCCEEDED: ("succeed", RunStatus.SUCCEEDED),
+    End.CANCELED: ("cancel", RunStatus.CANCELED),
+    End.FAILED: ("fail", RunStatus.FAILED),
+}
+
+
+class Awaiting(Settle):
+    def _look_at_waiters(
+        self,
+        connection: Connection,
+        run_ids: Sequence[int],
+        kind: Started,
+        abandon: Callable[[Connection, Any, str, int], None],
+        now: int,
+    ) -> list[int]:
+        """Each of these runs started one, perhaps: end it with that, or `abandon` that with it.
+
+        Answers those whose attempt still runs: nobody knows yet whether it will wait.
+        """
+        again: list[int] = []
+        table, ordered = kind.table, sorted(set(run_ids))
+        for start in range(0, len(ordered), ROWS_A_STATEMENT):
+            part = table.c.waiter.in_(ordered[start : start + ROWS_A_STATEMENT])
+            mine = select(*(kind.columns or table.c)).where(part).order_by(table.c.id)
+            started = {row.waiter: row for row in connection.execute(mine.with_for_update())}
+            known = select(*RULED_BY).where(runs.c.id.in_(started)).order_by(runs.c.id).with_for_update()
+            for run in connection.execute(known).all() if started else ():
+                row, status = started[run.id], RunStatus(run.status)
+                if status is RunStatus.RUNNING:
+                    again.append(run.id)
+                elif status is RunStatus.WAITING and kind.over(row):
+                    self._apply(connection, [(kind.end(run, row), run)], now)
+                elif status is RunStatus.WAITING:
+                    waits = {"reason": f"waits for {kind.what} {row.id}"}
+                    connection.execute(update(runs).where(runs.c.id == run.id).values(waits))
+                    # What it started may need the place that it takes in a queue with limits.
+                    connection.execute(delete(tickets).where(tickets.c.run_id == run.id))
+                elif status in TERMINAL and not kind.over(row):
+                    abandon(connection, row, f"run {run.id}, which started it, ended {status}", now)
+                # else: it is tried again, asks for the same one, and is looked at then.
+        return again

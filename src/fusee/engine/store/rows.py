@@ -1,0 +1,182 @@
+"""A `RunSpec` on its way into the table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from fusee.engine.model.run import Claimed, RunSpec
+from fusee.engine.store.request_keys import asked, digest_of
+from fusee.errors import Invalid
+from fusee.values.names import MOST_PAYLOAD
+
+__all__ = ["Bulk", "NewRun", "claimed_from", "decode", "encode", "encode_rows", "new_run"]
+
+_encoder = msgspec.json.Encoder()
+_decode = msgspec.json.Decoder().decode
+
+
+class NewRun(NamedTuple):
+    """One row to insert; the database adds its own time."""
+
+    lane_id: int
+    priority: int
+    delay_us: int
+    due_at: int | None
+    payload: str | None
+    options: str | None
+    origin_id: int | None
+    idempotency_key: str | None
+    request_digest: str | None
+
+    @property
+    def immediate(self) -> bool:
+        return self.due_at is None and self.delay_us == 0
+
+    def due(self, now: int) -> int:
+        return self.due_at if self.due_at is not None else now + self.delay_us
+
+    def values(self, namespace: str, now: int) -> tuple[Any, ...]:
+        """The run's row: namespace, lane, status, priority, created, due, origin, payload, options."""
+        due = self.due(now)
+        status = "delayed" if due > now else "pending"
+        return (
+            namespace,
+            self.lane_id,
+            status,
+            self.priority,
+            now,
+            due,
+            self.origin_id,
+            self.payload,
+            self.options,
+        )
+
+    def entry(self, run_id: int, now: int) -> Entry:
+        """Where the run waits."""
+        due = self.due(now)
+        if due > now:
+            return Entry(None, (due, run_id, self.lane_id))
+        return Entry((self.lane_id, -self.priority, due, run_id), None)
+
+
+class Bulk(NamedTuple):
+    """Many runs that are due at once and have no keys, as columns: rows would busy the garbage collector."""
+
+    lane_ids: list[int]
+    priorities: list[int]
+    payloads: list[str | None]
+    options: list[str | None]
+    origin_ids: list[int | None]
+
+    @classmethod
+    def of(cls, specs: Sequence[RunSpec], lane_ids: list[int]) -> Bulk:
+        return cls(
+            lane_ids,
+            [spec.priority for spec in specs],
+            encode_payloads([spec.payload for spec in specs]),
+            [encode(o, "options") if (o := spec.options()) else None for spec in specs]
+            if any(spec.timeout is not None or spec.retry is not None or spec.strategy for spec in specs)
+            else [None] * len(specs),
+            [spec.origin_id for spec in specs],
+        )
+
+    @classmethod
+    def each(cls, template: RunSpec, lane_id: int, payloads: Sequence[Mapping[str, Any] | None]) -> Bulk:
+        """One run like the template for each payload."""
+        many, options = len(payloads), template.options()
+        return cls(
+            [lane_id] * many,
+            [template.priority] * many,
+            encode_payloads(payloads),
+            [encode(options, "options") if options else None] * many,
+            [template.origin_id] * many,
+        )
+
+    def rows(self) -> Iterator[NewRun]:
+        for lane_id, priority, payload, options, origin_id in zip(*self, strict=True):
+            yield NewRun(lane_id, priority, 0, None, payload, options, origin_id, None, None)
+
+
+class Entry(NamedTuple):
+    """A row of `line`, or of `later`."""
+
+    line: tuple[int, int, int, int] | None
+    later: tuple[int, int, int] | None
+
+
+def new_run(spec: RunSpec, lane_id: int) -> NewRun:
+    options = spec.options()
+    return NewRun(
+        lane_id,
+        spec.priority,
+        round(spec.delay * 1_000_000),
+        spec.due_at,
+        encode(spec.payload, "payload") if spec.payload else None,
+        encode(options, "options") if options else None,
+        spec.origin_id,
+        spec.idempotency_key,
+        None if spec.idempotency_key is None else _digest(spec),
+    )
+
+
+def _digest(spec: RunSpec) -> str:
+    if spec.origin_id is not None:  # all else is what that run was
+        return digest_of("retry", spec.origin_id)
+    content = asked(spec, without=("idempotency_key", "request"))
+    return digest_of(spec.request, {name: value for name, value in content.items() if value != {}})
+
+
+def encode(value: Any, what: str, *, nr: int | None = None) -> str:
+    """As JSON text; `nr` tells which of many it is."""
+    name = what if nr is None else f"{what} {nr}"
+    try:
+        text = _encoder.encode(value)
+    except (TypeError, ValueError, UnicodeEncodeError, RecursionError) as error:
+        raise Invalid(f"{name} cannot be written as JSON: {error}", field=what) from None
+    if len(text) > MOST_PAYLOAD:
+        raise Invalid(
+            f"{name} is {len(text)} bytes; at most {MOST_PAYLOAD} are allowed. Store large data elsewhere"
+            " and pass a reference to it",
+            field=what,
+        )
+    return text.decode()
+
+
+def encode_payloads(payloads: Sequence[Mapping[str, Any] | None]) -> list[str | None]:
+    """Each as JSON text, nothing for an empty one; all in one call, which is faster."""
+    try:
+        texts: list[Any] = _encoder.encode_lines(payloads).decode().split("\n")
+    except (TypeError, ValueError, RecursionError):
+        return _one_by_one(payloads)  # says which is wrong
+    texts.pop()  # what follows the last line's end
+    # JSON that the caller wrote (msgspec.Raw) may hold line ends; what is long is weighed in bytes.
+    if len(texts) != len(payloads) or max(map(len, texts), default=0) > MOST_PAYLOAD // 4:
+        return _one_by_one(payloads)
+    if all(payloads):
+        return texts
+    return [text if payload else None for payload, text in zip(payloads, texts, strict=True)]
+
+
+def _one_by_one(payloads: Sequence[Mapping[str, Any] | None]) -> list[str | None]:
+    many = len(payloads) > 1
+    return [
+        encode(payload, "payload", nr=nr if many else None) if payload else None
+        for nr, payload in enumerate(payloads)
+    ]
+
+
+def encode_rows(rows: Any) -> str:
+    """Rows on their way into one statement, as JSON; also what was weighed before, part by part."""
+    return _encoder.encode(rows).decode()
+
+
+def claimed_from(row: Any, receipt: int) -> Claimed:
+    """A row of id, attempt, spent, lane, payload, options, kind, owner, as a claim answers it."""
+    return Claimed(row[0], row[1], row[2], row[3], row[4], row[5], receipt, kind=row[6], owner_id=row[7])
+
+
+def decode(text: str | None) -> Any:
+    return None if text is None else _decode(text)

@@ -1,0 +1,136 @@
+"""Runs that come into being inside a larger transaction: with a fire, with a workflow, with a caller's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, insert, select, text
+
+from fusee.engine.model.outcome import Effect
+from fusee.engine.model.states import TERMINAL, RunStatus
+from fusee.engine.store.lanes import Lanes
+from fusee.engine.store.request_keys import check_same
+from fusee.engine.store.settle import LONGEST_REASON, RARE
+from fusee.engine.store.tables import later, line, runs
+from fusee.engine.store.wakes import DELAYED, PENDING
+
+__all__ = ["Birth", "Births"]
+
+ROWS_A_STATEMENT = 500
+
+
+class Birth(NamedTuple):
+    """A run to insert, in any state that a run can be born in."""
+
+    lane_id: int
+    status: RunStatus = RunStatus.PENDING
+    """Pending becomes delayed when it is due later."""
+    priority: int = 0
+    due_at: int | None = None
+    payload: str | None = None
+    options: str | None = None
+    kind: str | None = None
+    reason: str | None = None
+    attempt: int = 0
+    """Attempts counted before its first."""
+    origin_id: int | None = None
+    idempotency_key: str | None = None
+    request_digest: str | None = None
+    owner_id: int | None = None
+    effect: str | None = None
+    """What an earlier run did that this one takes the place of; it stays until this one does something."""
+
+    def row(self, namespace: str, now: int) -> dict[str, Any]:
+        due = now if self.due_at is None else self.due_at
+        status = self.status
+        if status is RunStatus.PENDING and due > now:
+            status = RunStatus.DELAYED
+        over = status in TERMINAL
+        return {
+            "namespace": namespace,
+            "lane_id": self.lane_id,
+            "status": status,
+            "rare": status if status in RARE else None,
+            "priority": self.priority,
+            "attempt": self.attempt,
+            "created_at": now,
+            "due_at": due,
+            "finished_at": now if over else None,
+            "effect": Effect.NONE if over else self.effect,
+            "reason": self.reason[:LONGEST_REASON] if self.reason else None,
+            "origin_id": self.origin_id,
+            "idempotency_key": self.idempotency_key,
+            "request_digest": self.request_digest,
+            "payload": self.payload,
+            "options": self.options,
+            "kind": self.kind,
+            "owner_id": self.owner_id,
+        }
+
+
+class Births(Lanes):
+    def _bear(
+        self, connection: Connection, births: Sequence[Birth], now: int, namespace: str | None = None
+    ) -> list[int]:
+        """Insert them, each into the line or among the later ones; their numbers in the same order."""
+        ids: list[int] = []
+        hints: set[str] = set()
+        for start in range(0, len(births), ROWS_A_STATEMENT):
+            rows = [b.row(namespace or self.namespace, now) for b in births[start : start + ROWS_A_STATEMENT]]
+            added = self._numbered(connection, rows)
+            ids += added
+            hints |= _place(connection, added, rows)
+        for hint in sorted(hints):
+            self._notify(connection, hint)
+        return ids
+
+    def _numbered(self, connection: Connection, rows: list[dict[str, Any]]) -> list[int]:
+        """One statement for many rows; how their numbers are learnt differs."""
+        if self.database.capabilities.sequence is not None:
+            query = text(f"SELECT {self.database.capabilities.sequence} FROM generate_series(1, :count)")
+            ids = sorted(connection.execute(query, {"count": len(rows)}).scalars())
+        elif self.database.capabilities.skip_locked:
+            # The numbers of one multi-row INSERT are consecutive in every autoinc lock mode.
+            step = connection.execute(text("SELECT @@auto_increment_increment")).scalar_one()
+            # Written here: SQLAlchemy takes longer to compile 500 rows than the database to insert them.
+            row = "(" + ", ".join(["%s"] * len(rows[0])) + ")"
+            statement = f"INSERT INTO fusee_runs ({', '.join(rows[0])}) VALUES {', '.join([row] * len(rows))}"
+            values = tuple(value for row in rows for value in row.values())
+            first = connection.exec_driver_sql(statement, values).lastrowid
+            return list(range(first, first + len(rows) * step, step))
+        else:  # one writer
+            query = text("SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'fusee_runs'")
+            last = connection.execute(query).scalar_one()
+            ids = list(range(last + 1, last + 1 + len(rows)))
+        connection.execute(
+            insert(runs), [{"id": run_id, **row} for run_id, row in zip(ids, rows, strict=True)]
+        )
+        return ids
+
+    def _key_used(self, connection: Connection, key: str, digest: str) -> int | None:
+        """The run that was accepted for this request under that idempotency key."""
+        query = select(runs.c.id, runs.c.request_digest).where(
+            runs.c.namespace == self.namespace, runs.c.idempotency_key == key
+        )
+        found = connection.execute(query).one_or_none()
+        if found is None:
+            return None
+        check_same(key, found.request_digest, digest, f"run {found.id}")
+        return int(found.id)
+
+
+def _place(connection: Connection, ids: list[int], rows: list[dict[str, Any]]) -> set[str]:
+    """Stand them where they wait; answers whom to wake."""
+    waiting, delayed = [], []
+    for run_id, row in zip(ids, rows, strict=True):
+        place = {"lane_id": row["lane_id"], "due_at": row["due_at"], "run_id": run_id}
+        if row["status"] is RunStatus.PENDING:
+            waiting.append({**place, "rank": -row["priority"]})
+        elif row["status"] is RunStatus.DELAYED:
+            delayed.append(place)
+    if waiting:
+        connection.execute(insert(line), waiting)
+    if delayed:
+        connection.execute(insert(later), delayed)
+    return {hint for hint, some in ((PENDING, waiting), (DELAYED, delayed)) if some}

@@ -1,0 +1,230 @@
+"""Writing down attempts that ended in another way than plain success; fenced like every write about a run."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, bindparam, delete, insert, select, update
+
+from fusee.batches.store.stops import heed_stops
+from fusee.engine.model.outcome import Effect, End
+from fusee.engine.model.states import TERMINAL, RunStatus
+from fusee.engine.store.callback_waits import Waiting, leave_waiting
+from fusee.engine.store.contract import Settlement
+from fusee.engine.store.tables import attempts, later, line, runs, tickets
+from fusee.engine.store.totals import RESULTS_REFUSED, add_to_totals
+from fusee.engine.store.wakes import DELAYED, ENDED, PENDING
+
+__all__ = ["Settle"]
+
+ROWS_A_STATEMENT = 500
+RULED_BY = (
+    runs.c.id,
+    runs.c.namespace,
+    runs.c.lane_id,
+    runs.c.priority,
+    runs.c.attempt,
+    runs.c.status,
+    runs.c.due_at,
+    runs.c.started_at,
+    runs.c.cancel_requested_at,
+    runs.c.session_id,
+    runs.c.effect,
+    runs.c.reason,
+    runs.c.kind,
+    runs.c.owner_id,
+)
+"""What a row must tell before a verdict about it can be written."""
+LONGEST_REASON = 500
+RARE = frozenset(RunStatus) - {
+    RunStatus.PENDING,
+    RunStatus.DELAYED,
+    RunStatus.DISPATCHED,
+    RunStatus.RUNNING,
+    RunStatus.SUCCEEDED,
+}
+"""Found through an index of their own; the others by where they wait, or by the primary key."""
+
+
+class Settle(Waiting):
+    async def settle(self, session: int, settlements: Sequence[Settlement]) -> list[tuple[int, int]]:
+        """Apply each verdict where this session still owns the attempt; answers what was refused."""
+
+        def work(connection: Connection) -> tuple[list[tuple[int, int]], list[RunStatus]]:
+            refused: list[tuple[int, int]] = []
+            written: list[RunStatus] = []
+            for start in range(0, len(settlements), ROWS_A_STATEMENT):
+                part = self._settle(connection, session, settlements[start : start + ROWS_A_STATEMENT])
+                refused += part[0]
+                written += part[1]
+            return refused, written
+
+        refused, written = await self.database.write(work)
+        statuses = {s.verdict.status for s in settlements}.union(written)
+        if RunStatus.PENDING in statuses:
+            self.wakes.fire(PENDING)
+        if RunStatus.DELAYED in statuses:
+            self.wakes.fire(DELAYED)
+        if statuses & TERMINAL:
+            self.wakes.fire(ENDED)
+        return refused
+
+    def _settle(
+        self, connection: Connection, session: int, settlements: Sequence[Settlement]
+    ) -> tuple[list[tuple[int, int]], list[RunStatus]]:
+        query = (
+            select(*RULED_BY)
+            .where(runs.c.id.in_([s.run_id for s in settlements]), runs.c.session_id == session)
+            .order_by(runs.c.id)
+            .with_for_update()
+        )
+        rows = {(row.id, row.attempt): row for row in connection.execute(query)}
+        now = self._now(connection)
+        owned: list[tuple[Settlement, Any]] = []
+        refused: list[tuple[int, int]] = []
+        for settlement in settlements:
+            row = rows.get((settlement.run_id, settlement.attempt))
+            if row is None:
+                refused.append((settlement.run_id, settlement.attempt))
+            elif row.status == RunStatus.RUNNING:
+                owned.append((settlement, row))
+            # else: written already by an earlier try of this very call, whose answer was lost.
+        return refused, self._apply(connection, owned, now)
+
+    def _apply(
+        self, connection: Connection, owned: Sequence[tuple[Settlement, Any]], now: int
+    ) -> list[RunStatus]:
+        """Write verdicts about rows that are locked in this transaction; answers the status of each."""
+        if not owned:
+            return []
+        owned = heed_stops(connection, self._heed_answers(connection, owned))
+        changes = [_changes(settlement, row, now) for settlement, row in owned]
+        connection.execute(_UPDATE, changes)
+        wait_again(connection, [(change, row) for change, (_, row) in zip(changes, owned, strict=True)])
+        self._tell(
+            connection,
+            [
+                (row.kind, row.id)
+                for change, (_, row) in zip(changes, owned, strict=True)
+                if row.kind is not None and change["b_finished_at"] is not None
+            ],
+        )
+        begin = {c["b_id"]: c["b_attempt"] for c in changes if c["b_status"] is RunStatus.WAITING}
+        self._begin_waiting(connection, begin, now)
+        leave_waiting(connection, [row.id for _, row in owned if row.status == RunStatus.WAITING])
+        # What waits keeps its place: the work that the limit holds back goes on elsewhere.
+        if held := [s.run_id for s, _ in owned if s.ticket and s.run_id not in begin]:
+            connection.execute(delete(tickets).where(tickets.c.run_id.in_(held)))
+        kept = [
+            {
+                "run_id": settlement.run_id,
+                "attempt": settlement.attempt,
+                "namespace": row.namespace,
+                "session_id": row.session_id,
+                "ended": settlement.ended.end,
+                "started_at": row.started_at,
+                "finished_at": now,
+                "effect": settlement.ended.effect,
+                "error": settlement.ended.error,
+                "output": settlement.ended.output,
+            }
+            for settlement, row in owned
+            if (settlement.ended.end is not End.RETURNED or settlement.ended.effect is not Effect.NONE)
+            and settlement.ended.end is not End.ACCEPTED
+            and (settlement.verdict.status not in TERMINAL or settlement.ended.end is End.LOST)
+        ]
+        if kept:
+            connection.execute(insert(attempts), kept)
+        return [change["b_status"] for change in changes]
+
+    async def record_stale(self, late: Iterable[tuple[int, int, str]]) -> None:
+        """Keep what a worker reported about (run, attempt) after it had lost them."""
+        reports = list(late)
+
+        def work(connection: Connection) -> None:
+            now = self._now(connection)
+            connection.execute(
+                update(attempts)
+                .where(attempts.c.run_id == bindparam("b_run"), attempts.c.attempt == bindparam("b_attempt"))
+                .values(late_end=bindparam("b_end"), late_at=bindparam("b_now")),
+                [
+                    {"b_run": run, "b_attempt": attempt, "b_end": end, "b_now": now}
+                    for run, attempt, end in reports
+                ],
+            )
+            query = select(runs.c.namespace).where(runs.c.id.in_([run for run, _, _ in reports]))
+            refused = Counter((namespace, "") for namespace in connection.execute(query).scalars())
+            add_to_totals(connection, RESULTS_REFUSED, refused)
+
+        if reports:
+            await self.database.write(work)
+
+
+_UPDATE = (
+    update(runs)
+    .where(
+        runs.c.id == bindparam("b_id"),
+        runs.c.attempt == bindparam("b_attempt"),
+        runs.c.status == bindparam("b_from"),
+    )
+    .values(
+        status=bindparam("b_status"),
+        rare=bindparam("b_rare"),
+        due_at=bindparam("b_due_at"),
+        finished_at=bindparam("b_finished_at"),
+        spent=runs.c.spent + bindparam("b_counted"),
+        session_id=bindparam("b_session"),
+        effect=bindparam("b_effect"),
+        reason=bindparam("b_reason"),
+        error=bindparam("b_error"),
+        output=bindparam("b_output"),
+        result=bindparam("b_result"),
+    )
+)
+
+
+def wait_again(connection: Connection, changes: Iterable[tuple[dict[str, Any], Any]]) -> None:
+    """Runs that did not end stand in line again, or wait for their time."""
+    claimable, delayed = [], []
+    for change, row in changes:
+        due_at, run_id = change["b_due_at"], change["b_id"]
+        if change["b_status"] == RunStatus.PENDING:
+            claimable.append(
+                {"lane_id": row.lane_id, "rank": -row.priority, "due_at": due_at, "run_id": run_id}
+            )
+        elif change["b_status"] == RunStatus.DELAYED:
+            delayed.append({"due_at": due_at, "run_id": run_id, "lane_id": row.lane_id})
+    if claimable:
+        connection.execute(insert(line), claimable)
+    if delayed:
+        connection.execute(insert(later), delayed)
+
+
+def _changes(settlement: Settlement, row: Any, now: int) -> dict[str, Any]:
+    verdict, ended = settlement.verdict, settlement.ended
+    status, reason = verdict.status, verdict.reason
+    if row.cancel_requested_at is not None and status not in TERMINAL:
+        # Someone was told that no further attempt will start.
+        status = RunStatus.CANCELED
+    if row.cancel_requested_at is not None and status is RunStatus.CANCELED:
+        reason = row.reason or "canceled while running"  # what the caller gave as the reason
+    return {
+        "b_id": settlement.run_id,
+        "b_attempt": settlement.attempt,
+        "b_from": row.status,
+        "b_status": status,
+        "b_rare": status if status in RARE else None,
+        "b_due_at": now + round(verdict.delay * 1_000_000) if status is RunStatus.DELAYED else row.due_at,
+        "b_finished_at": now if status in TERMINAL else None,
+        "b_counted": int(verdict.counted),
+        # A lost run is taken away from its session: that is what the fence looks at.
+        "b_session": None if ended.end is End.LOST else row.session_id,
+        # An earlier attempt may have done something: a later one that did nothing does not undo that.
+        "b_effect": row.effect if ended.effect is Effect.NONE and row.effect is not None else ended.effect,
+        "b_reason": None if status is RunStatus.SUCCEEDED else reason[:LONGEST_REASON],
+        "b_error": ended.error,
+        "b_output": ended.output,
+        "b_result": ended.result,
+    }

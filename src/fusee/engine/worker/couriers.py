@@ -1,0 +1,321 @@
+"""Couriers go to the store and back: each trip hands in outcomes and brings new runs, so while one is under
+way the other's runs execute. The store is never asked about a single run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+
+from fusee.broker import Depot
+from fusee.engine.model.outcome import End
+from fusee.engine.model.run import Claimed
+from fusee.engine.store.contract import Exchanged, Order
+from fusee.engine.worker.doubt import Doubt
+from fusee.engine.worker.memory import MemoryLimit
+from fusee.engine.worker.nudge import Nudge
+from fusee.engine.worker.pace import Pace
+from fusee.engine.worker.pool import Pool
+from fusee.engine.worker.reports import Reports
+from fusee.engine.worker.served import ServedLanes
+from fusee.engine.worker.settings import WorkerSettings
+from fusee.engine.worker.tenure import Tenure
+from fusee.errors import LeaseLost
+from fusee.events import Bus, LoopFailed, RunsClaimed
+
+__all__ = ["COURIERS", "Couriers"]
+
+COURIERS = 2
+MOST_A_TRIP = 500
+"""Runs claimed by one statement at most: beyond this the database's time a run no longer falls."""
+LIMITED_EVERY = 0.1
+
+
+class Couriers:
+    """What the couriers of a worker share; `courier` is one of them, at work until it is cancelled."""
+
+    def __init__(
+        self,
+        depot: Depot,
+        pool: Pool,
+        served: ServedLanes,
+        reports: Reports,
+        tenure: Tenure,
+        settings: WorkerSettings,
+        bus: Bus,
+        *,
+        nudge: Nudge,
+        draining: asyncio.Event,
+        memory: MemoryLimit,
+        expire: Callable[[], None],
+    ) -> None:
+        self.depot = depot
+        self.pool = pool
+        self.served = served
+        self.reports = reports
+        self.tenure = tenure
+        self.settings = settings
+        self.bus = bus
+        self.nudge = nudge
+        self.draining = draining
+        self.memory = memory
+        self.expire = expire
+        """Called when the store says that the lease is over."""
+        self.pace = Pace(settings.prefetch)
+        self.lost_answer = False
+        """The store may have given us runs that we never heard of: they go back before we ask for more."""
+        self._doubt = Doubt(settings.lease_ttl)
+        self._dry_until = 0.0
+        self._hints = 0
+        self._limited_at = 0.0
+        self._wanted = 0
+        """Runs asked for by trips under way."""
+        self._trips = 0
+        self._used_up: list[int] = []
+        self._lanes_read_at = 0.0
+
+    @property
+    def under_way(self) -> bool:
+        return self._trips > 0
+
+    def opened(self) -> None:
+        """A session began: there may be work for it."""
+        self._dry_until = 0.0
+        self.nudge()
+
+    def renewed(self) -> None:
+        # A claim that lost its connection may commit later than we looked for it.
+        if self._doubt.due(time.monotonic()):
+            self.lost_answer = True
+            self.nudge()
+
+    def expired(self) -> None:
+        """The session is over, and with it all its receipts."""
+        self._used_up.clear()
+        self._doubt.end()
+
+    def hear_pending(self) -> None:
+        self.served.notice()
+        self._hints += 1
+        self._dry_until = 0.0
+        self.nudge()
+
+    async def courier(self) -> None:
+        failures = 0
+        while True:
+            try:
+                if not await self._trip():
+                    await self.rest()
+                failures = 0
+            except Exception as error:
+                # Whatever it was, what is in our hands must still be written: go on trying.
+                failures += 1
+                self.bus.emit(LoopFailed(loop="courier", error=error, failures=failures))
+                await asyncio.sleep(min(2.0, 0.05 * 2 ** min(failures, 6)))
+
+    async def rest(self) -> None:
+        """Wait for an outcome, a hint, or the next poll."""
+        if self._trips:
+            # The other courier is under way and nudges when it is back: let outcomes gather until then.
+            await self.nudge.wait(self.settings.poll_interval)
+            return
+        if self.pool.finished.ids or self.pool.settlements:
+            return
+        pause = self._dry_until - time.monotonic()
+        if pause <= 0:  # there is work, but no room: whatever ends here nudges
+            pause = self.settings.poll_interval
+        if self.served.limited or self.served.own_limited:
+            pause = min(pause, LIMITED_EVERY)
+        await self.nudge.wait(pause)
+
+    async def _trip(self) -> bool:
+        """To the store and back, when there is something to bring or to fetch; false when there was not."""
+        session = self.tenure.session
+        if session is None:
+            await asyncio.sleep(0.01)
+            return True
+        if self.lost_answer:
+            if self._trips:
+                return False  # what is on its way would be taken for a stranger
+            await self._reconcile(session)
+        if self.served.unread:
+            await self.served.read()
+            if session != self.tenure.session:
+                return True
+        now = time.monotonic()
+        self.pace.measure(self.pool.completed, now)
+        if not self.served.free and now >= self._dry_until:
+            await self._ran_dry(self._hints)
+            if session != self.tenure.session:
+                return True  # expired meanwhile: what is in our hands now is another session's
+        want = self._room(now)
+        if not want and not self.pool.finished.ids and not self.pool.settlements:
+            return await self.claim_limited(session)
+        hints = self._hints
+        self._trips += 1
+        self._wanted += want
+        try:
+            exchanged = await self._exchange(session, want, now)
+        finally:
+            self._trips -= 1
+            self._wanted -= want
+            self.nudge()
+        if exchanged is None:
+            return True
+        if len(exchanged.claimed) < want:
+            await self._ran_dry(hints, found=bool(exchanged.claimed))
+        await self.claim_limited(session)
+        return True
+
+    async def _exchange(self, session: int, want: int, now: float) -> Exchanged | None:
+        """Hand in what has ended, take in what is new; none when the lease turns out to be over."""
+        finished, settlements = self.pool.collect()
+        used_up: list[int] = []
+        try:
+            if settlements:
+                refused = await self.reports.settle(session, settlements)
+                written = [s.receipt for s in settlements if (s.run_id, s.attempt) not in refused]
+                self._used_up += self.pool.receipts.ended(written)
+                if any(s.ticket for s in settlements):
+                    self._limited_at = 0.0  # a place came free
+                settlements = []
+            # Forgotten with a later trip than the one that writes their last outcome: should that one be
+            # lost, the receipts must still be there.
+            used_up, self._used_up = self._used_up, []
+            order = Order(want, self.served.free, self.pool.receipts.next() if want else 0, used_up)
+            exchanged = await self.depot.exchange(session, finished, order)
+        except BaseException as error:
+            if isinstance(error, LeaseLost) and self.tenure.session == session:
+                self.pool.put_back(finished, settlements)
+                self.expire()
+                return None
+            if want:
+                self._lose_answer()
+            if self.tenure.session == session:
+                self.pool.put_back(finished, settlements)
+                self._used_up += used_up
+            raise
+        self._arrive(session, await self._understood(exchanged.claimed), now)
+        if not exchanged.refused:  # else they stay until the session ends: a receipt too many harms nobody
+            self._used_up += self.pool.receipts.ended(finished.receipts)
+        else:
+            await self.reports.refused((run, attempt, End.SUCCEEDED) for run, attempt in exchanged.refused)
+        return exchanged
+
+    def _lose_answer(self) -> None:
+        self.lost_answer = True
+        self._doubt.begin(time.monotonic())
+
+    def _room(self, now: float) -> int:
+        """How many to ask for: enough to keep busy, and not in many small portions."""
+        if self.draining.is_set() or now < self._dry_until or not self.served.free:
+            return 0
+        if not self.tenure.lease.holds(now) or self.lost_answer or self.memory.full:
+            return 0
+        pool = self.pool
+        target = pool.capacity + self.pace.ahead
+        room = target - pool.holding - self._wanted
+        idle = pool.capacity - pool.holding - self._wanted
+        if room <= 0 or (idle <= 0 and room < target // 4):
+            return 0
+        return min(room, MOST_A_TRIP)
+
+    async def _understood(self, claimed: list[Claimed]) -> list[Claimed]:
+        """Those of a lane that we know. A dispatcher may have given us runs of one that it read before us."""
+        if not self.served.given or all(run.lane_id in self.pool.plans for run in claimed):
+            return claimed
+        try:
+            await self.served.look_for_new()
+        except BaseException:
+            self.lost_answer = True  # they go back as strangers
+            raise
+        known = [run for run in claimed if run.lane_id in self.pool.plans]
+        if len(known) < len(claimed):
+            self.lost_answer = True
+        return known
+
+    def _arrive(self, session: int, claimed: list[Claimed], asked_at: float) -> None:
+        if not claimed:
+            return
+        if not self.tenure.allows(session, time.monotonic()):
+            # Not ours any more: the dispatcher returns them with the rest of that session, or, should the
+            # session live on after all, we do.
+            self.lost_answer = self.lost_answer or session == self.tenure.session
+            return
+        start_by = self.tenure.start_by(asked_at)
+        for run in claimed:
+            run.start_by = start_by
+        if self.bus.wants(RunsClaimed):
+            self.bus.emit(RunsClaimed(session=session, count=len(claimed)))
+        self.pool.take(claimed)
+        if self.draining.is_set():
+            self.pool.hand_back_all()
+
+    async def _ran_dry(self, hints: int, *, found: bool = False) -> None:
+        """There was less than we asked for: wait for a hint, unless one came while we asked.
+
+        A hint that led to nothing may be about a lane that another process has just made.
+        """
+        now = time.monotonic()
+        if not found or now - self._lanes_read_at > self.settings.poll_interval:
+            self._lanes_read_at = now
+            if await self.served.look_for_new():
+                return
+        if hints == self._hints:
+            self._dry_until = time.monotonic() + self.settings.poll_interval
+
+    async def claim_limited(self, session: int) -> bool:
+        """Queues with limits, one after the other; at most ten times a second, or when a place came free."""
+        now = time.monotonic()
+        nothing = not self.served.limited and not self.served.own_limited
+        if (
+            nothing
+            or self.draining.is_set()
+            or self.memory.full
+            or now - self._limited_at < LIMITED_EVERY / 2
+        ):
+            return False
+        if self.lost_answer:
+            return False  # what we claim now would be taken for a stranger
+        self._limited_at = now
+        took = False
+        claims: list[tuple[Sequence[str], list[int]]] = [
+            ((queue,), lanes) for queue, lanes in self.served.limited.items()
+        ]
+        if self.served.own_limited:
+            claims.append((self.served.own_limited, []))
+        for queues, lanes in claims:
+            room = self.pool.capacity - self.pool.holding - self._wanted
+            if (
+                room <= 0
+                or self.lost_answer
+                or session != self.tenure.session
+                or not self.tenure.lease.holds(now)
+            ):
+                break
+            self._trips += 1
+            self._wanted += room
+            try:
+                order = Order(room, lanes, self.pool.receipts.next())
+                if lanes:
+                    claimed = await self.depot.claim_limited(session, queues[0], order)
+                else:
+                    claimed = await self._understood(await self.depot.claim_given(session, queues, order))
+            except BaseException:
+                self._lose_answer()
+                raise
+            finally:
+                self._trips -= 1
+                self._wanted -= room
+            self._arrive(session, claimed, now)
+            took = took or bool(claimed)
+        return took
+
+    async def _reconcile(self, session: int) -> None:
+        self._trips += 1
+        try:
+            await self.reports.return_strangers(session, self.pool.in_hand())
+            self.lost_answer = False
+        finally:
+            self._trips -= 1

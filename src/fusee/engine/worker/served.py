@@ -1,0 +1,83 @@
+"""Which lanes a worker serves, apart by how it gets their runs: taken freely, within limits, or given."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+from fusee.broker import Depot
+from fusee.engine.model.strategy import Strategy
+from fusee.engine.store.own_lanes import own_lane
+from fusee.engine.worker.plan import Plan, Planner
+
+__all__ = ["ServedLanes"]
+
+
+class ServedLanes:
+    """Follows the store's lanes and limits; `plans` says how each served lane is run."""
+
+    def __init__(self, depot: Depot, planner: Planner, plans: dict[int, Plan]) -> None:
+        self.depot = depot
+        self.planner = planner
+        self.plans = plans
+        self.free: list[int] = []
+        """Claimed by the hot statement, all in one."""
+        self.limited: dict[str, list[int]] = {}
+        """By queue; each queue is claimed from on its own."""
+        self.session: int | None = None
+        """Whose own lane is served: that of what strategies give to this worker."""
+        self.own_limited: tuple[str, ...] = ()
+        """Queues with limits whose runs may be in the own lane: it is then claimed from apart."""
+        self.given = False
+        """Runs may stand in the own lane. Once so, always so: a lifted strategy may have left some."""
+        self.unread = False
+        """There are lanes that are not served yet, because their queues' limits have not been read."""
+        self._ruled = 0
+        """Lanes, the first so many, that were known when the limits were read last."""
+        self._sorted = -1
+
+    async def read(self) -> None:
+        """Ask the store for new lanes, then for all limits: a queue may have got its limits just before its
+        first run, and no run of it may start without them."""
+        self.unread = False
+        await self.depot.read_new_lanes()
+        known = len(self.depot.lane_map.lanes)
+        await self.depot.read_limits()
+        self._ruled = known
+        self.sort()
+
+    async def look_for_new(self) -> bool:
+        """True when there was a lane we did not know."""
+        before = self._sorted
+        await self.depot.read_new_lanes()
+        if len(self.depot.lane_map.lanes) != self._ruled:
+            await self.read()
+        return self._sorted > before
+
+    def notice(self) -> None:
+        """This process itself may have made a new one."""
+        self.unread = self.unread or len(self.depot.lane_map.lanes) != self._ruled
+
+    def sort(self) -> None:
+        lane_map = self.depot.lane_map
+        self._sorted = self._ruled
+        free: list[int] = []
+        limited: dict[str, list[int]] = {}
+        own_limited: set[str] = set()
+        for lane_id, lane in islice(lane_map.lanes.items(), self._ruled):
+            if not self.planner.serves(lane):
+                continue
+            if lane_id not in self.plans:
+                self.plans[lane_id] = self.planner.plan(lane)
+            limits = lane_map.limits.get(lane.queue)
+            if lane_map.strategy_of(lane) != Strategy.SHARED:
+                self.given = True
+                if limits is not None and limits.limited:
+                    own_limited.add(lane.queue)
+            elif limits is None or not limits.limited:
+                free.append(lane_id)
+            elif not limits.paused:
+                limited.setdefault(lane.queue, []).append(lane_id)
+        self.own_limited = tuple(sorted(own_limited))
+        if self.given and self.session is not None and not own_limited:
+            free.append(own_lane(self.session))
+        self.free, self.limited = free, limited

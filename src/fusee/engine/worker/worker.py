@@ -1,0 +1,325 @@
+"""A worker: claims what it can run, runs it, reports how it ended; its session holds the lease."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Coroutine
+
+from fusee.broker import Depot
+from fusee.engine.ending import end
+from fusee.engine.model.outcome import End
+from fusee.engine.model.session import Lease, WorkerInfo
+from fusee.engine.worker.couriers import COURIERS, Couriers
+from fusee.engine.worker.handover import HandOver
+from fusee.engine.worker.memory import MemoryLimit
+from fusee.engine.worker.nudge import Nudge
+from fusee.engine.worker.plan import Planner
+from fusee.engine.worker.pool import Pool
+from fusee.engine.worker.reports import Late, Reports
+from fusee.engine.worker.served import ServedLanes
+from fusee.engine.worker.settings import WorkerSettings
+from fusee.engine.worker.tenure import Tenure
+from fusee.errors import FuseeError, LeaseLost
+from fusee.events import Bus, LoopFailed, RunCancelRequested, SessionEnded, SessionExpired, SessionStarted
+
+__all__ = ["Worker"]
+
+WATCH_EVERY = 0.1
+HAND_OVER_EVERY = 0.2
+LAST_ANSWER = 2.0
+"""Seconds that a worker which was told to leave waits for the session it asked for."""
+
+
+class Worker:
+    """`await worker.run()` until `worker.stop()`; then it drains."""
+
+    def __init__(
+        self, depot: Depot, planner: Planner, info: WorkerInfo, settings: WorkerSettings, bus: Bus
+    ) -> None:
+        self.depot = depot
+        self.planner = planner
+        self.info = info
+        self.settings = settings
+        self.bus = bus
+        self._nudge = Nudge()
+        self.pool = Pool(info.capacity, settings.grace, bus, self._nudge, self._confirm_start)
+        self.served = ServedLanes(depot, planner, self.pool.plans)
+        self.reports = Reports(depot, bus)
+        self.tenure = Tenure(Lease(settings.lease, time.monotonic() - settings.lease))
+        self.started = asyncio.Event()
+        """Set when the first session is open."""
+        self._draining = asyncio.Event()
+        self.drained = False
+        """Someone asked this worker, and not this process, to leave."""
+        self._cancels_wanted = asyncio.Event()
+        self._drain_hinted = asyncio.Event()
+        self._sessions: list[int] = []
+        """Of this life of the process: what was asked of one is asked of the next."""
+        self.hand_over = HandOver(depot, self.pool, settings.lease)
+        self._beat_now = Nudge()
+        self._late: list[Late] = []
+        """What ended after the lease was lost: told to the store as stale, once it answers."""
+        self.memory = MemoryLimit(settings.max_memory, info.name, bus)
+        self.couriers = Couriers(
+            depot,
+            self.pool,
+            self.served,
+            self.reports,
+            self.tenure,
+            settings,
+            bus,
+            nudge=self._nudge,
+            draining=self._draining,
+            memory=self.memory,
+            expire=self._expire,
+        )
+
+    @property
+    def session(self) -> int | None:
+        return self.tenure.session
+
+    # -- life
+
+    def stop(self) -> None:
+        """Claim nothing more; finish or hand back what there is, then end."""
+        self._draining.set()
+        self._nudge()
+
+    async def run(self) -> None:
+        undo = [
+            self.depot.wakes.on("pending", self.couriers.hear_pending),
+            self.depot.wakes.on("cancel", self._cancels_wanted.set),
+            self.depot.wakes.on("drain", self._drain_hinted.set),
+        ]
+        try:
+            await self._open()
+            async with asyncio.TaskGroup() as group:
+                tasks = [
+                    group.create_task(self.couriers.courier(), name=f"fusee-courier-{n}")
+                    for n in range(COURIERS)
+                ]
+                tasks += [group.create_task(loop()) for loop in self._loops()]
+                await self._draining.wait()
+                await self._drain()
+                await end(tasks)
+            await self._close()
+        finally:
+            for forget in undo:
+                forget()
+
+    def _loops(self) -> tuple[Callable[[], Coroutine[None, None, None]], ...]:
+        return self._beat, self._watch, self._follow_limits, self._heed_cancels, self._heed_drain
+
+    async def _open(self) -> None:
+        """Begin a session, however long the store takes to answer."""
+        failures = 0
+        while not self._draining.is_set():
+            asked_at = time.monotonic()
+            try:
+                session = await self._ask_for_session()
+            except Exception as error:
+                failures += 1
+                self.bus.emit(LoopFailed(loop="worker", error=error, failures=failures))
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(min(5.0, 0.2 * 2**failures)):
+                        await self._draining.wait()
+                continue
+            if session is None:
+                return
+            self.tenure.session, self.tenure.lease = session, Lease(self.settings.lease, asked_at)
+            self._sessions = [*self._sessions[-9:], session]
+            self.served.session = session
+            self.served.sort()
+            self.bus.emit(SessionStarted(session=session, worker=self.info.name))
+            self.started.set()
+            self.couriers.opened()
+            return
+
+    async def _ask_for_session(self) -> int | None:
+        """The number of a new session; None when this worker is told to leave and nobody answers."""
+
+        async def ask() -> int:
+            await self.served.read()
+            return await self.depot.open_session(self.info, self.settings.lease)
+
+        asking, leaving = asyncio.ensure_future(ask()), asyncio.ensure_future(self._draining.wait())
+        try:
+            await asyncio.wait({asking, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            if not asking.done():
+                # A session that is opened just now shall be ended, not lost.
+                await asyncio.wait({asking}, timeout=LAST_ANSWER)
+            return asking.result() if asking.done() else None
+        finally:
+            await end([asking, leaving])
+
+    async def _drain(self) -> None:
+        """Hand back what has not started, wait for what runs, hand back the rest when time is up."""
+        self.pool.hand_back_all()
+        self.pool.tell_those_that_hand_over(time.monotonic())
+        if self.session is not None:
+            with contextlib.suppress(FuseeError):
+                await self.depot.drain_session(self.session)
+        if not await self._emptied(self.settings.drain_timeout):
+            self.pool.tell_all(End.RETURNED, time.monotonic())
+            await self._emptied(self.settings.grace + 10)
+
+    async def _emptied(self, seconds: float) -> bool:
+        """Whether, within that time, everything in our hands had ended and was written."""
+        deadline = time.monotonic() + seconds
+        while not self._empty_handed:
+            if time.monotonic() > deadline:
+                return False
+            await asyncio.sleep(0.02)
+        return True
+
+    @property
+    def _empty_handed(self) -> bool:
+        pool, couriers = self.pool, self.couriers
+        unsure = couriers.lost_answer and self.session is not None
+        in_hand = pool.slots or pool.ready or pool.finished.ids or pool.settlements
+        return not (in_hand or couriers.under_way or unsure)
+
+    async def _close(self) -> None:
+        if self.session is not None:
+            with contextlib.suppress(FuseeError):
+                await self.depot.end_session(self.session)
+            self.bus.emit(SessionEnded(session=self.session, worker=self.info.name, returned=0))
+        for executor in self.planner.executors.values():
+            await executor.close()
+
+    # -- the lease
+
+    async def _beat(self) -> None:
+        """Hold a session: renew its lease, soon again when the store does not answer; open the next one."""
+        pause = self.settings.renew_interval
+        while True:
+            await self._beat_now.wait(pause)
+            try:
+                if self.session is None:
+                    await self._open()
+                    await self._record_late()
+                else:
+                    await self._renew(self.session)
+                pause = self.settings.renew_interval
+                await self.hand_over.look(time.monotonic())
+                if self.hand_over:
+                    pause = min(pause, HAND_OVER_EVERY)
+            except Exception as error:
+                self.bus.emit(LoopFailed(loop="heartbeat", error=error, failures=1))
+                pause = min(1.0, self.settings.renew_interval / 4)
+
+    async def _renew(self, session: int) -> None:
+        asked_at = time.monotonic()
+        try:
+            async with asyncio.timeout(max(1.0, self.tenure.lease.left(asked_at))):
+                await self.depot.renew(session, self.settings.lease, self.pool.busy)
+        except LeaseLost:
+            self._expire()
+        else:
+            self.tenure.lease.renewed(asked_at)
+            self.couriers.renewed()
+
+    def _expire(self) -> None:
+        """The lease is over: whatever runs here may run elsewhere soon, so stop it and forget it.
+
+        Asks the store nothing: it is done in time even when the store has gone silent.
+        """
+        session, self.tenure.session = self.session, None
+        if session is None:
+            return
+        now = time.monotonic()
+        dropped = len(self.pool.ready) + self.pool.tell_all(End.LOST, now)
+        self.pool.tell_all(End.LOST, now)  # a second time: no grace, others may have started
+        self.pool.ready.clear()
+        self.pool.receipts.forget()
+        self.couriers.expired()
+        finished, settlements = self.pool.collect()
+        self._late += [(i, a, "succeeded") for i, a in zip(finished.ids, finished.attempts, strict=True)]
+        self._late += [(s.run_id, s.attempt, str(s.ended.end)) for s in settlements]
+        self.bus.emit(
+            SessionExpired(session=session, worker=self.info.name, dropped=dropped + len(self._late))
+        )
+        self.hand_over.add(session, now)
+        self._beat_now()
+
+    async def _record_late(self) -> None:
+        late, self._late = self._late, []
+        await self.reports.stale(late)
+
+    async def _confirm_start(self, run_id: int, attempt: int) -> float | None:
+        """Until when an attempt that begins late may do so; None when it may not."""
+        while True:
+            asked_at = time.monotonic()
+            session = self.session
+            try:
+                if session is None:
+                    return None
+                if not await self.depot.confirm_start(session, run_id, attempt):
+                    return None
+                if self.tenure.allows(session, time.monotonic()):
+                    return self.tenure.start_by(asked_at)
+            except Exception as error:
+                self.bus.emit(LoopFailed(loop="start", error=error, failures=1))
+            await asyncio.sleep(
+                min(1.0, self.settings.renew_interval / 4)
+            )  # until the lease is over, at most
+
+    # -- watching
+
+    async def _watch(self) -> None:
+        """Ten times a second: deadlines, stale holds, the lease. Never waits for the store."""
+        while True:
+            await asyncio.sleep(WATCH_EVERY)
+            now = time.monotonic()
+            self.pool.watch(now)
+            if self.memory.look():
+                self._nudge()
+            if self.pool.hand_back_stale(now):
+                self.couriers.pace.stall()
+            if self.session is not None and not self.tenure.lease.holds(now):
+                self._expire()
+
+    async def _follow_limits(self) -> None:
+        """Once a second: new lanes, and what limits their queues have."""
+        while True:
+            await asyncio.sleep(self.settings.look_interval)
+            try:
+                await self.served.read()
+            except Exception as error:
+                self.bus.emit(LoopFailed(loop="limits", error=error, failures=1))
+
+    async def _heed_drain(self) -> None:
+        """Once a second, and at every hint: did someone ask this worker to leave?"""
+        while not self._draining.is_set():
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self.settings.look_interval):
+                    await self._drain_hinted.wait()
+            self._drain_hinted.clear()
+            try:
+                asked = bool(self._sessions) and await self.depot.drain_asked(self._sessions)
+            except Exception as error:
+                self.bus.emit(LoopFailed(loop="drain", error=error, failures=1))
+                continue
+            if asked:
+                self.drained = True
+                self.stop()
+
+    async def _heed_cancels(self) -> None:
+        """Once a second, and at every hint: which of our runs should stop?"""
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self.settings.look_interval):
+                    await self._cancels_wanted.wait()
+            self._cancels_wanted.clear()
+            if self.session is None or not self.pool.holding:
+                continue
+            try:
+                asked = await self.depot.cancel_requests(self.session, self.pool.held_ids())
+            except Exception as error:
+                self.bus.emit(LoopFailed(loop="cancels", error=error, failures=1))
+                continue
+            for run_id, attempt in asked:
+                if self.pool.cancel(run_id, attempt, time.monotonic()):
+                    self.bus.emit(RunCancelRequested(run_id=run_id, attempt=attempt))

@@ -1,0 +1,175 @@
+"""The process in which handlers with isolation="process" run: one call at a time, until told to end."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+import signal
+import socket
+import sys
+import time
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from fusee.engine.model.outcome import Effect, End, Ended
+from fusee.engine.model.retry import RetryPolicy
+from fusee.engine.worker.context import RunContext, in_thread
+from fusee.engine.worker.handlers import Handler
+from fusee.executors.answer import Stopped, arguments, ended_by, ended_by_call, ended_by_error, misfit
+from fusee.executors.channel import HEADER, Answer, Go, Order, Ready, pack
+from fusee.executors.importable import Address, fetch
+
+__all__ = ["Child", "main"]
+
+PR_SET_PDEATHSIG = 1
+
+
+class Child:
+    """Reads orders, makes the calls in the main thread (signals arrive there), writes answers."""
+
+    def __init__(self, channel: socket.socket) -> None:
+        self._channel = channel
+        self._working = False
+        self._replying = False
+        self._stopping = False
+        self._task: asyncio.Task[Any] | None = None
+
+    def serve(self) -> None:
+        signal.signal(signal.SIGTERM, self._on_term)
+        while (data := self._receive()) is not None:
+            order = msgspec.json.decode(data, type=Order)
+            self._replying = True
+            try:
+                ended = self._work(order)
+            except Stopped as error:  # it came just before or just after the handler
+                ended = ended_by_error(error)
+            for stream in (sys.stdout, sys.stderr):
+                try:
+                    stream.flush()  # the worker has the output when it has the answer
+                except (OSError, ValueError):
+                    pass
+            answer = Answer(
+                end=ended.end, effect=ended.effect, result=ended.result, error=ended.error, after=ended.after
+            )
+            self._channel.sendall(pack(answer))
+            self._replying = False
+            if self._stopping:
+                return
+
+    def _work(self, order: Order) -> Ended:
+        context = RunContext(
+            order.run_id,
+            order.attempt,
+            order.handler,
+            order.queue,
+            lambda: self._stopping,
+            order.task,
+            None if order.fire_time is None else datetime.fromisoformat(order.fire_time),
+            order.shard_index,
+            order.shard_total,
+            order.kind,
+        )
+        with in_thread(context):
+            self._working = True
+            try:
+                try:
+                    address = Address(order.module, order.qualname, order.file, order.unwrap, order.main)
+                    function = fetch(address)
+                    self._await_go(order.start_by)
+                except Stopped:
+                    return Ended(
+                        End.FAILED, error="told to stop before the handler began", effect=Effect.NONE
+                    )
+                except Exception as error:
+                    return ended_by_error(error)
+                is_async = inspect.iscoroutinefunction(function)
+                handler = Handler(
+                    order.handler, function, "process", None, RetryPolicy(), order.run_parameter
+                )
+                if is_async:
+                    return asyncio.run(self._await(handler, order.payload, context))
+                return ended_by_call(handler, order.payload, context)
+            finally:
+                self._working = False
+                self._task = None
+
+    def _await_go(self, start_by: float | None) -> None:
+        """Return when the call may begin. A process that was slow to start asks again: meanwhile someone may
+        have been told that their cancel was final."""
+        while start_by is not None and time.monotonic() > start_by:
+            self._channel.sendall(pack(Ready()))
+            data = self._receive()
+            if data is None:
+                os._exit(0)  # the worker is gone
+            start_by = msgspec.json.decode(data, type=Go).start_by
+
+    async def _await(self, handler: Handler, payload: dict[str, Any], context: RunContext) -> Ended:
+        given = arguments(handler, payload, context)
+        self._task = asyncio.current_task()
+        # Through the loop, so that a sleeping loop wakes up for it.
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGTERM, self._cancel)
+        try:
+            return ended_by(await handler.function(**given))
+        except asyncio.CancelledError as error:
+            return ended_by_error(Stopped() if self._stopping else error)
+        except BaseException as error:
+            return misfit(handler, given, error) or ended_by_error(error)
+        finally:
+            loop.remove_signal_handler(signal.SIGTERM)  # before ours comes back: it resets to the default
+            signal.signal(signal.SIGTERM, self._on_term)
+
+    def _cancel(self) -> None:
+        self._stopping = True
+        if self._task is not None:
+            self._task.cancel()
+
+    def _on_term(self, *_: object) -> None:
+        first, self._stopping = not self._stopping, True
+        if self._working and first:
+            raise Stopped
+        if not self._replying:
+            os._exit(0)
+
+    def _receive(self) -> bytes | None:
+        """One message, or None at the end of the stream: the worker is gone or wants us gone."""
+        head = self._exactly(HEADER)
+        return None if head is None else self._exactly(int.from_bytes(head, "big"))
+
+    def _exactly(self, size: int) -> bytes | None:
+        data = bytearray()
+        while len(data) < size:
+            part = self._channel.recv(min(size - len(data), 1 << 20))
+            if not part:
+                return None
+            data += part
+        return bytes(data)
+
+
+def die_with(parent: int) -> None:
+    """Be killed when the worker dies, also in the middle of a call."""
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(0)
+
+
+def main(fd: int, parent: int) -> None:
+    die_with(parent)
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(line_buffering=True, errors="replace")
+    # The programs that a handler starts must not hold the channel open.
+    os.set_inheritable(fd, False)
+    with socket.socket(fileno=fd) as channel:
+        try:
+            Child(channel).serve()
+        except OSError:
+            pass  # the worker is gone
+    # Not sys.exit: threads that a handler left behind must not keep this process.
+    os._exit(0)

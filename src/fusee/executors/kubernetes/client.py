@@ -1,0 +1,186 @@
+"""The few calls of the Kubernetes API that a Job needs, as plain HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import aiohttp
+
+from fusee.executors.kubernetes.access import Access
+from fusee.executors.tail import Tail
+
+__all__ = ["Client", "Refused", "Unavailable"]
+
+CALL = 15.0
+"""Seconds for a call to be answered; a watch is given its own time."""
+LONGEST_EVENT = 4 * 2**20
+MOST_LINES = 20_000
+"""Of a log, from its end: what a tail is made of."""
+
+
+class Refused(Exception):
+    """The API server understood, and said no."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class Unavailable(Exception):
+    """No answer, or none that says anything about what was asked: the same call may succeed later."""
+
+
+class Client:
+    """Jobs and pods of one namespace."""
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+        self._session: aiohttp.ClientSession | None = None
+        self._jobs = f"/apis/batch/v1/namespaces/{access.namespace}/jobs"
+        self._pods = f"/api/v1/namespaces/{access.namespace}/pods"
+
+    async def create_job(self, manifest: Mapping[str, Any]) -> dict[str, Any]:
+        return await self._call("POST", self._jobs, body=manifest)
+
+    async def get_job(self, name: str) -> dict[str, Any] | None:
+        """None when there is none of that name."""
+        try:
+            return await self._call("GET", f"{self._jobs}/{name}")
+        except Refused as error:
+            if error.status == 404:
+                return None
+            raise
+
+    async def jobs_of(self, selector: str) -> list[dict[str, Any]]:
+        return list((await self._call("GET", self._jobs, {"labelSelector": selector}))["items"])
+
+    async def label_job(self, seen: Mapping[str, Any], labels: Mapping[str, str]) -> dict[str, Any]:
+        """Change labels of the Job as it was seen; a Job that changed since is a `Refused` with 409."""
+        metadata = seen["metadata"]
+        version = {"resourceVersion": metadata["resourceVersion"], "uid": metadata["uid"]}
+        body = {"metadata": {**version, "labels": dict(labels)}}
+        kind = "application/merge-patch+json"
+        return await self._call("PATCH", f"{self._jobs}/{metadata['name']}", body=body, kind=kind)
+
+    async def delete_job(self, seen: Mapping[str, Any]) -> None:
+        """Delete the Job as it was seen, and its pods before it; one that is gone already will do."""
+        metadata = seen["metadata"]
+        body = {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            # Foreground: the Job is there until its pods are not.
+            "propagationPolicy": "Foreground",
+            "preconditions": {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]},
+        }
+        try:
+            await self._call("DELETE", f"{self._jobs}/{metadata['name']}", body=body)
+        except Refused as error:
+            if error.status != 404:
+                raise
+
+    async def pods_of(self, job: str) -> list[dict[str, Any]]:
+        return list((await self._call("GET", self._pods, {"labelSelector": f"job-name={job}"}))["items"])
+
+    async def read_log(self, pod: str, container: str, tail: Tail, seconds: float) -> None:
+        """The end of what it printed; a log that cannot be had is none."""
+        query = {"container": container, "tailLines": str(MOST_LINES)}
+        try:
+            async with (
+                asyncio.timeout(seconds),
+                self._request("GET", f"{self._pods}/{pod}/log", query) as answer,
+            ):
+                if answer.status == 200:
+                    async for chunk in answer.content.iter_chunked(65536):
+                        tail.write(chunk)
+        except (aiohttp.ClientError, OSError, TimeoutError):
+            return
+
+    async def wait_for_change(self, seen: Mapping[str, Any], seconds: float) -> None:
+        """Return when the Job is not as it was seen any more, when time is up, or when nobody can say."""
+        metadata = seen["metadata"]
+        query = {
+            "watch": "true",
+            "fieldSelector": f"metadata.name={metadata['name']}",
+            "resourceVersion": metadata["resourceVersion"],
+            "timeoutSeconds": str(max(1, int(seconds))),
+        }
+        try:
+            async with asyncio.timeout(seconds + 1), self._request("GET", self._jobs, query, None) as answer:
+                # 410: what we saw is too old to be followed from; it is read anew.
+                if answer.status != 200:
+                    await asyncio.sleep(0.2)
+                    return
+                async for line in answer.content:
+                    event = json.loads(line)
+                    if event.get("type") != "BOOKMARK":
+                        return
+        except (aiohttp.ClientError, OSError, ValueError):
+            await asyncio.sleep(0.2)
+        except TimeoutError:
+            return
+
+    async def close(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+    async def _call(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        body: Mapping[str, Any] | None = None,
+        kind: str = "application/json",
+    ) -> dict[str, Any]:
+        try:
+            async with asyncio.timeout(CALL), self._request(method, path, query, body, kind) as answer:
+                text = await answer.text()
+                if answer.status < 300:
+                    found: dict[str, Any] = json.loads(text)
+                    return found
+        except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
+            why = str(error) or type(error).__name__
+            raise Unavailable(f"the Kubernetes API did not answer: {why}") from error
+        message = _message(text) or f"HTTP {answer.status}"
+        # 401: the token was changed under us; the next call reads the new one.
+        if answer.status in (401, 408, 429) or answer.status >= 500:
+            raise Unavailable(f"the Kubernetes API answers {answer.status}: {message}")
+        raise Refused(answer.status, message)
+
+    def _request(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        body: Mapping[str, Any] | None = None,
+        kind: str = "application/json",
+    ) -> aiohttp.client._RequestContextManager:
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(ssl=self._access.tls() or True, limit=0),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                # Runs last for hours: each call has its own time.
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=10),
+                read_bufsize=LONGEST_EVENT,
+                headers={"User-Agent": "fusee"},
+            )
+        data = None if body is None else json.dumps(body)
+        headers = {**self._access.headers(), "Accept": "application/json"}
+        if data is not None:
+            headers["Content-Type"] = kind
+        url = self._access.server + path
+        # Redirects would carry the token to wherever they point.
+        return self._session.request(
+            method, url, params=query, data=data, headers=headers, allow_redirects=False
+        )
+
+
+def _message(text: str) -> str:
+    """What the API server's Status object says."""
+    try:
+        return str(json.loads(text).get("message", ""))[:1000]
+    except (ValueError, AttributeError):
+        return ""

@@ -1,0 +1,302 @@
+"""Hands a run to a Kubernetes Job and follows it.
+
+The Job outlives us. Its name comes from the run and the attempt, so it is never made twice; a worker that
+takes the run over finds the Job by its labels and goes on with it instead of starting another. The label with
+the attempt is the fence: whoever takes a Job over raises it in a write that fails when the Job has changed,
+and whoever finds a higher one than its own touches nothing any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from fusee.engine.model.outcome import Effect, End, Ended
+from fusee.executors.base import Job, Unstoppable
+from fusee.executors.kubernetes.access import Access
+from fusee.executors.kubernetes.client import Client, Refused, Unavailable
+from fusee.executors.kubernetes.manifest import (
+    ATTEMPT,
+    CONTAINER,
+    DIGEST,
+    Shape,
+    digest,
+    job_manifest,
+    selector,
+)
+from fusee.executors.kubernetes.payload import Wanted, allowed_image, read_payload
+from fusee.executors.kubernetes.verdict import (
+    attempt_of,
+    condition,
+    going,
+    judge,
+    leaving,
+    newest_pod,
+    started,
+    why_not_started,
+)
+from fusee.executors.patience import within
+from fusee.executors.tail import Tail, storable
+
+__all__ = ["KubernetesExecutor"]
+
+PATIENCE = 60.0
+"""Seconds that the API server may be silent before a run that has no Job yet is given up."""
+LOG_WITHIN = 10.0
+LEAVING = 120.0
+"""Seconds for the pod of an earlier attempt to be gone."""
+BEYOND_GRACE = 4.0
+"""Seconds after the grace for a deleted Job to be gone; the pool waits one more."""
+
+
+class _NotOurs(Exception):
+    """A later attempt has the Job, or the Job is of another run: hands off."""
+
+
+class KubernetesExecutor:
+    """`payload` names an image; see docs/executors-kubernetes.md."""
+
+    name = "kubernetes"
+    hands_over = True
+    """The Job goes on when this worker leaves, and the next worker goes on with it."""
+
+    def __init__(
+        self,
+        access: Access,
+        shape: Shape,
+        *,
+        images: Sequence[str] = (),
+        poll_interval: float = 10.0,
+        output_tail: int = 64 * 1024,
+        patience: float = PATIENCE,
+    ) -> None:
+        self._client = Client(access)
+        self._shape = shape
+        self._images = tuple(images)
+        self._poll = poll_interval
+        self._output_tail = output_tail
+        self._patience = patience
+        self._making: dict[tuple[int, int], asyncio.Future[dict[str, Any]]] = {}
+
+    async def execute(self, job: Job) -> Ended:
+        job.effect = Effect.NONE
+        try:
+            wanted = read_payload(job.payload)
+            if not allowed_image(wanted.image, self._images):
+                raise ValueError(
+                    f"image {wanted.image!r} is not allowed here: executors.kubernetes.images has"
+                    f" {', '.join(self._images)}"
+                )
+        except ValueError as error:
+            return Ended(End.ABANDONED, error=storable(str(error)), effect=Effect.NONE)
+        try:
+            ended = await self._run(job, wanted)
+        except _NotOurs as error:
+            return Ended(End.LOST, error=str(error), effect=job.effect)
+        except Refused as error:
+            return Ended(End.ABANDONED, error=storable(_refusal(error)), effect=job.effect)
+        except Unavailable as error:
+            return Ended(End.FAILED, error=storable(str(error)), effect=job.effect)
+        except asyncio.CancelledError:
+            await self._leave(job)
+            raise
+        return Ended(ended.end, ended.result, ended.error, job.output, ended.effect)
+
+    async def close(self) -> None:
+        await self._client.close()
+
+    # -- from the run to its Job
+
+    async def _run(self, job: Job, wanted: Wanted) -> Ended:
+        standing = await self._stand(job, wanted)
+        name = standing["metadata"]["name"]
+        job.effect = Effect.UNKNOWN
+        begun = time.monotonic()
+        while True:
+            seen = await self._see(job, name)
+            if seen is None:
+                return Ended(End.LOST, error=f"Job {name} is gone: somebody deleted it")
+            pods = await self._pods(name)
+            ended = None if pods is None else judge(seen, pods)
+            if pods is not None and ended is not None:
+                await self._keep_output(job, pods)
+                job.effect = ended.effect
+                return ended
+            if pods is not None and started(newest_pod(pods)):
+                begun = float("inf")  # from now on only the run's own time counts
+            elif pods is not None and time.monotonic() - begun > self._shape.start_timeout:
+                return await self._never_started(job, name, pods)
+            await self._client.wait_for_change(seen, self._poll)
+
+    async def _stand(self, job: Job, wanted: Wanted) -> dict[str, Any]:
+        """The run's Job: one that an earlier attempt left, or a new one. However often it is asked, one."""
+        deadline = time.monotonic() + self._patience
+        pause = 0.1
+        while True:
+            try:
+                found = await self._earlier(job)
+                if found is not None:
+                    return await self._take_over(job, found)
+                return await self._make(job, wanted)
+            except Refused as error:
+                # 409: made by a call whose answer we never got, or changed since we looked. Look again.
+                if error.status != 409 or time.monotonic() > deadline:
+                    raise
+            except Unavailable:
+                if time.monotonic() > deadline:
+                    raise
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, 2.0)
+
+    async def _make(self, job: Job, wanted: Wanted) -> dict[str, Any]:
+        """Shielded: a call that is cut off may still make a Job, which whoever stops the run must see."""
+        await job.may_begin()  # from here on there may be one, whatever we hear
+        making = asyncio.ensure_future(self._client.create_job(job_manifest(self._shape, job, wanted)))
+        self._making[job.run_id, job.attempt] = making
+        making.add_done_callback(lambda _: self._made(job))
+        return await asyncio.shield(making)
+
+    def _made(self, job: Job) -> None:
+        making = self._making.pop((job.run_id, job.attempt))
+        if not making.cancelled():
+            making.exception()  # seen, also when nobody waits any more
+
+    async def _earlier(self, job: Job) -> dict[str, Any] | None:
+        """A Job of this run that runs or has succeeded. One that is being deleted is waited for: until
+        its pod is gone, no other may start."""
+        deadline = time.monotonic() + LEAVING
+        while True:
+            jobs = await self._client.jobs_of(selector(self._shape, job.run_id))
+            if any(attempt_of(one) > job.attempt for one in jobs):
+                raise _NotOurs(f"a later attempt has the Job of run {job.run_id}")
+            leavers = [one for one in jobs if leaving(one)]
+            if not leavers:
+                break
+            if time.monotonic() > deadline:
+                raise Unavailable(f"Job {leavers[0]['metadata']['name']} was deleted and does not go")
+            await self._client.wait_for_change(leavers[0], 1.0)
+        # Our own counts also when it has failed: it was made by a call whose answer we never got.
+        candidates = [one for one in jobs if going(one) or attempt_of(one) == job.attempt]
+        return max(candidates, key=attempt_of, default=None)
+
+    async def _take_over(self, job: Job, found: dict[str, Any]) -> dict[str, Any]:
+        name = found["metadata"]["name"]
+        if found["metadata"].get("annotations", {}).get(DIGEST) != digest(job.payload):
+            raise Refused(
+                422,
+                f"there is a Job {name} of another run of the same number (a restored database, or two on one"
+                " cluster): delete it, or set executors.kubernetes.prefix",
+            )
+        if attempt_of(found) == job.attempt:
+            return found
+        return await self._client.label_job(found, {ATTEMPT: str(job.attempt)})
+
+    # -- following it
+
+    async def _see(self, job: Job, name: str) -> dict[str, Any] | None:
+        """The Job as it is now; however long nobody answers, it goes on without us."""
+        pause = 0.2
+        while True:
+            try:
+                seen = await self._client.get_job(name)
+            except (Unavailable, Refused):  # also a Role that somebody changed: the Job runs on
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, 5.0)
+                continue
+            if seen is not None and attempt_of(seen) != job.attempt:
+                raise _NotOurs(f"attempt {attempt_of(seen)} has taken Job {name} over")
+            return seen
+
+    async def _pods(self, name: str) -> list[dict[str, Any]] | None:
+        """None when nobody says."""
+        try:
+            return await self._client.pods_of(name)
+        except (Unavailable, Refused):
+            return None
+
+    async def _keep_output(
+        self, job: Job, pods: Sequence[dict[str, Any]], seconds: float = LOG_WITHIN
+    ) -> None:
+        pod = newest_pod(pods)
+        if pod is None:
+            return
+        tail = Tail(self._output_tail)
+        await self._client.read_log(pod["metadata"]["name"], CONTAINER, tail, seconds)
+        job.output = tail.text() or None
+
+    async def _never_started(self, job: Job, name: str, pods: Sequence[dict[str, Any]]) -> Ended:
+        why = why_not_started(newest_pod(pods))
+        if await self._delete(job, name):
+            job.effect = Effect.NONE
+        text = f"Job {name} did not start within {self._shape.start_timeout:g} s: {why}"
+        return Ended(End.FAILED, error=storable(text), effect=job.effect)
+
+    # -- leaving it
+
+    async def _leave(self, job: Job) -> None:
+        """Told to stop. When only this worker goes, the Job stays for the next one; else it is deleted, and
+        we leave when its pod is gone."""
+        if job.told in (End.RETURNED, End.LOST):
+            if job.told is End.RETURNED:
+                job.effect = Effect.NONE  # what was begun goes on: handing it back loses nothing
+            return
+        stopping = asyncio.ensure_future(self._stop(job))
+        if not await within(stopping, job.grace + BEYOND_GRACE, hurried=False):
+            stopping.cancel()
+            raise Unstoppable(
+                f"the Job of run {job.run_id} was told to stop and not gone after"
+                f" {job.grace + BEYOND_GRACE:g} s:"
+                " its node or the Kubernetes API does not answer"
+            )
+        stopping.result()
+
+    async def _stop(self, job: Job) -> None:
+        if (making := self._making.get((job.run_id, job.attempt))) is not None:
+            await asyncio.wait({making})
+        while True:
+            try:
+                jobs = await self._client.jobs_of(selector(self._shape, job.run_id))
+                ours = [one for one in jobs if attempt_of(one) == job.attempt]
+                if not ours:
+                    return
+                for one in ours:
+                    name = one["metadata"]["name"]
+                    if condition(one, "Complete") or condition(one, "Failed"):
+                        return  # over already: its end was only not read yet
+                    pods = await self._client.pods_of(name)
+                    await self._delete(job, name)
+                    await self._keep_output(job, pods, 2.0)
+                    await self._gone(name)
+            except (Unavailable, Refused):
+                await asyncio.sleep(0.2)
+            else:
+                return
+
+    async def _delete(self, job: Job, name: str) -> bool:
+        """Delete it if it is ours still; false when it is not."""
+        while True:
+            seen = await self._client.get_job(name)
+            if seen is None:
+                return True
+            if attempt_of(seen) != job.attempt:
+                return False
+            try:
+                await self._client.delete_job(seen)
+                return True
+            except Refused as error:
+                if error.status != 409:
+                    raise
+
+    async def _gone(self, name: str) -> None:
+        while (seen := await self._client.get_job(name)) is not None:
+            await self._client.wait_for_change(seen, 1.0)
+
+
+def _refusal(error: Refused) -> str:
+    if error.status == 403:
+        return (
+            f"Kubernetes does not allow it: {error}; the worker's service account needs the Role of deploy/"
+        )
+    return f"Kubernetes refuses the Job ({error.status}): {error}"

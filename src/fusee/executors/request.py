@@ -1,0 +1,181 @@
+"""From an HTTP run's payload to the request to send: pure, so that it is also checked at creation."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from multidict import CIMultiDict
+from yarl import URL
+
+from fusee.executors import callback as callbacks
+from fusee.executors.base import Job
+from fusee.executors.callback import Callback
+from fusee.executors.guard import literal
+from fusee.executors.template import in_json, in_url, names_for, plain, render, render_json
+
+__all__ = ["Request", "check_http", "prepare", "success_codes"]
+
+FIELDS = tuple(sorted(("body", "headers", "method", "params", "success", "url", *callbacks.FIELDS)))
+METHODS = ("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT")
+
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+_PARAM = re.compile(r"[A-Za-z0-9_.-]+")
+# These say where a message ends: whoever sets them could hide a second request in the first.
+_FRAMING = {
+    "connection", "content-length", "expect", "keep-alive", "proxy-connection", "te", "trailer",
+    "transfer-encoding", "upgrade",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """All that is needed to make the call."""
+
+    method: str
+    url: URL
+    headers: CIMultiDict[str]
+    body: bytes | None
+    success: frozenset[int]
+
+
+def check_http(payload: Mapping[str, Any]) -> None:
+    """Refuse, with a ValueError that says why, a payload that could never be sent."""
+    prepare(payload, None)
+
+
+def prepare(payload: Mapping[str, Any], job: Job | None, callback: Callback | None = None) -> Request:
+    """The request of `payload` for `job` (for None, a sample); a ValueError says what is wrong.
+
+    An asynchronous one carries where and with which token its service answers.
+    """
+    if not isinstance(payload, Mapping) or "url" not in payload:
+        raise ValueError('an HTTP payload is an object such as {"method": "GET", "url": "https://…"}')
+    if unknown := sorted(set(payload) - set(FIELDS)):
+        raise ValueError(f"an HTTP payload has no {unknown[0]!r}; it has {', '.join(FIELDS)}")
+    if callbacks.terms_of(payload) is not None and job is None:
+        callback = callbacks.SAMPLE
+    names = names_for(job, _params(payload.get("params")), callback)
+    headers = _headers(payload.get("headers"), names)
+    body = _body(payload.get("body"), headers, names)
+    if job is not None:
+        headers.setdefault("Idempotency-Key", str(names["idempotency_key"]))
+        headers["X-Fusee-Run-Id"] = str(job.run_id)
+        headers["X-Fusee-Attempt"] = str(job.attempt)
+        if callback is not None:
+            headers["X-Fusee-Callback-Url"] = callback.url
+            headers["X-Fusee-Callback-Token"] = callback.token
+            headers["X-Fusee-Callback-Method"] = callback.method
+        # An answer cannot unpack to a thousand times its size when it is not packed.
+        headers.setdefault("Accept-Encoding", "identity")
+    return Request(
+        _method(payload.get("method"), body),
+        _url(payload["url"], names),
+        headers,
+        body,
+        success_codes(payload.get("success", "200-299")),
+    )
+
+
+def success_codes(value: Any) -> frozenset[int]:
+    """`"200-299"`, `204`, `"200-204,304"`, or a list of these."""
+    if isinstance(value, list | tuple) and value:
+        return frozenset[int]().union(*(success_codes(item) for item in value))
+    if type(value) is int and 100 <= value <= 599:
+        return frozenset((value,))
+    if isinstance(value, str) and re.fullmatch(
+        r"\s*\d{3}(\s*-\s*\d{3})?(\s*,\s*\d{3}(\s*-\s*\d{3})?)*\s*", value
+    ):
+        codes: set[int] = set()
+        for part in value.split(","):
+            low, _, high = part.partition("-")
+            codes.update(range(int(low), int(high or low) + 1))
+        if codes and min(codes) >= 100 and max(codes) <= 599:
+            return frozenset(codes)
+    raise ValueError(
+        f'success must be statuses from 100 to 599, such as "200-299" or [200, "300-304"], not {value!r:.100}'
+    )
+
+
+def _params(value: Any) -> Mapping[str, Any]:
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise ValueError("params must be an object")
+    for name in value:
+        if not isinstance(name, str) or not _PARAM.fullmatch(name):
+            raise ValueError(f"params has {name!r:.100}; a name is made of letters, digits, `_`, `.` and `-`")
+    return value
+
+
+def _method(value: Any, body: bytes | None) -> str:
+    if value is None:
+        return "GET" if body is None else "POST"
+    if not isinstance(value, str) or value.upper() not in METHODS:
+        raise ValueError(f"method must be one of {', '.join(METHODS)}, not {value!r:.100}")
+    return value.upper()
+
+
+def _url(value: Any, names: Mapping[str, Any]) -> URL:
+    if not isinstance(value, str):
+        raise ValueError(f"url must be text, not {value!r:.100}")
+    text = render(value, names, in_url)
+    if re.search(r"[\x00-\x20\x7f\\]", text):
+        raise ValueError(f"url holds a blank, a control character or a backslash: {text!r:.200}")
+    try:
+        url = URL(text)
+    except ValueError as error:
+        raise ValueError(f"url {text!r:.200} cannot be read: {error}") from None
+    if url.scheme not in ("http", "https"):
+        raise ValueError(f"url must start with http:// or https://, not {text!r:.200}")
+    if "@" in re.split(r"[/?#]", text.partition("://")[2], maxsplit=1)[0]:
+        raise ValueError("url holds a user or password, which would end up in logs: use a header")
+    if not url.raw_host or "%" in url.raw_host.partition("%25")[0]:
+        raise ValueError(f"url has no host: {text!r:.200}")
+    literal(url.raw_host)
+    return url.with_fragment(None)
+
+
+def _headers(value: Any, names: Mapping[str, Any]) -> CIMultiDict[str]:
+    headers: CIMultiDict[str] = CIMultiDict()
+    if value is None:
+        return headers
+    if not isinstance(value, Mapping):
+        raise ValueError("headers must be an object of texts")
+    for name, text in value.items():
+        if not isinstance(name, str) or not _TOKEN.fullmatch(name):
+            raise ValueError(f"headers has {name!r:.100}, which is no name of a header")
+        if name.lower() in _FRAMING:
+            raise ValueError(f"header {name} cannot be set: it is made by the connection itself")
+        if not isinstance(text, str):
+            raise ValueError(f"header {name} must be text, not {text!r:.100}")
+        rendered = render(text, names, plain)
+        if _CONTROL.search(rendered):
+            raise ValueError(f"header {name} holds a line break or another control character")
+        if name in headers:
+            raise ValueError(f"header {name} is given twice")
+        headers[name] = rendered.strip()
+    return headers
+
+
+def _body(value: Any, headers: CIMultiDict[str], names: Mapping[str, Any]) -> bytes | None:
+    """The body, and the content type that goes with it."""
+    if value is None:
+        return None
+    try:
+        if isinstance(value, str):
+            kind = headers.setdefault("Content-Type", "text/plain; charset=utf-8")
+            return render(value, names, in_json if _is_json(kind) else plain).encode()
+        headers.setdefault("Content-Type", "application/json")
+        return json.dumps(render_json(value, names), ensure_ascii=False, allow_nan=False).encode()
+    except (TypeError, RecursionError, UnicodeEncodeError) as error:
+        raise ValueError(f"body is not JSON: {error}") from None
+
+
+def _is_json(content_type: str) -> bool:
+    kind = content_type.partition(";")[0].strip().lower()
+    return kind == "application/json" or kind.endswith("+json")

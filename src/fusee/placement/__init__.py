@@ -1,0 +1,1 @@
+"""Placement: strategies that assign runs to workers."""

@@ -1,0 +1,291 @@
+"""Giving runs to workers by a strategy: entries move from the line at home to workers' own lanes, in batches.
+
+One dispatcher at a time does this, so that what a worker has free is counted once. Where nothing asks for a
+strategy, a pass is three reads.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, and_, delete, insert, or_, select, update
+from sqlalchemy.exc import IntegrityError
+
+from fusee.engine.model.run import Lane
+from fusee.engine.model.states import SessionState
+from fusee.engine.model.strategy import Need, Strategy
+from fusee.engine.store.lanes import lane_from
+from fusee.engine.store.own_lanes import OwnLanes, homes, move, own_lane, own_lanes, standing_in
+from fusee.engine.store.rows import decode
+from fusee.engine.store.sessions import SESSION, session_from, sessions_with_load
+from fusee.engine.store.tables import assigned, lanes, line, queues, runs, sessions
+from fusee.engine.store.wakes import PENDING
+from fusee.placement.placing import Candidate, Chooser
+from fusee.placement.store.broadcasts import Broadcasts
+from fusee.tasks.store.tables import turns
+
+__all__ = ["Assigned", "Placement"]
+
+WINDOW = 1000
+"""Entries of a lane looked at in one pass; beyond them, nobody is passed over for long."""
+RECALL_AFTER = 10_000_000
+"""Microseconds after which what a worker has not taken is taken back, and chosen for anew."""
+LIFTED_AFTER = 200_000
+"""The same when no strategy is asked for any more."""
+ROWS_A_STATEMENT = 500
+_TURN = "assign"
+
+
+@dataclass(frozen=True, slots=True)
+class Assigned:
+    """What one pass did."""
+
+    placed: int = 0
+    returned: int = 0
+    in_use: bool = False
+    """Some lane asks for a strategy."""
+    busy: bool = False
+    """Another dispatcher is at it."""
+
+    def __bool__(self) -> bool:
+        return bool(self.placed or self.returned)
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedLane:
+    id: int
+    lane: Lane
+    strategy: Strategy
+    turn: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a run says about the worker it wants."""
+
+    need: Need
+    key: str
+    target: str | None
+    apart: frozenset[int] = frozenset()
+    """Sessions that should not get it while others have room."""
+
+    @classmethod
+    def of(cls, row: Any) -> Asked:
+        options = decode(row.options) or {}
+        task = options.get("task")
+        own = f"{task}#{options.get('shard_index', 0)}" if task else row.payload or ""
+        need = Need(options.get("cpu", 0.0), options.get("memory", 0))
+        apart = frozenset(options.get("apart", ()))
+        return cls(need, options.get("hash_key") or own, options.get("worker"), apart)
+
+
+class Placement(Broadcasts, OwnLanes):
+    async def assign(self, region: str = "") -> Assigned:
+        """Take back what lost its worker, and give what waits to workers; with a region, only what may run
+        there. Every namespace's."""
+        if not await self.database.read(self._anything_placed):
+            return Assigned()
+        did = await self.database.write(lambda connection: self._assign(connection, region))
+        if did:
+            self.wakes.fire(PENDING)
+        return did
+
+    def _anything_placed(self, connection: Connection) -> bool:
+        in_lane = select(line.c.lane_id).where(line.c.lane_id < 0).order_by(line.c.lane_id).limit(1)
+        given = select(assigned.c.run_id).limit(1)
+        return bool(
+            self._placed_lanes(connection)
+            or connection.execute(in_lane).one_or_none()
+            or connection.execute(given).one_or_none()
+        )
+
+    def _assign(self, connection: Connection, region: str) -> Assigned:
+        if not self._my_turn(connection):
+            return Assigned(in_use=True, busy=True)
+        now = self._now(connection)
+        returned = self._return_orphans(connection) + self._tidy(connection, now)
+        wanted = self._placed_lanes(connection)
+        if region:
+            wanted = [one for one in wanted if one.lane.region in ("", region)]
+        placed = 0
+        if wanted:
+            by_namespace = self._candidates(connection)
+            for one in wanted:
+                placed += self._place(connection, one, by_namespace.get(one.lane.namespace, []), now)
+        if placed or returned:
+            self._notify(connection, PENDING)
+        return Assigned(placed, returned, in_use=bool(wanted))
+
+    def _my_turn(self, connection: Connection) -> bool:
+        """False when another dispatcher has it: what it gives away, we must not give away too."""
+        mine = select(turns.c.name).where(turns.c.name == _TURN)
+        locked = mine.with_for_update(skip_locked=self.database.capabilities.skip_locked)
+        if connection.execute(locked).one_or_none() is not None:
+            return True
+        if connection.execute(mine).one_or_none() is not None:
+            return False
+        try:
+            with connection.begin_nested():
+                connection.execute(insert(turns).values(name=_TURN))
+            return True
+        except IntegrityError:
+            return False
+
+    def _placed_lanes(self, connection: Connection) -> list[PlacedLane]:
+        """The lanes whose runs are given to workers, by their own wish or by their queue's."""
+        asks = or_(queues.c.strategy.is_not(None), lanes.c.region.like("%!%"))
+        found = []
+        for row in connection.execute(_LANES.where(asks).order_by(lanes.c.id)):
+            lane, strategy = _strategy(row)
+            # One that a newer version knows, or of a queue that is paused, stays where it is.
+            if strategy in tuple(Strategy) and strategy != Strategy.SHARED and not row.paused:
+                found.append(PlacedLane(row.id, lane, Strategy(strategy), row.turn))
+        return found
+
+    def _asking_for_none(self, connection: Connection, lane_ids: Collection[int]) -> set[int]:
+        """Those of these lanes that ask for no strategy."""
+        rows = connection.execute(_LANES.where(lanes.c.id.in_(lane_ids))) if lane_ids else ()
+        return {row.id for row in rows if _strategy(row)[1] == Strategy.SHARED}
+
+    def _tidy(self, connection: Connection, now: int) -> int:
+        """Forget what has ended or gone elsewhere; take back what a worker has not taken for long, or for
+        a while and nobody asks for a strategy any more: one that never heard of it does not look."""
+        given = connection.execute(select(assigned)).all()
+        if not given:
+            return 0
+        # Each by its key, and no join: with stale statistics PostgreSQL would read all runs there ever were.
+        lane_ids = sorted({own_lane(row.session_id) for row in given})
+        waits = {(row.lane_id, row.run_id) for row in standing_in(connection, lane_ids)}
+        holder: dict[int, int] = {}
+        on_its_way: set[int] = set()
+        for part in _parts([row.run_id for row in given]):
+            held = (runs.c.id.in_(part), runs.c.status.in_(("running", "dispatched")))
+            for row in connection.execute(select(runs.c.id, runs.c.status, runs.c.session_id).where(*held)):
+                if row.status == "running":
+                    holder[row.id] = row.session_id
+                else:
+                    on_its_way.add(row.id)  # to that worker, by message
+        over: list[int] = []
+        late: dict[int, list[int]] = {}
+        lying = [row.run_id for row in given if row.assigned_at < now - LIFTED_AFTER]
+        at_home = homes(connection, lying)
+        shared = self._asking_for_none(connection, set(at_home.values()))
+        for row in given:
+            if (own_lane(row.session_id), row.run_id) in waits:
+                lifted = at_home.get(row.run_id) in shared
+                if lifted or row.assigned_at < now - RECALL_AFTER:
+                    late.setdefault(row.session_id, []).append(row.run_id)
+            elif row.run_id not in on_its_way and holder.get(row.run_id) != row.session_id:
+                over.append(row.run_id)
+        back = 0
+        for session, ids in late.items():
+            for part in _parts(ids):
+                back += self._return_some(
+                    connection, line.c.lane_id == own_lane(session), line.c.run_id.in_(part)
+                )
+            over += ids
+        for part in _parts(over):
+            connection.execute(delete(assigned).where(assigned.c.run_id.in_(part)))
+        return back
+
+    def _candidates(self, connection: Connection) -> Mapping[str, list[Candidate]]:
+        """The workers that are alive, by namespace."""
+        waiting = Counter(row.lane_id for row in standing_in(connection, own_lanes(connection)))
+        found: dict[str, list[Candidate]] = {}
+        query = sessions_with_load().where(sessions.c.state == SessionState.ALIVE).order_by(sessions.c.id)
+        for session in self.set_aside.readable("sessions", SESSION, connection.execute(query), session_from):
+            if not session.info.given:
+                continue  # it would never look
+            candidate = Candidate.of(session, waiting[own_lane(session.id)])
+            found.setdefault(session.namespace, []).append(candidate)
+        return found
+
+    def _place(
+        self, connection: Connection, one: PlacedLane, candidates: Sequence[Candidate], now: int
+    ) -> int:
+        chooser = Chooser(one.strategy, one.lane, candidates, one.turn)
+        if not chooser and one.strategy is not Strategy.BROADCAST:
+            return 0
+        entries = self._entries(connection, one.id)
+        known = self._known(connection, [row.run_id for row in entries])
+        chosen: list[tuple[Any, Candidate, Asked]] = []
+        made = 0
+        for entry in entries:
+            run = known.get(entry.run_id)
+            if run is None:
+                continue
+            # What a run that cannot be read asks for is unknown: it waits where it is.
+            if not (read := self.set_aside.readable("assign", "run", [run], Asked.of)):
+                continue
+            (asked,) = read
+            if one.strategy is Strategy.BROADCAST and run.kind in (None, "task"):
+                if asked.target is None:
+                    made += self._spread(connection, run, chooser.everyone(asked.need), now)
+                    continue
+                worker = chooser.pinned(asked.target, asked.need)
+                if worker is None and asked.target not in chooser.by_name:
+                    made += self._give_up_if_left(connection, entry, run, asked.target, now)
+            else:
+                worker = chooser.choose(asked.need, asked.key, asked.apart)
+            if worker is not None:
+                chosen.append((entry, worker, asked))
+        self._give(connection, chosen, now)
+        if chooser.turn != one.turn:
+            connection.execute(update(lanes).where(lanes.c.id == one.id).values(turn=chooser.turn))
+        return len(chosen) + made
+
+    def _entries(self, connection: Connection, lane_id: int) -> Sequence[Any]:
+        query = (
+            select(line)
+            .where(line.c.lane_id == lane_id)
+            .order_by(line.c.rank, line.c.due_at, line.c.run_id)
+            .limit(WINDOW)
+            .with_for_update(skip_locked=self.database.capabilities.skip_locked)
+        )
+        return connection.execute(query).all()
+
+    def _known(self, connection: Connection, run_ids: Sequence[int]) -> dict[int, Any]:
+        """The runs that wait; one that does not, and still has its entry, is left to whoever ends it."""
+        found: dict[int, Any] = {}
+        for part in _parts(run_ids):
+            query = select(runs).where(runs.c.id.in_(part), runs.c.status == "pending")
+            found |= {row.id: row for row in connection.execute(query)}
+        return found
+
+    def _give(self, connection: Connection, chosen: Sequence[tuple[Any, Candidate, Asked]], now: int) -> None:
+        if not chosen:
+            return
+        move(connection, [entry for entry, _, _ in chosen], [own_lane(w.session) for _, w, _ in chosen])
+        for part in _parts([entry.run_id for entry, _, _ in chosen]):
+            connection.execute(delete(assigned).where(assigned.c.run_id.in_(part)))
+        connection.execute(
+            insert(assigned),
+            [
+                {
+                    "run_id": entry.run_id,
+                    "session_id": worker.session,
+                    "assigned_at": now,
+                    "cpu": asked.need.cpu,
+                    "memory": asked.need.memory,
+                }
+                for entry, worker, asked in chosen
+            ],
+        )
+
+
+_LANES = select(lanes, queues.c.strategy, queues.c.paused).outerjoin(
+    queues, and_(queues.c.namespace == lanes.c.namespace, queues.c.name == lanes.c.queue)
+)
+
+
+def _strategy(row: Any) -> tuple[Lane, str]:
+    """A lane, and what it asks for, by its own wish or by its queue's."""
+    lane = lane_from(row)
+    return lane, lane.strategy or row.strategy or Strategy.SHARED
+
+
+def _parts(ids: Sequence[int]) -> list[Sequence[int]]:
+    return [ids[start : start + ROWS_A_STATEMENT] for start in range(0, len(ids), ROWS_A_STATEMENT)]

@@ -1,1 +1,0 @@
-"""gRPC: a thin skin over the operations, as REST is."""

@@ -1,0 +1,1 @@
+"""The commands `fusee run`, `fusee queue` and `fusee worker`."""

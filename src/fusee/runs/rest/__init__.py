@@ -1,0 +1,1 @@
+"""REST routes of runs, queues, workers and callbacks."""

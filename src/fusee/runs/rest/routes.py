@@ -1,0 +1,190 @@
+"""Runs: submit, list, look, cancel, do again."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Query, Request, Response
+
+from fusee.engine.model.states import RunStatus
+from fusee.engine.store.runs import RunFilter
+from fusee.runs.rest.intake import Intake
+from fusee.surfaces.rest.asking import (
+    AllowUnknown,
+    IdempotencyKey,
+    Operator,
+    RunId,
+    Viewer,
+    audit,
+    body_of,
+    checked_key,
+)
+from fusee.surfaces.rest.bodies import CancelIn
+from fusee.surfaces.rest.context import operations_of
+from fusee.surfaces.rest.cursors import close_cursor, open_cursor, wrong_cursor
+from fusee.surfaces.rest.explain import did_you_mean
+from fusee.surfaces.rest.limits import is_stream
+from fusee.surfaces.rest.paths import link
+from fusee.surfaces.rest.problems import Problem
+from fusee.surfaces.rest.reading import parse_json, read_json, require_json
+from fusee.surfaces.rest.shapes import Accepted, RetriedOut, RunOut, RunPage, RunSummary, StreamAccepted
+from fusee.values.names import check_name
+
+__all__ = ["router"]
+
+router = APIRouter(prefix="/api/v1/runs", tags=["runs"])
+
+LONGEST_PAGE = 1000
+
+_RUN = {"$ref": "#/components/schemas/RunIn"}
+_SUBMIT: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "application/json": {
+                "schema": {"oneOf": [_RUN, {"type": "array", "items": _RUN}]},
+                "example": {"handler": "greet", "payload": {"name": "Ada"}},
+            },
+            "application/x-ndjson": {"schema": {"type": "string", "description": "One RunIn a line."}},
+        },
+    }
+}
+
+
+@router.post(
+    "",
+    status_code=201,
+    dependencies=[Operator],
+    openapi_extra=_SUBMIT,
+    responses={
+        200: {"model": Accepted, "description": "The idempotency key had been used before."},
+        409: {"description": "The idempotency key was used for other work."},
+    },
+)
+async def submit(
+    request: Request,
+    response: Response,
+    allow_unknown: AllowUnknown = False,
+    idempotency_key: Annotated[
+        str | None, Header(description="Makes a repeat harmless; the i-th of many gets `KEY/i`.")
+    ] = None,
+) -> Accepted | list[Accepted] | StreamAccepted:
+    """Accept one run, an array of runs (all or none), or a stream of lines (`application/x-ndjson`)."""
+    intake = Intake(request, idempotency_key, allow_unknown)
+    if is_stream(request.scope):
+        done = await intake.stream()
+        return StreamAccepted(
+            accepted=done.accepted, created=done.created, first_id=done.first_id, last_id=done.last_id
+        )
+    require_json(request)
+    text = await request.body()
+    value = parse_json(text)
+    if isinstance(value, list):
+        return [Accepted.of(run) for run in await intake.array(value, len(text))]
+    run = await intake.one(value)
+    response.headers["Location"] = link(request, "runs", run.id)
+    response.status_code = 201 if run.created else 200
+    return Accepted.of(run)
+
+
+@router.get("", dependencies=[Viewer])
+async def list_runs(
+    request: Request,
+    status: Annotated[list[str] | None, Query(description="May be repeated.")] = None,
+    handler: str | None = None,
+    queue: str | None = None,
+    limit: Annotated[int, Query(ge=1, le=LONGEST_PAGE)] = 50,
+    cursor: Annotated[str | None, Query(description="`next_cursor` of the page before.")] = None,
+) -> RunPage:
+    """Newest first."""
+    wanted = RunFilter(
+        status=[_status(one) for one in status or ()],
+        handler=_name(handler, "handler"),
+        queue=_name(queue, "queue"),
+        before=None if cursor is None else _run_in(cursor),
+        limit=min(limit + 1, LONGEST_PAGE),
+    )
+    found = list(await operations_of(request).runs.list(wanted))
+    items = found[:limit]
+    more = len(found) > limit or len(found) == LONGEST_PAGE
+    return RunPage(
+        items=[RunSummary.of(run) for run in items],
+        next_cursor=close_cursor("r1", str(items[-1].id)) if more else None,
+    )
+
+
+@router.get("/{run_id}", dependencies=[Viewer])
+async def get_run(request: Request, run_id: RunId) -> RunOut:
+    """The run with its result, output, and the attempts that did not end it."""
+    found = await operations_of(request).runs.get(run_id)
+    return RunOut.of(found.run, found.attempts)
+
+
+@router.post(
+    "/{run_id}/cancel",
+    dependencies=[Operator],
+    openapi_extra=body_of(CancelIn, required=False),
+    responses={
+        202: {"model": RunSummary, "description": "It runs, and was told to stop."},
+        409: {"description": "It has ended."},
+    },
+)
+async def cancel_run(request: Request, response: Response, run_id: RunId) -> RunSummary:
+    """Once this answers, no attempt of the run will start."""
+    wish = await read_json(request, CancelIn, "a cancel", optional=True)
+    answer = await operations_of(request).runs.cancel(run_id, wish.reason)
+    response.status_code = 200 if answer.run.ended else 202
+    audit(request, "run canceled", run_id=run_id, reason=wish.reason)
+    return RunSummary.of(answer.run)
+
+
+@router.post(
+    "/{run_id}/retry",
+    status_code=201,
+    dependencies=[Operator],
+    responses={
+        200: {"model": RetriedOut, "description": "The idempotency key had been used before."},
+        409: {"description": "It has not ended, or its owner retries it: `detail` says how."},
+    },
+)
+async def retry_run(
+    request: Request, response: Response, run_id: RunId, idempotency_key: IdempotencyKey = None
+) -> RetriedOut:
+    """Do an ended run again, as a new run whose `origin_id` names it.
+
+    A run of a task becomes a new fire under the task's policies: `status` and `rule` tell what they decided,
+    and it is 409 when they would skip it. A run of a batch, a workflow or a bulk job is retried by its owner:
+    409, with the command that does it.
+    """
+    run = await operations_of(request).runs.retry(run_id, idempotency_key=checked_key(idempotency_key))
+    response.headers["Location"] = link(request, "runs", run.id)
+    response.status_code = 201 if run.created else 200
+    if run.created:
+        audit(request, "run retried", run_id=run_id, new_run_id=run.id)
+    return RetriedOut.of_retry(run)
+
+
+def _status(name: str) -> RunStatus:
+    try:
+        return RunStatus(name)
+    except ValueError:
+        known = [str(status) for status in RunStatus]
+        raise Problem(
+            422, f"there is no status {name[:60]!r}{did_you_mean(name, known)}", field="status"
+        ) from None
+
+
+def _name(name: str | None, what: str) -> str | None:
+    if name is None:
+        return None
+    try:
+        return check_name(name, what)
+    except ValueError as error:
+        raise Problem(422, str(error), field=what) from None
+
+
+def _run_in(cursor: str) -> int:
+    run_id = open_cursor("r1", cursor)
+    if not run_id.isdecimal() or int(run_id) >= 2**63:
+        raise wrong_cursor()
+    return int(run_id)

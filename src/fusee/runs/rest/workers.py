@@ -1,0 +1,77 @@
+"""Workers: the registry, and asking one to leave."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Path, Query, Request
+
+from fusee.errors import Invalid
+from fusee.runs.service.workers import WorkerFilter
+from fusee.surfaces.rest.asking import AnyCase, Operator, Viewer, audit
+from fusee.surfaces.rest.context import operations_of
+from fusee.surfaces.rest.paths import OF_WORKER, WORKER
+from fusee.surfaces.rest.shapes import WorkerOut, WorkerPage
+from fusee.values.names import NAME
+
+__all__ = ["router"]
+
+router = APIRouter(prefix="/api/v1")
+
+Name = Annotated[
+    str,
+    Path(
+        description="The worker's name; a slash before `drain` that is part of it as `%2F`.",
+        json_schema_extra={"pattern": f"^{NAME}$"},
+    ),
+]
+State = Annotated[Literal["alive", "draining", "ended", "lost", "down"], AnyCase]
+Label = Annotated[
+    list[str] | None, Query(description="A label it must have, as `name=value`; may stand several times.")
+]
+
+
+@router.get("/workers", dependencies=[Viewer], tags=["workers"])
+async def list_workers(
+    request: Request,
+    all: Annotated[bool, Query(description="Also those that ended or were lost.")] = False,
+    state: Annotated[State | None, Query(description="`down` is ended or lost.")] = None,
+    queue: Annotated[str | None, Query(description="Those that take runs from this queue.")] = None,
+    handler: Annotated[str | None, Query(description="Those that have this handler.")] = None,
+    region: Annotated[str | None, Query(description="Those of this region; empty: of none.")] = None,
+    version: Annotated[str | None, Query(description="Those that run this version.")] = None,
+    label: Label = None,
+) -> WorkerPage:
+    """The workers of this namespace: what each can run, has and does. Newest first."""
+    wanted = WorkerFilter(
+        state=state, queue=queue, handler=handler, region=region, version=version, labels=_labels(label or [])
+    )
+    sessions = await operations_of(request).workers.list(wanted, all_states=all)
+    return WorkerPage(items=[WorkerOut.of(session) for session in sessions])
+
+
+@router.post(f"/workers{OF_WORKER}/drain", dependencies=[Operator], tags=["workers"], status_code=202)
+async def drain_worker(request: Request, name: Name) -> WorkerPage:
+    """Have the worker leave: it claims nothing from now on, finishes or hands back what it has, and ends.
+
+    Asked again, it answers the same. There is no way back: start the worker anew.
+    """
+    sessions = await operations_of(request).workers.drain(name)
+    audit(request, "worker drained", worker=name)
+    return WorkerPage(items=[WorkerOut.of(session) for session in sessions])
+
+
+@router.get(f"/workers{WORKER}", dependencies=[Viewer], tags=["workers"])
+async def get_worker(request: Request, name: Name) -> WorkerOut:
+    """The worker of that name; if it is down, its last life."""
+    return WorkerOut.of(await operations_of(request).workers.get(name))
+
+
+def _labels(given: list[str]) -> dict[str, str]:
+    labels = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not name or not equals:
+            raise Invalid(f"label must be name=value, not {text!r:.60}", field="label")
+        labels[name] = value
+    return labels

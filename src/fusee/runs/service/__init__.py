@@ -1,0 +1,1 @@
+"""Commands and queries about runs, queues, workers, callbacks and dead letters."""

@@ -1,0 +1,1 @@
+"""Kits for surfaces: REST, command line and gRPC. They know no noun."""

@@ -1,0 +1,1 @@
+"""The command-line kit: options, output, exit codes."""

@@ -1,0 +1,89 @@
+"""The gRPC server: the batch service, health, and reflection, so that tools need no proto file."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from fusee.batches.grpc import BatchSchedulerService
+from fusee.batches.service.batches import BatchOperations
+from fusee.config import GrpcConfig
+from fusee.config.addresses import is_loopback
+from fusee.errors import ConfigError, Denied
+from fusee.runs.service.queues import Caller, KeyOperations
+from fusee.surfaces.grpc.generated import batch_scheduler_pb2 as pb
+from fusee.surfaces.grpc.generated import batch_scheduler_pb2_grpc as stubs
+
+__all__ = ["GrpcServer"]
+
+GRACE = 10.0
+MOST_MESSAGE = 16 * 2**20
+
+
+class GrpcServer:
+    """`await server.run()` until `server.stop()`; `server.address` once it has `started`."""
+
+    def __init__(
+        self,
+        config: GrpcConfig,
+        namespace: str,
+        batches: Callable[[str], BatchOperations],
+        keys: KeyOperations,
+    ) -> None:
+        self.config = config
+        self.namespace = namespace
+        self.batches = batches
+        self.keys = keys
+        self.started = asyncio.Event()
+        self.address = ""
+        self._stop = asyncio.Event()
+
+    def stop(self) -> None:
+        self._stop.set()
+
+    async def run(self) -> None:
+        host, _, port = self.config.bind_address.rpartition(":")
+        if not is_loopback(host.strip("[]")) and not await self.keys.any():
+            raise ConfigError(
+                f"grpc.bind_address {self.config.bind_address} can be reached from other machines, and there"
+                " is no API key: make one with `fusee key create NAME --role admin`, or bind to 127.0.0.1"
+            )
+        server = grpc.aio.server(options=[("grpc.max_receive_message_length", MOST_MESSAGE)])
+        stubs.add_BatchSchedulerServiceServicer_to_server(
+            BatchSchedulerService(self.batches, self._admit), server
+        )
+        healthy = health.aio.HealthServicer()
+        health_pb2_grpc.add_HealthServicer_to_server(healthy, server)
+        service = pb.DESCRIPTOR.services_by_name["BatchSchedulerService"].full_name
+        reflection.enable_server_reflection((service, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
+        try:
+            bound = server.add_insecure_port(self.config.bind_address)
+        except RuntimeError:
+            bound = 0
+        if bound == 0:
+            raise ConfigError(f"grpc.bind_address {self.config.bind_address} cannot be bound: is it in use?")
+        self.address = f"{host}:{bound}" if port == "0" else self.config.bind_address
+        await server.start()
+        for name in ("", service):
+            await healthy.set(name, health_pb2.HealthCheckResponse.SERVING)
+        self.started.set()
+        try:
+            await self._stop.wait()
+        finally:
+            await healthy.enter_graceful_shutdown()
+            await server.stop(GRACE)
+
+    async def _admit(self, key: str | None) -> Caller:
+        if key is None:
+            host = self.config.bind_address.rpartition(":")[0].strip("[]")
+            if is_loopback(host) and not await self.keys.any():
+                return Caller("local", "admin", self.namespace)
+            raise Denied("send an API key as metadata: authorization = Bearer KEY")
+        caller = await self.keys.caller(key)
+        if caller is None:
+            raise Denied("this API key is not valid: it is wrong, or it was revoked")
+        return caller

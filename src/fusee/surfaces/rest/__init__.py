@@ -1,0 +1,1 @@
+"""The REST kit: authentication, errors, paging, streaming."""

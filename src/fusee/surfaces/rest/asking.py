@@ -1,0 +1,97 @@
+"""What a route asks of a request before it does anything: a role, and no parameter it does not know."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Annotated, Any
+
+from fastapi import Depends, Header, Path, Query, Request
+from fastapi.dependencies.utils import get_flat_params
+from fastapi.routing import APIRoute
+from pydantic import BaseModel, BeforeValidator
+
+from fusee.facts import facts
+from fusee.surfaces.rest.context import context_of
+from fusee.surfaces.rest.explain import did_you_mean
+from fusee.surfaces.rest.problems import Problem
+from fusee.values.names import check_key
+
+__all__ = [
+    "Admin",
+    "AllowUnknown",
+    "AnyCase",
+    "IdempotencyKey",
+    "Operator",
+    "RunId",
+    "Viewer",
+    "audit",
+    "body_of",
+    "checked_key",
+    "known_parameters",
+]
+
+log = logging.getLogger("fusee.api")
+
+RunId = Annotated[int, Path(ge=1, le=2**63 - 1, description="The run's id.")]
+
+
+AllowUnknown = Annotated[bool, Query(description="Accept handlers that no worker has had.")]
+AnyCase = BeforeValidator(lambda value: value.lower() if isinstance(value, str) else value)
+"""For a word of a fixed set, all of it in small letters: it may be asked for in any case."""
+IdempotencyKey = Annotated[str | None, Header(description="Makes a repeat harmless.")]
+
+
+def checked_key(key: str | None) -> str | None:
+    try:
+        return None if key is None else check_key(key, "Idempotency-Key")
+    except ValueError as error:
+        raise Problem(422, str(error), field="Idempotency-Key") from None
+
+
+def _needs(role: str) -> Callable[[Request], None]:
+    async def needs(request: Request) -> None:
+        caller = context_of(request).caller
+        assert caller is not None
+        caller.needs(role)
+
+    needs.__name__ = f"needs_{role}"
+    return needs  # type: ignore[return-value]
+
+
+Viewer = Depends(_needs("viewer"))
+Operator = Depends(_needs("operator"))
+Admin = Depends(_needs("admin"))
+
+
+async def known_parameters(request: Request) -> None:
+    """A misspelt filter must not silently list everything."""
+    if not request.query_params:
+        return
+    route = request.scope.get("route")
+    if not isinstance(route, APIRoute):
+        return
+    known = [
+        param.alias
+        for param in get_flat_params(route.dependant)
+        if param.field_info.in_.value == "query"  # type: ignore[attr-defined]
+    ]
+    for name in request.query_params:
+        if name not in known:
+            hint = did_you_mean(name, known) if known else "; it takes none"
+            raise Problem(422, f"there is no parameter {name[:60]!r} here{hint}", field=name[:60])
+
+
+def audit(request: Request, what: str, /, **about_it: Any) -> None:
+    """Who changed what, in the log."""
+    context = context_of(request)
+    caller = context.caller
+    assert caller is not None
+    about = {"caller": caller.name, "namespace": caller.namespace, "request_id": context.request_id}
+    log.info(what, extra=facts(about, **about_it))
+
+
+def body_of(model: type[BaseModel], *, required: bool = True) -> dict[str, Any]:
+    """The description of a body that the route reads itself."""
+    schema = {"$ref": f"#/components/schemas/{model.__name__}"}
+    return {"requestBody": {"required": required, "content": {"application/json": {"schema": schema}}}}

@@ -1,0 +1,1 @@
+"""Tasks: cron schedules, policies, dependencies, backfills."""

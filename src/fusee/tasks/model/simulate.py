@@ -1,0 +1,135 @@
+"""What a policy would have done over a stretch of time: the same rules, on a clock made of fires and ends."""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from fusee.tasks.model.policy import (
+    Decision,
+    Failure,
+    Policy,
+    Ruling,
+    Situation,
+    jitter_of,
+    rule_on,
+    rule_on_head,
+    start_at,
+)
+from fusee.values.durations import US
+
+__all__ = ["Simulated", "simulate"]
+
+
+@dataclass(slots=True)
+class Simulated:
+    """One fire as it would have gone."""
+
+    at: int
+    decision: Decision
+    rule: str
+    start: int | None = None
+    end: int | None = None
+    canceled: bool = False
+    """By a later fire, through CANCEL_PREV."""
+
+
+@dataclass(slots=True, order=True)
+class _Going:
+    end: int
+    at: int
+    """Of those that end at once, the one that was due first."""
+    fire: Simulated = field(compare=False)
+    failed: bool = field(compare=False)
+    attempt: int = field(compare=False)
+
+
+class _Task:
+    """The part of a task's standing that the rules look at."""
+
+    def __init__(self, policy: Policy, lasts: Callable[[int], tuple[float, bool]]) -> None:
+        self.policy = policy
+        self.lasts = lasts
+        self.going: list[_Going] = []
+        """A heap: without a cap, thousands are under way at once."""
+        self.line: deque[Simulated] = deque()
+        self.failed = self.skipped = self.paused = False
+        self.attempt = 0
+        self.rate_at = 0
+
+    def situation(self) -> Situation:
+        return Situation(
+            active=len(self.going),
+            queued=len(self.line),
+            failed=self.failed,
+            failure_skipped=self.skipped,
+            last_attempt=self.attempt,
+        )
+
+    def until(self, now: int) -> None:
+        """Let everything end that ends by `now`, and what stands in line start in its place."""
+        while self.going and self.going[0].end <= now:
+            first = heapq.heappop(self.going)
+            self.failed, self.skipped, self.attempt = first.failed, False, first.attempt
+            self.paused = self.paused or (first.failed and self.policy.failure is Failure.PAUSE)
+            self.admit(first.end)
+
+    def admit(self, now: int) -> None:
+        """Fill the free places from the line; a paused task holds its line."""
+        while self.line and not self.paused and len(self.going) < (self.policy.max_concurrency or 2**62):
+            fire = self.line.popleft()
+            ruling = rule_on_head(self.policy, self.situation())
+            if ruling.decision is Decision.RUN:
+                self.start(fire, ruling, now)
+            else:
+                fire.decision, fire.rule = ruling.decision, ruling.rule
+                self.leave_out(ruling)
+
+    def leave_out(self, ruling: Ruling) -> None:
+        """One fire was left out because the last failed: the next one runs."""
+        self.skipped, self.attempt = True, ruling.attempt
+
+    def start(self, fire: Simulated, ruling: Ruling, earliest: int) -> None:
+        fire.start, self.rate_at = start_at(self.policy, earliest, self.rate_at)
+        seconds, failed = self.lasts(fire.at)
+        fire.end = fire.start + round(seconds * US)
+        heapq.heappush(self.going, _Going(fire.end, fire.at, fire, failed, ruling.attempt + 1))
+
+    def cancel(self, now: int) -> None:
+        for one in self.going:
+            one.fire.end, one.fire.canceled = now, True
+        for fire in self.line:
+            fire.canceled = True
+        self.going.clear()
+        self.line.clear()
+
+
+def simulate(
+    policy: Policy, times: Iterable[int], lasts: Callable[[int], tuple[float, bool]], task_id: int = 0
+) -> list[Simulated]:
+    """`times` in order; `lasts` tells how many seconds the fire of a time takes, and whether it fails.
+
+    Assumes that someone was there to fire each in time: catch-up plays no part.
+    """
+    task = _Task(policy, lasts)
+    answer: list[Simulated] = []
+    for at in times:
+        task.until(at)
+        if task.paused:
+            answer.append(Simulated(at, Decision.SKIP, "failure_action PAUSE: the task would be paused"))
+            continue
+        ruling = rule_on(policy, task.situation())
+        fire = Simulated(at, ruling.decision, ruling.rule)
+        answer.append(fire)
+        if ruling.cancel_previous:
+            task.cancel(at)
+        if ruling.decision is Decision.RUN:
+            task.start(fire, ruling, at + jitter_of(policy, task_id, at))
+        elif ruling.decision is Decision.QUEUE:
+            task.line.append(fire)
+        elif ruling.code == "failure":
+            task.leave_out(ruling)
+    task.until(2**62)
+    return answer

@@ -1,0 +1,212 @@
+"""What the API answers about the fires of tasks: past ones, and those that someone asks for."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any, Self
+
+from pydantic import BaseModel, Field
+
+from fusee.engine.model.states import RunStatus
+from fusee.surfaces.rest.times import show_time, show_times
+from fusee.tasks.model.fire import Cause, Fire, Held
+from fusee.tasks.model.policy import Decision
+from fusee.tasks.service.explain import Explanation
+from fusee.tasks.service.fields import policy_fields
+from fusee.tasks.service.simulation import Compared, Simulation
+from fusee.tasks.store.triggers import Backfilled, Triggered
+
+__all__ = [
+    "BackfillOut",
+    "ExplanationOut",
+    "FireOut",
+    "FirePage",
+    "QueueClearedOut",
+    "SimulationOut",
+    "TriggeredOut",
+]
+
+
+VERDICTS = [
+    *("ran", "queued", "waiting", "canceled", "skipped", "missed"),
+    *("not_due", "not_yet", "before_it_was", "not_enabled", "no_record"),  # there is no row
+]
+
+
+class FireOut(BaseModel):
+    """One time at which the task was due, what was decided about it, and the run it made."""
+
+    fire_time: str
+    shard: int
+    cause: Cause
+    decision: Decision
+    code: str = Field(description="The rule in one word, for counting.")
+    rule: str
+    run_id: int
+    run_status: RunStatus | None = Field(description="None when the run has been pruned.")
+    decided_at: str
+    admitted_at: str | None
+    lateness_seconds: float
+    held: Held | None = Field(description="Why its run is blocked.")
+    backfill_id: int | None
+    through: str | None = Field(description="This row stands for every fire up to here.")
+
+    @classmethod
+    def of(cls, fire: Fire) -> Self:
+        return cls(
+            fire_time=show_time(fire.fire_time) or "",
+            shard=fire.shard,
+            cause=fire.cause,
+            decision=fire.decision,
+            code=fire.code,
+            rule=fire.rule,
+            run_id=fire.run_id,
+            run_status=fire.run_status,
+            decided_at=show_time(fire.decided_at) or "",
+            admitted_at=show_time(fire.admitted_at),
+            lateness_seconds=fire.lateness,
+            held=fire.held,
+            backfill_id=fire.backfill_id,
+            through=show_time(fire.through),
+        )
+
+
+class FirePage(BaseModel):
+    items: list[FireOut]
+    next_cursor: str | None
+
+
+class ExplanationOut(BaseModel):
+    """Why a task did, or did not, run at a time."""
+
+    task: str
+    at: str
+    verdict: str = Field(json_schema_extra={"enum": [*VERDICTS]})
+    text: str
+    rule: str | None
+    fires: list[FireOut]
+
+    @classmethod
+    def of(cls, explanation: Explanation) -> Self:
+        return cls(
+            task=explanation.task,
+            at=show_time(explanation.at) or "",
+            verdict=explanation.verdict,
+            text=explanation.text,
+            rule=explanation.rule,
+            fires=[FireOut.of(fire) for fire in explanation.fires],
+        )
+
+
+class TriggeredOut(BaseModel):
+    """A fire by hand; `created` is false for a repeated key."""
+
+    fire_time: str
+    decision: Decision
+    rule: str
+    run_ids: list[int] = Field(description="One for each shard; those of a skipped fire never run.")
+    created: bool
+
+    @classmethod
+    def of(cls, triggered: Triggered) -> Self:
+        return cls(
+            fire_time=show_time(triggered.fire_time) or "",
+            decision=triggered.decision,
+            rule=triggered.rule,
+            run_ids=list(triggered.run_ids),
+            created=triggered.created,
+        )
+
+
+class QueueClearedOut(BaseModel):
+    """How many fires that stood in line were left out."""
+
+    cleared: int
+
+
+class BackfillOut(BaseModel):
+    """What a backfill runs."""
+
+    id: int | None = Field(description="None when nothing was made: a dry run, or nothing to make up for.")
+    created: bool
+    concurrency: int
+    count: int
+    left: int = Field(description="Fires of that stretch that ran before, and are left alone.")
+    fires: list[str] = Field(description="The times that run, oldest first.")
+
+    @classmethod
+    def of(cls, backfilled: Backfilled) -> Self:
+        return cls(
+            id=backfilled.id,
+            created=backfilled.created and backfilled.id is not None,
+            concurrency=backfilled.concurrency,
+            count=len(backfilled.times),
+            left=backfilled.left,
+            fires=show_times(backfilled.times),
+        )
+
+
+class ActualOut(BaseModel):
+    """What was done."""
+
+    decision: Decision
+    rule: str
+    seconds: float | None
+    failed: bool
+
+
+class SimulatedOut(BaseModel):
+    """One time: what that policy would have done, and what was done."""
+
+    fire_time: str
+    decision: Decision
+    rule: str
+    starts_at: str | None
+    ends_at: str | None
+    canceled: bool = Field(description="By a later fire, through CANCEL_PREV.")
+    actual: ActualOut | None
+
+    @classmethod
+    def of(cls, one: Compared) -> Self:
+        simulated, actual = one.simulated, one.actual
+        return cls(
+            fire_time=show_time(simulated.at) or "",
+            decision=simulated.decision,
+            rule=simulated.rule,
+            starts_at=show_time(simulated.start),
+            ends_at=show_time(simulated.end),
+            canceled=simulated.canceled,
+            actual=None
+            if actual is None
+            else ActualOut(
+                decision=actual.decision, rule=actual.rule, seconds=actual.seconds, failed=actual.failed
+            ),
+        )
+
+
+class SimulationOut(BaseModel):
+    """What another policy would have done, beside what was done."""
+
+    policy: dict[str, Any] = Field(description="The whole policy that was simulated.")
+    duration: float = Field(description="Seconds taken for fires of which the record knows none.")
+    known: int = Field(description="Fires whose own duration and end were used.")
+    simulated: dict[str, int] = Field(description="How many times each decision.")
+    actual: dict[str, int]
+    fires: list[SimulatedOut]
+
+    @classmethod
+    def of(cls, simulation: Simulation) -> Self:
+        fires = simulation.fires
+        return cls(
+            policy=policy_fields(simulation.policy),
+            duration=simulation.duration,
+            known=simulation.known,
+            simulated=_counts(one.simulated.decision for one in fires),
+            actual=_counts(one.actual.decision for one in fires if one.actual is not None),
+            fires=[SimulatedOut.of(one) for one in fires],
+        )
+
+
+def _counts(decisions: Iterable[str]) -> dict[str, int]:
+    return {str(decision): count for decision, count in sorted(Counter(decisions).items())}

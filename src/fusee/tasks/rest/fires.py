@@ -1,0 +1,121 @@
+"""When tasks fire: the record, the reasons, what comes next, and what another policy would have done."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response
+
+from fusee.surfaces.rest.addressing import TaskRef
+from fusee.surfaces.rest.asking import Viewer, body_of
+from fusee.surfaces.rest.context import operations_of
+from fusee.surfaces.rest.cursors import close_cursor, open_cursor, wrong_cursor
+from fusee.surfaces.rest.paths import OF_TASK
+from fusee.surfaces.rest.problems import Problem
+from fusee.surfaces.rest.reading import read_json
+from fusee.surfaces.rest.times import Time
+from fusee.tasks.cron import Cron, CronError, next_fires
+from fusee.tasks.model.policy import Decision
+from fusee.tasks.model.schedule import zone_named
+from fusee.tasks.rest.bodies import SimulateIn
+from fusee.tasks.rest.fire_shapes import ExplanationOut, FireOut, FirePage, SimulationOut
+from fusee.tasks.rest.shapes import CronOut, NextOut
+from fusee.tasks.store.history import FireFilter
+
+__all__ = ["router"]
+
+router = APIRouter(prefix="/api/v1", tags=["tasks"], dependencies=[Viewer])
+
+LONGEST_PAGE = 1000
+MOST_FIRES = 100
+"""Of a schedule that fires once in four years, 1,000 took half a second to find."""
+
+Count = Annotated[int, Query(ge=1, le=MOST_FIRES)]
+
+
+@router.get(f"/tasks{OF_TASK}/runs")
+async def list_fires(
+    request: Request,
+    ref: TaskRef,
+    decision: Annotated[list[Decision] | None, Query(description="May be repeated.")] = None,
+    since: Annotated[Time | None, Query(description="Due then or later.")] = None,
+    until: Annotated[Time | None, Query(description="Due then or earlier.")] = None,
+    limit: Annotated[int, Query(ge=1, le=LONGEST_PAGE)] = 50,
+    cursor: Annotated[str | None, Query(description="`next_cursor` of the page before.")] = None,
+) -> FirePage:
+    """Every time at which it was due, newest first: what was decided, by which rule, and the run of it."""
+    wanted = FireFilter(
+        since=since,
+        until=until,
+        decision=decision or (),
+        before=None if cursor is None else _place_in(cursor),
+        limit=min(limit + 1, LONGEST_PAGE),
+    )
+    found = list(await operations_of(request).tasks.fires(ref, wanted))
+    items = found[:limit]
+    more = len(found) > limit or len(found) == LONGEST_PAGE
+    last = f"{items[-1].fire_time}:{items[-1].shard}" if more else ""
+    return FirePage(
+        items=[FireOut.of(fire) for fire in items], next_cursor=close_cursor("f1", last) if more else None
+    )
+
+
+@router.get(f"/tasks{OF_TASK}/explain")
+async def explain_task(
+    request: Request,
+    ref: TaskRef,
+    at: Annotated[Time, Query(description="Of a whole second, any fire within it counts.")],
+) -> ExplanationOut:
+    """Why it did, or did not, run at that time."""
+    return ExplanationOut.of(await operations_of(request).tasks.explain(ref, at))
+
+
+@router.get(f"/tasks{OF_TASK}/next")
+async def next_of_task(request: Request, ref: TaskRef, count: Count = 5) -> NextOut:
+    """When it fires next; nothing while it is not enabled, or has no schedule."""
+    tasks = operations_of(request).tasks
+    task = await tasks.get(ref)
+    return NextOut.of(task, tasks.upcoming(task, count))
+
+
+@router.post(f"/tasks{OF_TASK}/simulate", openapi_extra=body_of(SimulateIn), response_model=SimulationOut)
+async def simulate_task(request: Request, ref: TaskRef) -> Response:
+    """What another policy would have done, beside what was done; nothing is changed."""
+    wish = await read_json(request, SimulateIn, "a simulation")
+    done = await operations_of(request).tasks.simulate(
+        ref, wish.begin, wish.end, policy=wish.policy, duration=wish.duration
+    )
+    # 20,000 fires take more than half a second to write down: others are served meanwhile.
+    text = await asyncio.to_thread(lambda: SimulationOut.of(done).model_dump_json())
+    return Response(text, media_type="application/json")
+
+
+@router.get("/cron")
+async def read_cron(
+    request: Request,
+    expression: Annotated[str, Query(description="As `cron` of a task.", examples=["0 3 * * MON-FRI"])],
+    timezone: Annotated[str, Query(description="A zone of the IANA database.")] = "UTC",
+    count: Count = 5,
+) -> CronOut:
+    """A cron expression in words, normalised, with its next fires."""
+    try:
+        cron = Cron.parse(expression)
+    except CronError as error:
+        problem = Problem(422, str(error), field="expression")
+        if error.field is not None:
+            problem.extra |= {"part": error.field, "position": error.position}
+        raise problem from None
+    try:
+        zone = zone_named(timezone)
+    except ValueError as error:
+        raise Problem(422, str(error), field="timezone") from None
+    now = operations_of(request).tasks.now_us()
+    return CronOut.of(expression, cron, timezone, next_fires(cron, now, zone, count))
+
+
+def _place_in(cursor: str) -> tuple[int, int]:
+    at, _, shard = open_cursor("f1", cursor).partition(":")
+    if not (at.isdecimal() and shard.isdecimal() and len(at) < 19 and len(shard) < 10):
+        raise wrong_cursor()
+    return int(at), int(shard)

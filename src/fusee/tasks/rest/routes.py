@@ -1,0 +1,267 @@
+"""Tasks: make, list, look, replace, change, delete; many at once as code."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import BeforeValidator
+
+from fusee.surfaces.rest.addressing import ETAG, IfMatch, TaskRef, etag, version_from
+from fusee.surfaces.rest.asking import (
+    AllowUnknown,
+    IdempotencyKey,
+    Operator,
+    Viewer,
+    audit,
+    body_of,
+    checked_key,
+)
+from fusee.surfaces.rest.context import context_of, operations_of
+from fusee.surfaces.rest.cursors import close_cursor, open_cursor, wrong_cursor
+from fusee.surfaces.rest.paths import TASK, link
+from fusee.surfaces.rest.problems import Problem
+from fusee.surfaces.rest.reading import read_json, read_object
+from fusee.tasks.model.task import Task, TaskStatus
+from fusee.tasks.rest.bodies import ApplyIn
+from fusee.tasks.rest.definition import task_body
+from fusee.tasks.rest.shapes import ApplyOut, ChangeOut, PreviewOut, TaskOut, TaskPage, TaskSummary
+from fusee.tasks.service.apply import apply, plan
+from fusee.tasks.service.fields import FIELDS, enabled_from
+from fusee.tasks.service.old_names import STATUSES
+from fusee.tasks.store.tasks import TaskFilter
+from fusee.values.names import PREFIX, check_name, check_prefix
+
+__all__ = ["answer", "router"]
+
+router = APIRouter(prefix="/api/v1/tasks", tags=["tasks"])
+
+LONGEST_PAGE = 1000
+SAYS = 'a task is an object such as {"name": "nightly", "cron": "0 3 * * *", "handler": "tidy"}'
+_EXAMPLE = {"name": "nightly", "cron": "0 3 * * *", "timezone": "Europe/Berlin", "handler": "greet"}
+_MADE: dict[str, Any] = {
+    "headers": {
+        **ETAG["headers"],
+        "Location": {"description": "The task.", "required": True, "schema": {"type": "string"}},
+    }
+}
+_STALE = {"description": "It is at another version, or keeps its name."}
+_ANY_STATUS = BeforeValidator(
+    lambda value: {"active": "enabled", "inactive": "disabled"}.get(value.lower(), value.lower())
+)
+"""In any case, and also in the words of older designs."""
+_ADDED = set(TaskOut.model_fields) - set(FIELDS) - {"status", "version"}
+"""What an answer has that is none of the caller's business; sent back, it is ignored."""
+
+
+def answer(request: Request, response: Response, task: Task) -> TaskOut:
+    """The task, with its version as ETag."""
+    response.headers.update(etag(task.version))
+    return TaskOut.of(task, operations_of(request).tasks.upcoming(task))
+
+
+@router.post(
+    "",
+    status_code=201,
+    dependencies=[Operator],
+    openapi_extra=task_body("TaskIn", _EXAMPLE),
+    responses={
+        200: {"model": TaskOut, "description": "The idempotency key had been used before.", **_MADE},
+        201: _MADE,
+        409: {"description": "The name is taken, or the idempotency key was used for another request."},
+    },
+)
+async def create_task(
+    request: Request,
+    response: Response,
+    allow_unknown: AllowUnknown = False,
+    idempotency_key: IdempotencyKey = None,
+) -> TaskOut:
+    """Make a task; the answer has its next five fires."""
+    fields = await read_object(request, SAYS)
+    enabled = enabled_from(fields) is not False
+    tasks = operations_of(request).tasks
+    key = checked_key(idempotency_key)
+    task, new = await tasks.create_once(key, fields, enabled=enabled, allow_unknown=allow_unknown)
+    response.headers["Location"] = link(request, "tasks", task.id)
+    response.status_code = 201 if new else 200
+    if new:
+        audit(request, "task created", task=task.name, task_id=task.id)
+    return answer(request, response, task)
+
+
+@router.post("/preview", dependencies=[Viewer], openapi_extra=task_body("TaskIn", _EXAMPLE))
+async def preview_task(request: Request, allow_unknown: AllowUnknown = False) -> PreviewOut:
+    """Check a task and tell when it would fire; nothing is made."""
+    fields = await read_object(request, SAYS)
+    enabled_from(fields)
+    tasks = operations_of(request).tasks
+    # Who may only look must not make the server ask its resolver for names, and learn what it says.
+    spec = await tasks.checked(fields, allow_unknown=allow_unknown, resolve=False)
+    return PreviewOut.of(spec, tasks.preview(spec))
+
+
+@router.post(
+    "/apply",
+    dependencies=[Operator],
+    openapi_extra=body_of(ApplyIn),
+    responses={409: {"description": "A task to prune is waited for; `changes` tells what was done."}},
+)
+async def apply_tasks(request: Request, allow_unknown: AllowUnknown = False) -> ApplyOut:
+    """Tasks as code: make them what the documents say, and tell what that changes.
+
+    All are checked first; then each is a transaction of its own, and should one fail, the problem's `changes`
+    tell which were done.
+    """
+    wanted = await read_json(request, ApplyIn, "the request")
+    try:
+        check_name(wanted.group, "group")
+    except ValueError as error:
+        raise Problem(422, str(error), field="group") from None
+    tasks = operations_of(request).tasks
+    how: dict[str, Any] = {"group": wanted.group, "prune": wanted.prune, "allow_unknown": allow_unknown}
+    if wanted.dry_run:
+        planned = await plan(tasks, wanted.documents, **how)
+        return ApplyOut(dry_run=True, changes=[ChangeOut.of(change) for change in planned])
+    notes = context_of(request).notes
+    done = notes.setdefault("changes", [])
+    changes = await apply(
+        tasks, wanted.documents, **how, tell=lambda change: done.append(ChangeOut.of(change).model_dump())
+    )
+    counts = {change.action: 0 for change in changes}
+    for change in changes:
+        counts[change.action] += 1
+    audit(
+        request, "tasks applied", group=wanted.group, **{f"tasks_{action}": n for action, n in counts.items()}
+    )
+    return ApplyOut(dry_run=False, changes=[ChangeOut.of(change) for change in changes])
+
+
+@router.get("", dependencies=[Viewer])
+async def list_tasks(
+    request: Request,
+    status: Annotated[
+        list[Annotated[Literal["enabled", "paused", "disabled"], _ANY_STATUS]] | None,
+        Query(description="May be repeated."),
+    ] = None,
+    prefix: Annotated[
+        str, Query(description="How the name begins.", json_schema_extra={"pattern": f"^{PREFIX}$"})
+    ] = "",
+    limit: Annotated[int, Query(ge=1, le=LONGEST_PAGE)] = 50,
+    cursor: Annotated[str | None, Query(description="`next_cursor` of the page before.")] = None,
+) -> TaskPage:
+    """By name."""
+    try:
+        check_prefix(prefix, "prefix")
+    except ValueError as error:
+        raise Problem(422, str(error), field="prefix") from None
+    wanted = TaskFilter(
+        status=[TaskStatus(one) for one in status or ()],
+        prefix=prefix,
+        after=None if cursor is None else _name_in(cursor),
+        limit=min(limit + 1, LONGEST_PAGE),
+    )
+    found = list(await operations_of(request).tasks.list(wanted))
+    items = found[:limit]
+    more = len(found) > limit or len(found) == LONGEST_PAGE
+    return TaskPage(
+        items=[TaskSummary.of(task) for task in items],
+        next_cursor=close_cursor("t1", items[-1].name) if more else None,
+    )
+
+
+@router.get(TASK, dependencies=[Viewer], responses={200: ETAG})
+async def get_task(request: Request, response: Response, ref: TaskRef) -> TaskOut:
+    return answer(request, response, await operations_of(request).tasks.get(ref))
+
+
+@router.put(
+    TASK,
+    dependencies=[Operator],
+    openapi_extra=task_body("TaskReplaceIn", {**_EXAMPLE, "version": 1}),
+    responses={200: ETAG, 409: _STALE},
+)
+async def replace_task(
+    request: Request,
+    response: Response,
+    ref: TaskRef,
+    allow_unknown: AllowUnknown = False,
+    if_match: IfMatch = None,
+) -> TaskOut:
+    """Make it what is written, and nothing else."""
+    fields = await read_object(request, SAYS)
+    tasks = operations_of(request).tasks
+    before = await tasks.get(ref)
+    fields = {name: value for name, value in fields.items() if name not in _ADDED}
+    version = _change_of(fields, before, if_match)
+    fields.setdefault("name", before.name)
+    task = await tasks.replace(before.id, fields, version=version, allow_unknown=allow_unknown)
+    audit(request, "task replaced", task=task.name, version=task.version)
+    return answer(request, response, task)
+
+
+@router.patch(
+    TASK,
+    dependencies=[Operator],
+    openapi_extra=task_body("TaskChangeIn", {"cron": "0 4 * * *", "version": 1}),
+    responses={200: ETAG, 409: _STALE},
+)
+async def change_task(
+    request: Request,
+    response: Response,
+    ref: TaskRef,
+    allow_unknown: AllowUnknown = False,
+    if_match: IfMatch = None,
+) -> TaskOut:
+    """Change the fields that are given; null takes one back to its default."""
+    fields = await read_object(request, "a change is an object with the fields to change")
+    tasks = operations_of(request).tasks
+    before = await tasks.get(ref)
+    version = _change_of(fields, before, if_match)
+    if fields.get("name", "") is None:
+        raise Problem(422, "name must be text: a task keeps its name", field="name")
+    task = await tasks.change(before.id, fields, version=version, allow_unknown=allow_unknown)
+    audit(request, "task changed", task=task.name, version=task.version, fields=sorted(fields)[:50])
+    return answer(request, response, task)
+
+
+@router.delete(
+    TASK,
+    status_code=204,
+    dependencies=[Operator],
+    responses={409: {"description": "Others wait for it, or it is at another version."}},
+)
+async def delete_task(request: Request, ref: TaskRef, if_match: IfMatch = None) -> Response:
+    """It fires no more and its name is free; its runs and fires are kept until they are pruned. What runs
+    goes on, what waits is left out and recorded so."""
+    task = await operations_of(request).tasks.delete(ref, version=version_from(None, if_match))
+    audit(request, "task deleted", task=task.name, task_id=task.id)
+    return Response(status_code=204)
+
+
+def _change_of(fields: dict[str, Any], before: Task, if_match: str | None) -> int | None:
+    """Take version and status out of the fields. Both may stand there, since an answer has them; a change of
+    status is another command, so that no change is half done."""
+    version = version_from(fields.pop("version", None), if_match)
+    status = fields.pop("status", None)
+    enabled = fields.pop("enabled", None)
+    said = status.upper() if isinstance(status, str) else status
+    same = said in (None, before.status.upper()) or (
+        # An older word for it: what is paused is none of them.
+        before.status is not TaskStatus.PAUSED
+        and STATUSES.get(str(said)) is (before.status is TaskStatus.ENABLED)
+    )
+    if same and enabled in (None, before.status is not TaskStatus.DISABLED):
+        return version
+    raise Problem(
+        422,
+        f"task {before.name} is {before.status}: POST …/enable, /disable, /pause or /resume changes that",
+        field="enabled" if same else "status",
+    )
+
+
+def _name_in(cursor: str) -> str:
+    try:
+        return check_name(open_cursor("t1", cursor), "cursor")
+    except ValueError:
+        raise wrong_cursor() from None

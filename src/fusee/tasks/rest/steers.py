@@ -1,0 +1,148 @@
+"""What is done with a task: trigger, pause, resume, enable, disable, clear its queue, backfill."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request, Response
+
+from fusee.surfaces.rest.addressing import ETAG, IfMatch, TaskRef, version_from
+from fusee.surfaces.rest.asking import IdempotencyKey, Operator, audit, body_of, checked_key
+from fusee.surfaces.rest.context import operations_of
+from fusee.surfaces.rest.paths import OF_TASK
+from fusee.surfaces.rest.reading import read_json
+from fusee.tasks.rest.bodies import BackfillIn, ClearQueueIn, TaskSteerIn, TriggerIn
+from fusee.tasks.rest.fire_shapes import BackfillOut, QueueClearedOut, TriggeredOut
+from fusee.tasks.rest.routes import answer
+from fusee.tasks.rest.shapes import TaskOut
+
+__all__ = ["router"]
+
+router = APIRouter(prefix="/api/v1/tasks", tags=["tasks"], dependencies=[Operator])
+
+_STEER = body_of(TaskSteerIn, required=False)
+_REFUSED = {"description": "It is at another version, or in a state that does not allow this."}
+_OFF = {"description": "It is disabled, or the idempotency key was used for another request."}
+
+
+@router.post(
+    f"{OF_TASK}/trigger",
+    status_code=201,
+    openapi_extra=body_of(TriggerIn, required=False),
+    responses={
+        200: {"model": TriggeredOut, "description": "The idempotency key had been used before."},
+        409: _OFF,
+    },
+)
+async def trigger_task(
+    request: Request, response: Response, ref: TaskRef, idempotency_key: IdempotencyKey = None
+) -> TriggeredOut:
+    """Fire now, under the policies: `decision` and `rule` tell what became of it, also when it is skipped."""
+    wish = await read_json(request, TriggerIn, "a trigger", optional=True)
+    triggered = await operations_of(request).tasks.trigger(
+        ref, payload=wish.payload, idempotency_key=checked_key(idempotency_key), reason=wish.reason
+    )
+    response.status_code = 201 if triggered.created else 200
+    if triggered.created:
+        audit(request, "task triggered", task=ref, decision=str(triggered.decision), reason=wish.reason)
+    return TriggeredOut.of(triggered)
+
+
+@router.post(
+    f"{OF_TASK}/restart",
+    status_code=201,
+    responses={
+        200: {"model": TriggeredOut, "description": "The idempotency key had been used before."},
+        409: {"description": "It is disabled, has no fire yet, or its policies would skip this one."},
+    },
+)
+async def restart_task(
+    request: Request, response: Response, ref: TaskRef, idempotency_key: IdempotencyKey = None
+) -> TriggeredOut:
+    """Do its last fire again, under the policies: the same payload, logical time and shards."""
+    restarted = await operations_of(request).tasks.restart(ref, idempotency_key=checked_key(idempotency_key))
+    response.status_code = 201 if restarted.created else 200
+    if restarted.created:
+        audit(request, "task restarted", task=ref, decision=str(restarted.decision))
+    return TriggeredOut.of(restarted)
+
+
+@router.post(f"{OF_TASK}/pause", openapi_extra=_STEER, responses={200: ETAG, 409: _REFUSED})
+async def pause_task(request: Request, response: Response, ref: TaskRef, if_match: IfMatch = None) -> TaskOut:
+    """It fires only when someone triggers it. What runs goes on; what stands in line is held until the task
+    is resumed."""
+    return await _steer(request, response, ref, "pause", if_match)
+
+
+@router.post(f"{OF_TASK}/resume", openapi_extra=_STEER, responses={200: ETAG, 409: _REFUSED})
+async def resume_task(
+    request: Request, response: Response, ref: TaskRef, if_match: IfMatch = None
+) -> TaskOut:
+    """It fires from now on, and its queue goes on; what was due while it was paused is not made up for."""
+    return await _steer(request, response, ref, "resume", if_match)
+
+
+@router.post(f"{OF_TASK}/enable", openapi_extra=_STEER, responses={200: ETAG, 409: _REFUSED})
+async def enable_task(
+    request: Request, response: Response, ref: TaskRef, if_match: IfMatch = None
+) -> TaskOut:
+    """It fires from now on, whether it was paused or disabled."""
+    return await _steer(request, response, ref, "enable", if_match)
+
+
+@router.post(f"{OF_TASK}/disable", openapi_extra=_STEER, responses={200: ETAG, 409: _REFUSED})
+async def disable_task(
+    request: Request, response: Response, ref: TaskRef, if_match: IfMatch = None
+) -> TaskOut:
+    """It fires no more, not even by hand. What runs goes on; what waits is left out, and recorded so."""
+    return await _steer(request, response, ref, "disable", if_match)
+
+
+@router.post(f"{OF_TASK}/clear-queue", openapi_extra=body_of(ClearQueueIn, required=False))
+async def clear_task_queue(request: Request, ref: TaskRef) -> QueueClearedOut:
+    """Leave out every fire that stands in line; each is recorded as skipped, with the reason. What runs goes
+    on, and so does the schedule."""
+    wish = await read_json(request, ClearQueueIn, "the request", optional=True)
+    cleared = await operations_of(request).tasks.clear_queue(ref, reason=wish.reason)
+    audit(request, "task queue cleared", task=ref, fires=cleared, reason=wish.reason)
+    return QueueClearedOut(cleared=cleared)
+
+
+@router.post(
+    f"{OF_TASK}/backfill",
+    status_code=201,
+    openapi_extra=body_of(BackfillIn),
+    responses={
+        200: {
+            "model": BackfillOut,
+            "description": "Nothing was made: a dry run, nothing to make up for, or a repeated key.",
+        },
+        409: {"description": "It has no schedule, is disabled, or the key was used for another backfill."},
+    },
+)
+async def backfill_task(
+    request: Request, response: Response, ref: TaskRef, idempotency_key: IdempotencyKey = None
+) -> BackfillOut:
+    """Run the fires of a stretch of the past that did not run, oldest first, apart from the schedule."""
+    wish = await read_json(request, BackfillIn, "a backfill")
+    backfilled = await operations_of(request).tasks.backfill(
+        ref,
+        wish.begin,
+        wish.end,
+        concurrency=wish.concurrency,
+        dry_run=wish.dry_run,
+        idempotency_key=checked_key(idempotency_key),
+    )
+    answer = BackfillOut.of(backfilled)
+    response.status_code = 201 if answer.created else 200
+    if answer.created:
+        audit(request, "task backfilled", task=ref, backfill_id=answer.id, fires=answer.count)
+    return answer
+
+
+async def _steer(
+    request: Request, response: Response, ref: str | int, verb: str, if_match: str | None
+) -> TaskOut:
+    wish = await read_json(request, TaskSteerIn, "the request", optional=True)
+    version = version_from(wish.version, if_match)
+    task = await operations_of(request).tasks.steer(ref, verb, reason=wish.reason, version=version)
+    audit(request, f"task {verb}d", task=task.name, status=str(task.status), reason=wish.reason)
+    return answer(request, response, task)

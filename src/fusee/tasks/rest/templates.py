@@ -1,0 +1,174 @@
+"""Task templates: make, list, look, replace, delete; `POST /api/v1/tasks` makes tasks of them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Self
+
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
+from pydantic import BaseModel
+
+from fusee.errors import Invalid
+from fusee.surfaces.rest.addressing import ETAG, IfMatch, etag, version_from
+from fusee.surfaces.rest.asking import IdempotencyKey, Operator, Viewer, audit, body_of, checked_key
+from fusee.surfaces.rest.context import operations_of
+from fusee.surfaces.rest.cursors import close_cursor, open_cursor, wrong_cursor
+from fusee.surfaces.rest.paths import TEMPLATE
+from fusee.surfaces.rest.reading import read_object
+from fusee.tasks.model.template import TaskTemplate
+from fusee.tasks.service.templates import TEMPLATE_FIELDS
+from fusee.values.names import NAME, check_name
+from fusee.values.times import iso
+from fusee.workflows.rest.bodies import TemplateIn, TemplateReplaceIn
+
+__all__ = ["TemplateOut", "router"]
+
+router = APIRouter(prefix="/api/v1/task-templates", tags=["tasks"])
+
+LONGEST_PAGE = 1000
+SAYS = 'a template is an object such as {"name": "call", "params": {"url": {}}, "task": {…}}'
+_EXAMPLE = {
+    "name": "greeting",
+    "params": {"who": {}, "hour": {"default": 9}},
+    "task": {"cron": "0 {{param.hour}} * * *", "handler": "greet", "payload": {"name": "{{param.who}}"}},
+}
+_STALE = {"description": "It is at another version, or keeps its name."}
+
+
+class TemplateOut(BaseModel):
+    """A template, whole; of params, what differs from the defaults."""
+
+    name: str
+    namespace: str
+    description: str
+    params: dict[str, dict[str, Any]]
+    task: dict[str, Any]
+    version: int
+    created_at: str
+    updated_at: str
+
+    @classmethod
+    def of(cls, template: TaskTemplate) -> Self:
+        return cls(
+            **template.spec.to_dict(),
+            namespace=template.namespace,
+            version=template.version,
+            created_at=iso(template.created_at),
+            updated_at=iso(template.updated_at),
+        )
+
+
+class TemplatePage(BaseModel):
+    items: list[TemplateOut]
+    next_cursor: str | None
+
+
+_ADDED = set(TemplateOut.model_fields) - set(TEMPLATE_FIELDS) - {"version"}
+"""What an answer has that is none of the caller's business; sent back, it is ignored."""
+
+
+async def _name(
+    template: Annotated[
+        str,
+        Path(description="The template's name, slashes and all.", json_schema_extra={"pattern": f"^{NAME}$"}),
+    ],
+) -> str:
+    try:
+        return check_name(template, "template")
+    except ValueError as error:
+        raise Invalid(str(error), field="template") from None
+
+
+Name = Annotated[str, Depends(_name)]
+
+
+def _described(model: Any, example: dict[str, Any]) -> dict[str, Any]:
+    described = body_of(model)
+    described["requestBody"]["content"]["application/json"]["example"] = example
+    return described
+
+
+def _answer(response: Response, template: TaskTemplate) -> TemplateOut:
+    response.headers.update(etag(template.version))
+    return TemplateOut.of(template)
+
+
+@router.post(
+    "",
+    status_code=201,
+    dependencies=[Operator],
+    openapi_extra=_described(TemplateIn, _EXAMPLE),
+    responses={
+        200: {"model": TemplateOut, "description": "The idempotency key had been used before.", **ETAG},
+        201: ETAG,
+        409: {"description": "The name is taken, or the idempotency key was used for another request."},
+    },
+)
+async def create_template(
+    request: Request, response: Response, idempotency_key: IdempotencyKey = None
+) -> TemplateOut:
+    """Make a template; `POST /api/v1/tasks` with `template` and `with` makes tasks of it."""
+    template, new = await operations_of(request).templates.create_once(
+        checked_key(idempotency_key), await read_object(request, SAYS)
+    )
+    response.headers["Location"] = f"/api/v1/task-templates/{template.name}"
+    response.status_code = 201 if new else 200
+    if new:
+        audit(request, "template created", template=template.name)
+    return _answer(response, template)
+
+
+@router.get("", dependencies=[Viewer])
+async def list_templates(
+    request: Request,
+    limit: Annotated[int, Query(ge=1, le=LONGEST_PAGE)] = 50,
+    cursor: Annotated[str | None, Query(description="`next_cursor` of the page before.")] = None,
+) -> TemplatePage:
+    """By name."""
+    after = None if cursor is None else _name_in(cursor)
+    asked = min(limit + 1, LONGEST_PAGE)
+    found = list(await operations_of(request).templates.list(after=after, limit=asked))
+    items = found[:limit]
+    more = len(found) > limit or len(found) == LONGEST_PAGE
+    return TemplatePage(
+        items=[TemplateOut.of(template) for template in items],
+        next_cursor=close_cursor("m1", items[-1].name) if more else None,
+    )
+
+
+@router.get(TEMPLATE, dependencies=[Viewer], responses={200: ETAG})
+async def get_template(request: Request, response: Response, name: Name) -> TemplateOut:
+    return _answer(response, await operations_of(request).templates.get(name))
+
+
+@router.put(
+    TEMPLATE,
+    dependencies=[Operator],
+    openapi_extra=_described(TemplateReplaceIn, {**_EXAMPLE, "version": 1}),
+    responses={200: ETAG, 409: _STALE},
+)
+async def replace_template(
+    request: Request, response: Response, name: Name, if_match: IfMatch = None
+) -> TemplateOut:
+    """Make it what is written, and nothing else. Tasks that were made of it stay as they are."""
+    fields = await read_object(request, SAYS)
+    version = version_from(fields.pop("version", None), if_match)
+    fields = {key: value for key, value in fields.items() if key not in _ADDED}
+    fields.setdefault("name", name)
+    template = await operations_of(request).templates.replace(name, fields, version=version)
+    audit(request, "template replaced", template=name, version=template.version)
+    return _answer(response, template)
+
+
+@router.delete(TEMPLATE, status_code=204, dependencies=[Operator], responses={409: _STALE})
+async def delete_template(request: Request, name: Name, if_match: IfMatch = None) -> Response:
+    """Tasks that were made of it stay as they are."""
+    await operations_of(request).templates.delete(name, version=version_from(None, if_match))
+    audit(request, "template deleted", template=name)
+    return Response(status_code=204)
+
+
+def _name_in(cursor: str) -> str:
+    try:
+        return check_name(open_cursor("m1", cursor), "cursor")
+    except ValueError:
+        raise wrong_cursor() from None

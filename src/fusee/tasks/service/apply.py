@@ -1,0 +1,172 @@
+"""Tasks as code: make the store's tasks what a list of documents says, and tell what that changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from graphlib import CycleError, TopologicalSorter
+from typing import Any
+
+from fusee.errors import Conflict, Invalid, NotFound
+from fusee.tasks.model.task import Task, TaskSpec, TaskStatus
+from fusee.tasks.service.documents import LABEL, read_document
+from fusee.tasks.service.fields import fields_from
+from fusee.tasks.service.tasks import TaskOperations
+from fusee.tasks.store.tasks import TaskFilter
+
+__all__ = ["LABEL", "Change", "apply", "plan"]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What applying does to one task."""
+
+    name: str
+    action: str
+    """create, update, unchanged, delete, enable or disable."""
+    differences: Sequence[tuple[str, Any, Any]] = ()
+    """(field, as it is, as it will be)."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    spec: TaskSpec
+    enabled: bool
+
+
+async def plan(
+    tasks: TaskOperations,
+    documents: Sequence[Mapping[str, Any]],
+    *,
+    group: str = "default",
+    prune: bool = False,
+    allow_unknown: bool = False,
+) -> list[Change]:
+    """What `apply` would do; refuses what it would refuse."""
+    wanted = await _read(tasks, documents, group)
+    await _check_all(tasks, wanted, allow_unknown)
+    changes = [await _compare(tasks, one, prune) for one in wanted]
+    return changes + [Change(name, "delete") for name in await _surplus(tasks, wanted, group, prune)]
+
+
+async def apply(
+    tasks: TaskOperations,
+    documents: Sequence[Mapping[str, Any]],
+    *,
+    group: str = "default",
+    prune: bool = False,
+    allow_unknown: bool = False,
+    tell: Callable[[Change], None] = lambda change: None,
+) -> list[Change]:
+    """Create, update and, with `prune`, delete; upstreams before what waits for them.
+
+    Every document is checked before the first is written, then each task is one transaction; `tell` hears of
+    each that was done. Applying the same documents again changes nothing.
+    """
+    wanted = await _read(tasks, documents, group)
+    await _check_all(tasks, wanted, allow_unknown)
+    changes: list[Change] = []
+
+    def done(change: Change) -> None:
+        changes.append(change)
+        tell(change)
+
+    for one in wanted:
+        done(await _make_so(tasks, one, prune, allow_unknown))
+    for name in await _surplus(tasks, wanted, group, prune):
+        await tasks.delete(name)
+        done(Change(name, "delete"))
+    return changes
+
+
+async def _check_all(tasks: TaskOperations, wanted: Sequence[_Wanted], allow_unknown: bool) -> None:
+    for one in wanted:
+        try:
+            match (await _compare(tasks, one, prune=False)).action:
+                case "create":
+                    await tasks.checked(one.spec, allow_unknown=allow_unknown)
+                case "update":
+                    await tasks.check_runnable(one.spec, allow_unknown)
+        except Invalid as error:
+            raise Invalid(f"task {one.spec.name}: {error}", field=error.field) from None
+
+
+async def _read(tasks: TaskOperations, documents: Sequence[Mapping[str, Any]], group: str) -> list[_Wanted]:
+    found: dict[str, _Wanted] = {}
+    for document in documents:
+        try:
+            document = await tasks.plain(document)
+        except Invalid as error:
+            raise Invalid(f"task {str(document.get('name'))[:60]}: {error}", field=error.field) from None
+        spec, enabled = read_document(document)
+        if spec.name in found:
+            raise Invalid(f"task {spec.name} is there twice", field="name")
+        found[spec.name] = _Wanted(replace(spec, labels={**spec.labels, LABEL: group}), enabled)
+    sorter = TopologicalSorter({name: set(one.spec.after) & found.keys() for name, one in found.items()})
+    try:
+        return [found[name] for name in sorter.static_order()]
+    except CycleError as error:
+        raise Invalid(f"after closes a circle: {' → '.join(error.args[1])}", field="after") from None
+
+
+async def _make_so(tasks: TaskOperations, wanted: _Wanted, prune: bool, allow_unknown: bool) -> Change:
+    change = await _compare(tasks, wanted, prune)
+    if change.action == "create":
+        try:
+            await tasks.create(wanted.spec, enabled=wanted.enabled, allow_unknown=allow_unknown)
+            return change
+        except Conflict:
+            change = await _compare(tasks, wanted, prune)
+            if change.action == "create":
+                raise
+            # Another process made it just now: two that start at once apply the same.
+    if change.action == "update":
+        await tasks.replace(wanted.spec.name, wanted.spec, allow_unknown=allow_unknown)
+    await _switch(tasks, wanted)
+    return change
+
+
+async def _compare(tasks: TaskOperations, wanted: _Wanted, prune: bool) -> Change:
+    try:
+        task = await tasks.get(wanted.spec.name)
+    except NotFound:
+        return Change(wanted.spec.name, "create")
+    before, after = fields_from(task.spec), fields_from(wanted.spec)
+    if not prune:
+        # Whose it is matters to prune only: a task as it was exported is unchanged, whoever made it.
+        before["labels"] = before["labels"] | {LABEL: after["labels"][LABEL]}
+    differences = [(key, before[key], after[key]) for key in after if before[key] != after[key]]
+    if _is_on(task) != wanted.enabled:
+        differences.append(("enabled", _is_on(task), wanted.enabled))
+    if not differences:
+        return Change(wanted.spec.name, "unchanged")
+    if [field for field, _, _ in differences] == ["enabled"]:
+        return Change(wanted.spec.name, "enable" if wanted.enabled else "disable", differences)
+    return Change(wanted.spec.name, "update", differences)
+
+
+async def _switch(tasks: TaskOperations, wanted: _Wanted) -> None:
+    task = await tasks.get(wanted.spec.name)
+    if _is_on(task) != wanted.enabled:
+        await tasks.steer(wanted.spec.name, "enable" if wanted.enabled else "disable", reason="applied")
+
+
+def _is_on(task: Task) -> bool:
+    """A paused task is on: applying does not undo what someone, or a failure, paused."""
+    return task.status is not TaskStatus.DISABLED
+
+
+async def _surplus(tasks: TaskOperations, wanted: Sequence[_Wanted], group: str, prune: bool) -> list[str]:
+    """Tasks of this group that are not wanted any more; those that wait for others first."""
+    if not prune:
+        return []
+    names = {one.spec.name for one in wanted}
+    surplus: dict[str, Task] = {}
+    cursor: str | None = None
+    while page := await tasks.list(TaskFilter(after=cursor, limit=500)):
+        surplus |= {t.name: t for t in page if t.spec.labels.get(LABEL) == group and t.name not in names}
+        cursor = page[-1].name
+    sorter = TopologicalSorter(
+        {name: set(task.spec.after) & surplus.keys() for name, task in surplus.items()}
+    )
+    return list(reversed(list(sorter.static_order())))

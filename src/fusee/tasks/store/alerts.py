@@ -1,0 +1,74 @@
+"""Alerts of tasks: an http run each, born in the transaction that saw the reason; so retried and recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import Connection
+
+from fusee.engine.model.retry import RetryPolicy
+from fusee.engine.model.run import Lane
+from fusee.engine.model.states import RunStatus
+from fusee.engine.store.rows import encode
+from fusee.engine.store.run_writer import Birth, Births
+from fusee.tasks.model.task import Alerts
+from fusee.tasks.store.state import Closed, Standing
+from fusee.values.times import iso
+
+__all__ = ["ALERT_QUEUE", "Alarms"]
+
+ALERT_QUEUE = "fusee.alerts"
+AT_MOST_EVERY = 300_000_000
+"""Microseconds between two alerts of one task about being late: an outage is one story."""
+RETRY = RetryPolicy(max_attempts=8, base=5.0)
+LONGEST_ERROR = 2000
+
+
+class Alarms(Births):
+    def _alarm_of_failures(self, connection: Connection, closed: Sequence[Closed], now: int) -> None:
+        for one in closed:
+            standing, alerts = one.standing, one.standing.spec.alerts
+            if alerts is None or one.fire.backfill_id is not None or one.fire.end is not RunStatus.FAILED:
+                continue
+            bad = one.fire.culprit
+            facts = {
+                "fire_time": iso(one.fire.at),
+                "run_id": bad.run_id,
+                "status": bad.status,
+                "error": (bad.error or bad.reason or "")[:LONGEST_ERROR],
+                "failures_in_a_row": one.failures,
+            }
+            if alerts.on_failure:
+                self._alarm(connection, standing, alerts, "failure", facts, now)
+            if alerts.on_failures_in_a_row == one.failures:
+                self._alarm(connection, standing, alerts, "failures_in_a_row", facts, now)
+
+    def _alarm_if_late(self, connection: Connection, standing: Standing, at: int, now: int) -> None:
+        alerts = standing.spec.alerts
+        if alerts is None or alerts.on_lateness is None or now - at <= alerts.on_lateness * 1_000_000:
+            return
+        if now - standing.row.late_alert_at < AT_MOST_EVERY:
+            return
+        standing.values["late_alert_at"] = now
+        facts = {"fire_time": iso(at), "seconds_late": round((now - at) / 1e6, 3)}
+        self._alarm(connection, standing, alerts, "lateness", facts, now)
+
+    def _alarm(
+        self,
+        connection: Connection,
+        standing: Standing,
+        alerts: Alerts,
+        event: str,
+        facts: dict[str, Any],
+        now: int,
+    ) -> None:
+        namespace = standing.row.namespace
+        body = {"event": event, "namespace": namespace, "task": standing.row.name, "at": iso(now), **facts}
+        lane = Lane(namespace, ALERT_QUEUE, "http", "http")
+        birth = Birth(
+            lane_id=self._lane_id(connection, lane),
+            payload=encode({"url": alerts.webhook, "method": "POST", "body": body}, "the alert"),
+            options=encode({"retry": RETRY.to_dict(), "timeout": 30.0}, "options"),
+        )
+        self._bear(connection, [birth], now, namespace)

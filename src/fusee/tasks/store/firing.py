@@ -1,0 +1,503 @@
+"""Deciding fires and writing them down: the record, the runs and the task's next time, in one transaction.
+
+Any number of dispatchers may do this at once. A task's row is locked while it is decided about; a fire's row
+is unique by task, time and shard, and the time at which the task fires next moves on with it. Only the
+database's clock says what is due.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Select, bindparam, func, insert, select, update
+from sqlalchemy.exc import IntegrityError
+
+from fusee.engine.model.run import Lane
+from fusee.engine.model.states import RunStatus
+from fusee.engine.store.cancels import Cancels
+from fusee.engine.store.lanes import lane_from
+from fusee.engine.store.rows import encode
+from fusee.engine.store.run_writer import Birth
+from fusee.engine.store.set_aside import is_about_a_row
+from fusee.engine.store.tables import lanes
+from fusee.engine.store.totals import FIRES_MISSED, add_to_totals
+from fusee.events import TaskPaused
+from fusee.tasks.model.catch_up import Due, due_fires
+from fusee.tasks.model.fire import Cause, Held
+from fusee.tasks.model.policy import Decision, Ruling, jitter_of, rule_on, start_at
+from fusee.tasks.model.task import TaskStatus
+from fusee.tasks.store.admission import WAITS_FOR_OTHERS, Admission
+from fusee.tasks.store.alerts import Alarms
+from fusee.tasks.store.regions import TaskRegions, served_by
+from fusee.tasks.store.state import Closed, OpenFire, Standing
+from fusee.tasks.store.tables import fires, tasks
+from fusee.tasks.store.tasks import lane_of
+from fusee.tasks.store.upstreams import EndedFire, Gated
+from fusee.values.times import iso
+from fusee.workflows.model.action import batch_payload
+
+__all__ = ["Fired", "Firing", "Planned"]
+
+MOST_ROWS = 5000
+"""Fires written in one transaction, or a few more: an outage of many tasks is made up for in several."""
+LONGEST_RULE = 500
+PLACE = "scan"
+MISSED = ("catch_up", "caught_up")
+"""Codes of fires that no dispatcher decided in time."""
+_PLACING = ("cpu", "memory", "hash_key")
+
+_STATUS = {
+    Decision.RUN: RunStatus.PENDING,
+    Decision.QUEUE: RunStatus.BLOCKED,
+    Decision.SKIP: RunStatus.SKIPPED,
+    Decision.MISS: RunStatus.MISSED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Fired:
+    """What one pass of the scan did."""
+
+    counts: Mapping[str, int]
+    """Fires by code: on_time, caught_up, overlap …"""
+    lateness: Sequence[float] = ()
+    """Seconds, for each fire that was due to run."""
+    next_in: float | None = None
+    tasks: int = 0
+
+    def __bool__(self) -> bool:
+        return self.tasks > 0
+
+
+@dataclass(slots=True)
+class Planned:
+    """A fire that was decided and is not written yet."""
+
+    standing: Standing
+    at: int
+    cause: Cause
+    ruling: Ruling
+    start: int
+    held: Held | None = None
+    through: int | None = None
+    payload: Mapping[str, Any] | None = None
+    idempotency_key: str | None = None
+    request_digest: str | None = None
+    backfill_id: int | None = None
+    since: int = 0
+    again: Sequence[Any] = ()
+    """The rows of the runs that this fire does again, whatever the task's shards are now."""
+    run_ids: list[int] = field(default_factory=list)
+
+    @property
+    def shards(self) -> int:
+        if self.again:
+            return len(self.again)
+        return self.standing.spec.shards if self.ruling.decision in (Decision.RUN, Decision.QUEUE) else 1
+
+
+class Firing(Admission, Cancels, Alarms, TaskRegions):
+    async def fire_due(self, limit: int = 500, region: str = "") -> Fired:
+        """Decide every fire that is due, of up to `limit` tasks; earliest first. With a region, only of tasks
+        of that region, and of those that have none."""
+        try:
+            fired = await self._fire_all_due(limit, region)
+        except Exception as error:
+            if not is_about_a_row(error):
+                raise
+            ids = await self.database.read(lambda connection: self._due_ids(connection, limit, region))
+            fired = await self._fire_one_by_one(ids, region)
+        if again := self.set_aside.due(PLACE):
+            fired = _together([fired, await self._fire_one_by_one(again, region)])
+        self._wake_all(bool(fired))
+        return fired
+
+    async def _fire_all_due(self, limit: int, region: str) -> Fired:
+        try:
+            return await self._write_aloud(lambda connection: self._fire_due(connection, limit, region))
+        except IntegrityError:
+            # Such a fire is on record: the database's clock went back meanwhile. This time, look first.
+            return await self._write_aloud(
+                lambda connection: self._fire_due(connection, limit, region, look=True)
+            )
+
+    async def _fire_one_by_one(self, ids: Sequence[int], region: str) -> Fired:
+        """Each task in a transaction of its own; those that cannot be fired are set aside."""
+
+        def fire(connection: Connection, task_id: int) -> Fired:
+            return self._fire_due(connection, 1, region, look=True, only=task_id)
+
+        return _together(await self.set_aside.one_by_one(self._write_aloud, PLACE, ids, "task", fire))
+
+    def _due(self, now: int, limit: int, region: str, columns: Sequence[Any]) -> Select[Any]:
+        return (
+            select(*columns)
+            .where(tasks.c.next_fire_at <= now, *served_by(region), *self._not_set_aside())
+            .order_by(tasks.c.next_fire_at, tasks.c.id)
+            .limit(limit)
+        )
+
+    def _not_set_aside(self) -> Sequence[ColumnElement[bool]]:
+        aside = self.set_aside.keys(PLACE)
+        return (tasks.c.id.not_in(aside),) if aside else ()
+
+    def _due_ids(self, connection: Connection, limit: int, region: str) -> list[int]:
+        query = self._due(self._now(connection), limit, region, [tasks.c.id])
+        return list(connection.execute(query).scalars())
+
+    def _fire_due(
+        self,
+        connection: Connection,
+        limit: int,
+        region: str = "",
+        *,
+        look: bool = False,
+        only: int | None = None,
+    ) -> Fired:
+        now = self._now(connection)
+        query = self._due(now, limit, region, [tasks])
+        if only is not None:
+            query = select(tasks).where(tasks.c.id == only, tasks.c.next_fire_at <= now)
+        skip_locked = self.database.capabilities.skip_locked
+        rows = connection.execute(query.with_for_update(skip_locked=skip_locked)).all()
+        if not rows:
+            return Fired({}, next_in=self._next_in(connection, now, region))
+        if region:
+            rows = self._mine(connection, rows, region)
+            if not rows:
+                return Fired({}, next_in=0.0)  # the column told wrong, and is right now
+        standings, closed = self._bring_up_to_date(connection, rows)
+        self._heard(connection, standings, closed, now)
+        planned: list[Planned] = []
+        decided = rows_made = 0
+        for standing in standings.values():
+            if rows_made > MOST_ROWS:
+                break  # the time of the rest stays as it is: the next pass finds them
+            before = len(planned)
+            self._decide_due(connection, standing, planned, now, look)
+            rows_made += sum(one.shards for one in planned[before:])
+            decided += 1
+        self._write(connection, planned, now)
+        self._save(connection, standings.values())
+        counts = Counter(one.ruling.code for one in planned)
+        late = Counter(
+            (one.standing.row.namespace, one.ruling.code) for one in planned if one.ruling.code in MISSED
+        )
+        add_to_totals(connection, FIRES_MISSED, late)
+        ran = (Decision.RUN, Decision.QUEUE)
+        lateness = [(now - one.at) / 1_000_000 for one in planned if one.ruling.decision in ran]
+        return Fired(counts, lateness, tasks=decided)
+
+    def _decide_due(
+        self, connection: Connection, standing: Standing, planned: list[Planned], now: int, look: bool
+    ) -> None:
+        """Add what is decided about each of its fires to `planned`, and move the task's next time on."""
+        if standing.status is not TaskStatus.ENABLED:
+            return  # paused by what was heard just now: `values` says so
+        due, next_fire_at = self._undecided(connection, standing, now, look)
+        since = standing.row.last_fire_at or standing.row.anchor
+        for one in due:
+            planned.append(self._decide(connection, standing, one, Cause.SCHEDULE, planned, now, since))
+            since = one.at
+        standing.values["next_fire_at"] = next_fire_at
+        if due:
+            standing.values["last_fire_at"] = due[-1].through or due[-1].at
+            self._alarm_if_late(connection, standing, due[0].at, now)
+
+    def _undecided(
+        self, connection: Connection, standing: Standing, now: int, look: bool
+    ) -> tuple[list[Due], int | None]:
+        """The fires of a task that are due and not decided yet, and when it fires after them."""
+        row, spec = standing.row, standing.spec
+        schedule = spec.schedule(row.anchor)
+        assert schedule is not None and row.next_fire_at is not None
+        due = due_fires(schedule, row.next_fire_at, now, spec.policy)
+        # Decided already, should the database's clock have gone back meanwhile.
+        news = [one for one in due.fires if row.last_fire_at is None or one.at > row.last_fire_at]
+        if look:
+            news = [one for one in news if not self._fired_at(connection, [row.id], one.at)]
+        return news, due.next_fire_at
+
+    def _pass_over(self, connection: Connection, standing: Standing, ruling: Ruling, now: int) -> None:
+        """A task stops firing by itself: what was due by then, and nobody came to, leaves its rows too."""
+        if standing.row.next_fire_at is None or standing.row.next_fire_at > now:
+            return
+        due, _ = self._undecided(connection, standing, now, look=True)
+        if due:
+            standing.values["last_fire_at"] = due[-1].through or due[-1].at
+        planned = [Planned(standing, d.at, Cause.SCHEDULE, ruling, now, through=d.through) for d in due]
+        self._write(connection, planned, now)
+
+    def _decide(
+        self,
+        connection: Connection,
+        standing: Standing,
+        due: Due,
+        cause: Cause,
+        unwritten: Sequence[Planned],
+        now: int,
+        since: int,
+        why: str = "due, and nothing in its way",
+        *,
+        after_failure: bool = False,
+    ) -> Planned:
+        """Apply the policies to one fire, and let the standing know for the next.
+
+        `after_failure`: the fire is someone's response to a failure, so `failure_action SKIP` lets it pass.
+        """
+        policy = standing.spec.policy
+        if due.missed is not None:
+            ruling = Ruling(decision=Decision.MISS, code="catch_up", rule=due.missed)
+            return Planned(standing, due.at, cause, ruling, now, through=due.through)
+        code = "caught_up" if due.late else ("on_time" if cause is Cause.SCHEDULE else str(cause))
+        if due.late:
+            why = f"catch_up_mode {policy.catch_up}: {(now - due.at) / 1e6:.0f} s late"
+        situation = standing.situation()
+        if after_failure:
+            situation = replace(situation, failure_skipped=True)
+        ruling = rule_on(policy, situation, code, why)
+        planned = Planned(standing, due.at, cause, ruling, now, since=since)
+        if ruling.decision is Decision.SKIP and ruling.code == "failure":
+            standing.skip_for_failure(ruling.attempt)
+        if ruling.cancel_previous:
+            self._write(connection, [one for one in unwritten if not one.run_ids], now)
+            standing.active = self._supersede(connection, standing, due.at, now)
+            standing.queued = 0
+        if ruling.decision is Decision.QUEUE or (ruling.after_previous and standing.active):
+            planned.held = Held.PREVIOUS if ruling.after_previous else Held.QUEUE
+            standing.queued += 1
+        elif ruling.decision is Decision.RUN:
+            # By hand is now, also where its time had to move on by a microsecond.
+            later = jitter_of(policy, standing.row.id, due.at) if cause is Cause.SCHEDULE else 0
+            earliest = max(now, due.at + later) if later else now
+            planned.start, standing.rate_at = start_at(policy, earliest, standing.rate_at)
+            if policy.rate is not None:
+                standing.values["rate_at"] = standing.rate_at
+            if standing.spec.after and cause in WAITS_FOR_OTHERS:
+                planned.held = Held.UPSTREAM
+            standing.active.append(OpenFire(due.at, None, planned.held))
+        return planned
+
+    def _supersede(self, connection: Connection, standing: Standing, at: int, now: int) -> list[OpenFire]:
+        """Cancel what is under way and in line for a newer fire; answers what has yet to end."""
+        ids = [run_id for fire in standing.active for run_id in fire.run_ids]
+        # Those written in this very pass are known by their rows only.
+        query = select(fires.c.run_id).where(
+            fires.c.open_task == standing.row.id, fires.c.backfill_id.is_(None)
+        )
+        ids = sorted({*ids, *connection.execute(query).scalars()})
+        self._forget_gates(connection, ids)
+        reason = f"overlap_action CANCEL_PREV: the fire of {iso(at)} takes its place"
+        statuses = self._cancel_many(connection, ids, reason, now)
+        for start in range(0, len(ids), 500):
+            part = fires.c.run_id.in_(ids[start : start + 500])
+            connection.execute(update(fires).where(part).values(superseded=True, held=None))
+        if any(status is RunStatus.RUNNING for status in statuses.values()):
+            return [OpenFire(at, None, None)]
+        return []
+
+    # -- writing
+
+    def _write(self, connection: Connection, planned: Sequence[Planned], now: int) -> None:
+        """Runs, fires and gates of what was decided; each once."""
+        planned = [one for one in planned if not one.run_ids]
+        lane_ids = self._lane_numbers(connection, {_lane(one.standing) for one in planned})
+        by_namespace: dict[str, list[Planned]] = {}
+        for one in planned:
+            by_namespace.setdefault(one.standing.row.namespace, []).append(one)
+        for namespace, some in by_namespace.items():
+            births = [birth for one in some for birth in _births(one, lane_ids[_lane(one.standing)])]
+            ids = iter(self._bear(connection, births, now, namespace))
+            for one in some:
+                one.run_ids = [next(ids) for _ in range(one.shards)]
+        rows = [row for one in planned for row in _fire_rows(one, now)]
+        for start in range(0, len(rows), 500):
+            connection.execute(insert(fires), rows[start : start + 500])
+        self._raise_gates(
+            connection,
+            [
+                Gated(one.standing.row.id, one.at, one.since, one.standing.spec.trigger_rule, one.run_ids)
+                for one in planned
+                if one.held is Held.UPSTREAM
+            ],
+        )
+        self._tell_of_stillborn(connection, planned, now)
+
+    def _tell_of_stillborn(self, connection: Connection, planned: Sequence[Planned], now: int) -> None:
+        """Who waits for a task hears also of its fires that will never run."""
+        over = [one for one in planned if one.ruling.decision in (Decision.SKIP, Decision.MISS)]
+        if not over:
+            return
+        ends = [
+            EndedFire(one.standing.row.id, one.standing.row.name, one.at, False, one.through) for one in over
+        ]
+        self._count_ends(connection, ends, now)
+
+    def _save(self, connection: Connection, standings: Iterable[Standing]) -> None:
+        """The tasks' rows; those that change in the same columns in one statement."""
+        alike: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+        for standing in standings:
+            values = standing.values
+            if values:
+                row = {"b_id": standing.row.id, **{f"b_{name}": value for name, value in values.items()}}
+                alike.setdefault(tuple(sorted(values)), []).append(row)
+        for names, rows in alike.items():
+            change = update(tasks).where(tasks.c.id == bindparam("b_id"))
+            connection.execute(change.values({name: bindparam(f"b_{name}") for name in names}), rows)
+
+    def _heard(
+        self, connection: Connection, standings: Mapping[int, Standing], closed: Sequence[Closed], now: int
+    ) -> None:
+        """What follows from fires that have ended."""
+        self._leave_gates(
+            connection, [*(f for s in standings.values() for f in s.active), *(c.fire for c in closed)]
+        )
+        self._admit(connection, standings.values(), closed, now)
+        self._tell_downstream(connection, closed, now)
+        self._alarm_of_failures(connection, closed, now)
+        for standing in standings.values():
+            if standing.values.get("status") is TaskStatus.PAUSED:
+                rule = str(standing.values["reason"])
+                ruling = Ruling(decision=Decision.SKIP, code="failure", rule=rule)
+                self._pass_over(connection, standing, ruling, now)
+                paused = TaskPaused(namespace=standing.row.namespace, task=standing.row.name, reason=rule)
+                self._note(connection, paused)
+
+    def _next_in(self, connection: Connection, now: int, region: str = "") -> float | None:
+        earliest = select(func.min(tasks.c.next_fire_at)).where(*served_by(region), *self._not_set_aside())
+        next_at = connection.execute(earliest).scalar_one_or_none()
+        if next_at is None:
+            return None
+        # Due and yet not taken, it is locked by someone: ask again soon, not at once.
+        return (next_at - now) / 1_000_000 if next_at > now else 0.05
+
+    def _lane_numbers(self, connection: Connection, wanted: set[Lane]) -> dict[Lane, int]:
+        """Lanes of any namespace; remembered once they are known to be committed."""
+        seen = self.lane_map.seen
+        missing = [lane for lane in wanted if lane not in seen]
+        if missing:
+            names = {lane.handler for lane in missing}
+            query = select(lanes).where(lanes.c.handler.in_(names))
+            for row in connection.execute(query):
+                seen[lane_from(row)] = row.id
+        return {lane: seen[lane] if lane in seen else self._lane_id(connection, lane) for lane in wanted}
+
+    def _wake_all(self, did: bool) -> None:
+        if did:
+            for kind in ("pending", "delayed", "ended", "cancel"):
+                self.wakes.fire(kind)
+
+
+def _together(passes: Sequence[Fired]) -> Fired:
+    """What several passes did."""
+    counts: Counter[str] = Counter()
+    for one in passes:
+        counts.update(one.counts)
+    waits = [one.next_in for one in passes if one.next_in is not None]
+    lateness = [seconds for one in passes for seconds in one.lateness]
+    return Fired(counts, lateness, min(waits, default=None), sum(one.tasks for one in passes))
+
+
+def _lane(standing: Standing) -> Lane:
+    return lane_of(standing.spec, standing.row.namespace)
+
+
+def _births(one: Planned, lane_id: int) -> list[Birth]:
+    spec, ruling = one.standing.spec, one.ruling
+    status = RunStatus.BLOCKED if one.held is not None else _STATUS[ruling.decision]
+    if one.again:
+        return [
+            Birth(
+                lane_id=again.lane_id,
+                status=status,
+                priority=again.priority,
+                due_at=one.start,
+                payload=again.payload,
+                options=again.options,
+                kind="task",
+                reason=_reason(one, status),
+                attempt=ruling.attempt,
+                origin_id=again.id,
+                idempotency_key=one.idempotency_key if again is one.again[0] else None,
+                request_digest=one.request_digest if again is one.again[0] else None,
+            )
+            for again in one.again
+        ]
+    payload: dict[str, Any] = dict(spec.payload)
+    if spec.batch is not None:
+        payload = batch_payload(spec.batch, payload)
+    if spec.workflow is not None:
+        payload = {"workflow": spec.workflow, "params": dict(spec.payload)}
+    if one.payload:
+        if spec.batch is not None:
+            payload["batch"] |= one.payload
+        elif spec.workflow is not None:
+            payload["params"] |= one.payload
+        elif spec.executor == "http":
+            payload["params"] = {**(payload.get("params") or {}), **one.payload}
+        else:
+            payload |= one.payload
+    options: dict[str, Any] = {"task": spec.name, "fire_time": one.at}
+    if spec.timeout is not None:
+        options["timeout"] = spec.timeout
+    if spec.retry is not None:
+        options["retry"] = spec.retry.to_dict()
+    options |= {name: value for name in _PLACING if (value := getattr(spec, name)) is not None}
+    text = encode(payload, "payload") if payload else None
+    births = []
+    for shard in range(one.shards):
+        if one.shards > 1:
+            options |= {"shard_index": shard, "shard_total": one.shards}
+        births.append(
+            Birth(
+                lane_id=lane_id,
+                status=status,
+                priority=spec.priority,
+                due_at=one.start,
+                payload=text,
+                options=encode(options, "options"),
+                kind="task",
+                reason=_reason(one, status),
+                attempt=ruling.attempt,
+                idempotency_key=one.idempotency_key if shard == 0 else None,
+                request_digest=one.request_digest if shard == 0 else None,
+            )
+        )
+    return births
+
+
+def _reason(one: Planned, status: RunStatus) -> str | None:
+    """Why a run does not simply stand in line."""
+    if status is RunStatus.PENDING:
+        return None
+    if one.held is Held.UPSTREAM:
+        return f"waits for {', '.join(one.standing.spec.after)}"
+    return one.ruling.rule
+
+
+def _fire_rows(one: Planned, now: int) -> list[dict[str, Any]]:
+    standing, ruling = one.standing, one.ruling
+    under_way = ruling.decision in (Decision.RUN, Decision.QUEUE)
+    return [
+        {
+            "task_id": standing.row.id,
+            "fire_time": one.at,
+            "shard": shard,
+            "namespace": standing.row.namespace,
+            "cause": one.cause,
+            "decision": ruling.decision,
+            "code": ruling.code,
+            "rule": ruling.rule[:LONGEST_RULE],
+            "run_id": run_id,
+            "decided_at": now,
+            "through": one.through,
+            "open_task": standing.row.id if under_way else None,
+            "held": one.held,
+            "backfill_id": one.backfill_id,
+            "superseded": False,
+        }
+        for shard, run_id in enumerate(one.run_ids)
+    ]

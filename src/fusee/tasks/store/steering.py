@@ -1,0 +1,178 @@
+"""Changing tasks, and telling them whether to fire.
+
+What was due before the change, and no dispatcher had come to, is recorded as missed: no due fire goes without
+its row, and who waits for one of them hears that it will never be.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import Connection, insert, select
+
+from fusee.engine.store.rows import decode, encode
+from fusee.engine.store.wakes import ENDED, SCHEDULE
+from fusee.errors import Conflict, Unreadable
+from fusee.tasks.model.policy import Decision, Ruling
+from fusee.tasks.model.task import Task, TaskSpec, TaskStatus, next_task_status
+from fusee.tasks.store.admission import EMPTIED_BY
+from fusee.tasks.store.firing import Firing
+from fusee.tasks.store.state import IN_LINE, Standing
+from fusee.tasks.store.tables import ended, fires, tasks, waits
+from fusee.tasks.store.tasks import Tasks, lane_of, spec_of, task_from, task_status_of
+
+__all__ = ["Steering"]
+
+PAST = {"pause": "paused", "disable": "disabled", "delete": "deleted"}
+
+
+class Steering(Firing, Tasks):
+    async def update_task(self, ref: str | int, spec: TaskSpec, version: int | None) -> Task:
+        """Replace what a task is; `Conflict` when it is not at `version` any more.
+
+        A task whose schedule changes fires by the new one from now on; else it goes on as it was.
+        """
+
+        def work(connection: Connection) -> Task:
+            row = self._task_row(connection, ref, lock=True)
+            _at_version(row, version)
+            before = spec_of(row)
+            if spec.name != before.name:
+                raise Conflict(
+                    f"a task keeps its name: make a new one called {spec.name!r} and delete this one"
+                )
+            now = self._now(connection)
+            kept = spec.to_dict_beside(TaskSpec.unknown_in(decode(row.definition)))
+            values: dict[str, Any] = {
+                "definition": encode(kept, "the task"),
+                "region": spec.region,
+            }
+            if _timing(spec) != _timing(before):
+                values |= self._miss_undecided(connection, row, "given another schedule", now)
+                schedule = spec.schedule(now)
+                scheduled = schedule is not None and row.status == TaskStatus.ENABLED
+                values |= {
+                    "anchor": now,
+                    "next_fire_at": schedule.next(now) if schedule is not None and scheduled else None,
+                }
+            self._lane_id(connection, lane_of(spec, self.namespace))
+            if set(spec.after) != set(before.after):
+                self._set_upstreams(connection, row.id, spec.name, spec.after)
+            self._change_task(connection, row.id, now, values)
+            return task_from(self._task_row(connection, row.id))
+
+        task = await self.database.write(work)
+        self.wakes.fire(SCHEDULE)
+        return task
+
+    async def steer_task(
+        self, ref: str | int, verb: str, reason: str | None = None, version: int | None = None
+    ) -> Task:
+        """pause, resume, enable, disable or delete. Resumed or enabled, it fires from now on.
+
+        A pause holds the fires that wait, until it is resumed; disabled or deleted, they are left out.
+        """
+
+        def work(connection: Connection) -> Task:
+            row = self._task_row(connection, ref, lock=True)
+            _at_version(row, version)
+            if verb == "delete" and not _is_readable(row):
+                return self._delete_unreadable(connection, row)
+            status = task_status_of(row)
+            to = next_task_status(status, verb)
+            if to is None:
+                raise Conflict(f"task {row.name} is {status}: it cannot {verb}")
+            if to is status:
+                return task_from(row)
+            now = self._now(connection)
+            values: dict[str, Any] = {"status": to, "reason": reason, "next_fire_at": None}
+            if to is TaskStatus.ENABLED:
+                schedule = spec_of(row).schedule(now)
+                values |= {
+                    "anchor": now,
+                    "next_fire_at": schedule.next(now) if schedule else None,
+                    "reason": None,
+                }
+                self._look_at_line(connection, row.id)
+            else:
+                values |= self._miss_undecided(connection, row, PAST[verb], now)
+            if to in EMPTIED_BY:
+                self._empty(connection, row.id, to, now)
+            if to is TaskStatus.DELETED:
+                self._refuse_if_awaited(connection, row.id, row.name)
+                self._tell_who_waits(connection, row.id)
+                values |= {"live_name": None, "deleted_at": now}
+            self._change_task(connection, row.id, now, values)
+            return task_from(connection.execute(select(tasks).where(tasks.c.id == row.id)).one())
+
+        task = await self.database.write(work)
+        self.wakes.fire(SCHEDULE)
+        self.wakes.fire(ENDED)
+        return task
+
+    def _delete_unreadable(self, connection: Connection, row: Any) -> Task:
+        """The way out for a task that nobody can repair. Its due fires cannot be read either."""
+        now = self._now(connection)
+        self._refuse_if_awaited(connection, row.id, row.name)
+        self._tell_who_waits(connection, row.id)
+        self._empty(connection, row.id, TaskStatus.DELETED, now)
+        values = {"status": TaskStatus.DELETED, "next_fire_at": None, "live_name": None, "deleted_at": now}
+        empty = encode(TaskSpec(name=row.name, handler="unreadable").to_dict(), "the task")
+        self._change_task(connection, row.id, now, {**values, "definition": empty})
+        return task_from(connection.execute(select(tasks).where(tasks.c.id == row.id)).one())
+
+    async def clear_queue(self, ref: str | int, reason: str) -> int:
+        """Leave out every fire that stands in the task's line; returns how many. What runs goes on."""
+
+        def work(connection: Connection) -> int:
+            row = self._task_row(connection, ref, lock=True)
+            now = self._now(connection)
+            return self._skip_waiting(connection, row.id, IN_LINE, "cleared", f"queue cleared: {reason}", now)
+
+        cleared = await self.database.write(work)
+        if cleared:
+            self.wakes.fire(ENDED)
+        return cleared
+
+    def _look_at_line(self, connection: Connection, task_id: int) -> None:
+        """Have the aggregator let out what stands in line, if anything does."""
+        mine = (fires.c.open_task == task_id, fires.c.held.in_(IN_LINE))
+        head = connection.execute(select(fires.c.run_id).where(*mine).limit(1)).scalar_one_or_none()
+        if head is not None:
+            connection.execute(insert(ended).values(kind="task", run_id=head))
+            self._notify(connection, ENDED)
+
+    def _miss_undecided(self, connection: Connection, row: Any, what: str, now: int) -> dict[str, Any]:
+        """Answers what changes in the task's row by that."""
+        standing = Standing.of(row)
+        rule = f"the task was {what} before a dispatcher came to it"
+        ruling = Ruling(decision=Decision.MISS, code="catch_up", rule=rule)
+        self._pass_over(connection, standing, ruling, now)
+        return standing.values
+
+    def _tell_who_waits(self, connection: Connection, task_id: int) -> None:
+        """Fires made while their task followed this one wait for it still: let them see that it is gone."""
+        query = select(waits.c.run_id).where(waits.c.task_id == task_id).distinct()
+        rows = [{"kind": "gate", "run_id": run_id} for run_id in connection.execute(query).scalars()]
+        if rows:
+            connection.execute(insert(ended), rows)
+            self._notify(connection, ENDED)
+
+
+def _is_readable(row: Any) -> bool:
+    try:
+        task_from(row)
+    except Unreadable:
+        return False
+    return True
+
+
+def _timing(spec: TaskSpec) -> tuple[Any, ...]:
+    return (spec.cron, spec.every, spec.at, spec.timezone)
+
+
+def _at_version(row: Any, version: int | None) -> None:
+    if version is not None and row.version != version:
+        raise Conflict(
+            f"task {row.name} is at version {row.version}, not {version}: look at it again, then change it"
+        )

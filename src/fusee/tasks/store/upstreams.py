@@ -1,0 +1,256 @@
+"""Fires that wait for other tasks: for the same logical time, or, when schedules differ, since their last.
+
+Whoever reads or changes what waits for a task holds that task's row, shared or alone: so a fire that is made
+while its upstream ends is seen by one of the two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, and_, bindparam, delete, insert, or_, select, update
+
+from fusee.engine.model.states import RunStatus
+from fusee.engine.store.gates import ROWS_A_STATEMENT, Counted, Gates
+from fusee.engine.store.tables import runs
+from fusee.engine.store.wakes import ENDED
+from fusee.errors import Unreadable
+from fusee.tasks.model.fire import Held, fire_end
+from fusee.tasks.model.task import TaskStatus, TriggerRule
+from fusee.tasks.store.state import Closed
+from fusee.tasks.store.tables import ended, fires, gates, task_edges, tasks, waits
+from fusee.tasks.store.tasks import spec_of
+
+__all__ = ["EndedFire", "Gated", "Upstreams"]
+
+LOOKED_BACK = 50
+"""Fires of an upstream that are looked at, newest first, for one that succeeded."""
+
+
+class Gated(NamedTuple):
+    """A fire's runs, just made, that shall wait for the tasks before it."""
+
+    task_id: int
+    at: int
+    since: int
+    """Its own previous fire."""
+    rule: TriggerRule
+    run_ids: Sequence[int]
+
+
+class EndedFire(NamedTuple):
+    """A fire that is over, or one row for all from `at` through a later time."""
+
+    task_id: int
+    name: str
+    at: int
+    success: bool
+    through: int | None = None
+
+
+class Upstreams(Gates):
+    def _raise_gates(self, connection: Connection, gated: Sequence[Gated]) -> None:
+        """Write down what each waits for; whether that has ended already is looked at in a transaction
+        of its own, which may wait for the upstream's row."""
+        upstreams = self._upstreams_of(connection, [one.task_id for one in gated])
+        for one in gated:
+            ups = upstreams.get(one.task_id, [])
+            at_that_time = self._fired_at(connection, [up.id for up in ups], one.at)
+            rows = []
+            for up in ups:
+                time = one.at if up.id in at_that_time or _fires_at(up, one.at) else -max(1, one.since)
+                rows += [{"task_id": up.id, "fire_time": time, "run_id": run_id} for run_id in one.run_ids]
+            self._build_gates(connection, one.rule, {run_id: len(ups) for run_id in one.run_ids})
+            if rows:
+                connection.execute(insert(waits), rows)
+            connection.execute(insert(ended), [{"kind": "gate", "run_id": run_id} for run_id in one.run_ids])
+        if gated:
+            self._notify(connection, ENDED)
+
+    def _check_gates(self, connection: Connection, run_ids: Sequence[int], now: int) -> None:
+        """New gates: count what had ended before they were made."""
+        query = select(waits.c.task_id).where(waits.c.run_id.in_(run_ids)).distinct()
+        upstreams = sorted(connection.execute(query).scalars())
+        # Task before gate, each in order, as everyone locks them.
+        held = select(tasks.c.id, tasks.c.name, tasks.c.status, tasks.c.next_fire_at)
+        held = held.where(tasks.c.id.in_(upstreams)).order_by(tasks.c.id).with_for_update(read=True)
+        known = {row.id: row for row in connection.execute(held)}
+        locked = select(gates).where(gates.c.run_id.in_(run_ids)).order_by(gates.c.run_id).with_for_update()
+        rules = {row.run_id: TriggerRule.as_stored(row.rule) for row in connection.execute(locked)}
+        counted: dict[int, Counted] = {run_id: Counted() for run_id in rules}
+        met: list[Any] = []
+        for wait in connection.execute(_WAITS.where(waits.c.run_id.in_(list(rules)))).all():
+            upstream = known.get(wait.task_id)
+            if upstream is None or upstream.status == TaskStatus.DELETED:
+                success: bool | None = False
+            else:
+                success = self._has_ended(connection, upstream, wait, rules[wait.run_id])
+            if success is not None:
+                counted[wait.run_id].add(upstream.name if upstream is not None else "an upstream", success)
+                met.append(wait)
+        self._forget_waits(connection, met)
+        self._count_down(connection, counted, now, may_start=self._not_paused)
+
+    def _tell_downstream(self, connection: Connection, closed: Sequence[Closed], now: int) -> None:
+        """Fires ended: count them for who waits, and let tasks that follow them fire."""
+        if not closed:
+            return
+        ends = [
+            EndedFire(
+                one.standing.row.id, one.standing.row.name, one.fire.at, one.fire.end is RunStatus.SUCCEEDED
+            )
+            for one in closed
+        ]
+        self._count_ends(connection, ends, now)
+        followed = task_edges.c.upstream_id.in_({one.task_id for one in ends})
+        downstream: dict[int, list[int]] = {}
+        for edge in connection.execute(select(task_edges).where(followed)):
+            downstream.setdefault(edge.upstream_id, []).append(edge.downstream_id)
+        rows = [
+            {"kind": "after", "run_id": task_id, "fire_time": one.at}
+            for one in ends
+            for task_id in downstream.get(one.task_id, ())
+        ]
+        if rows:
+            connection.execute(insert(ended), rows)
+            self._notify(connection, ENDED)
+
+    def _count_ends(self, connection: Connection, ends: Sequence[EndedFire], now: int) -> None:
+        """Count fires that ended, or never will run, for those who wait for them; their tasks are locked."""
+        some = waits.c.task_id.in_({one.task_id for one in ends})
+        # Also those whose task does not follow this one any more: they wait for what they were made for.
+        waited = set(connection.execute(select(waits.c.task_id).where(some).distinct()).scalars())
+        counted: dict[int, Counted] = {}
+        met: dict[tuple[int, int, int], Any] = {}
+        for one in ends:
+            if one.task_id not in waited:
+                continue
+            last = one.at if one.through is None else one.through
+            then = waits.c.fire_time.between(one.at, last)
+            since = and_(waits.c.fire_time < 0, waits.c.fire_time > -last)
+            query = _WAITS.where(waits.c.task_id == one.task_id, or_(then, since))
+            for wait in connection.execute(query):
+                key = (wait.task_id, wait.fire_time, wait.run_id)
+                # Waiting for any success since: the failure of another time decides nothing, another fire
+                # may succeed. And of two that end together one counts.
+                other = wait.fire_time < 0 and not one.at <= wait.own_time <= last
+                if key in met or (other and not one.success and wait.rule != TriggerRule.ALL_DONE):
+                    continue
+                counted.setdefault(wait.run_id, Counted()).add(one.name, one.success)
+                met[key] = wait
+        self._forget_waits(connection, list(met.values()))
+        self._count_down(connection, counted, now, may_start=self._not_paused)
+
+    def _not_paused(self, connection: Connection, run_ids: Sequence[int]) -> Sequence[int]:
+        """The runs that may start; those of paused tasks go to the line of their task, which is held.
+
+        Once the task is resumed, they are let out and look at their upstreams again. The task's row is not
+        locked here: a resume that commits before this does not see them in the line. So the line is looked
+        at once more after the commit.
+        """
+        held: set[int] = set()
+        one_of: dict[int, int] = {}  # task → a run of it that is held
+        for start in range(0, len(run_ids), ROWS_A_STATEMENT):
+            query = (
+                select(fires.c.run_id, fires.c.task_id)
+                .join(tasks, tasks.c.id == fires.c.task_id)
+                .where(fires.c.run_id.in_(run_ids[start : start + ROWS_A_STATEMENT]))
+                .where(tasks.c.status == TaskStatus.PAUSED)
+            )
+            part = {row.run_id: row.task_id for row in connection.execute(query)}
+            if part:
+                connection.execute(update(fires).where(fires.c.run_id.in_(part)).values(held=Held.QUEUE))
+            held.update(part)
+            one_of |= {task_id: run_id for run_id, task_id in part.items()}
+        if one_of:
+            connection.execute(insert(ended), [{"kind": "task", "run_id": run} for run in one_of.values()])
+            self._notify(connection, ENDED)
+        return [run_id for run_id in run_ids if run_id not in held]
+
+    def _upstreams_of(self, connection: Connection, task_ids: Sequence[int]) -> dict[int, list[Any]]:
+        if not task_ids:
+            return {}
+        query = (
+            select(task_edges.c.downstream_id, tasks.c.id, tasks.c.status, tasks.c.anchor, tasks.c.definition)
+            .join(tasks, tasks.c.id == task_edges.c.upstream_id)
+            .where(task_edges.c.downstream_id.in_(set(task_ids)))
+        )
+        found: dict[int, list[Any]] = {}
+        for row in connection.execute(query):
+            found.setdefault(row.downstream_id, []).append(row)
+        return found
+
+    def _fired_at(self, connection: Connection, task_ids: Sequence[int], at: int) -> set[int]:
+        query = select(fires.c.task_id).where(fires.c.task_id.in_(task_ids), fires.c.fire_time == at)
+        return set(connection.execute(query).scalars()) if task_ids else set()
+
+    def _has_ended(self, connection: Connection, upstream: Any, wait: Any, rule: TriggerRule) -> bool | None:
+        """Whether what is waited for went well; None when that is not known yet."""
+        if wait.fire_time < 0:
+            same_time = self._ended_at(connection, wait.task_id, wait.own_time)
+            if same_time is not None:
+                return same_time
+            return self._ended_since(connection, wait.task_id, -wait.fire_time, rule)
+        if self._fired_at(connection, [wait.task_id], wait.fire_time):
+            return self._ended_at(connection, wait.task_id, wait.fire_time)
+        # It has yet to fire for that time, or has gone past it: one row told of many, or it was pruned.
+        to_come = upstream.next_fire_at is not None and upstream.next_fire_at <= wait.fire_time
+        return None if to_come else False
+
+    def _ended_at(self, connection: Connection, task_id: int, at: int) -> bool | None:
+        """Whether that fire succeeded; None when it has not ended, or not fired."""
+        query = (
+            select(fires.c.open_task, fires.c.superseded, runs.c.status)
+            .join(runs, runs.c.id == fires.c.run_id)
+            .where(fires.c.task_id == task_id, fires.c.fire_time == at)
+        )
+        rows = connection.execute(query).all()
+        if not rows or any(row.open_task is not None for row in rows):
+            return None
+        statuses = [RunStatus(row.status) for row in rows]
+        return fire_end(statuses, superseded=any(row.superseded for row in rows)) is RunStatus.SUCCEEDED
+
+    def _ended_since(
+        self, connection: Connection, task_id: int, since: int, rule: TriggerRule
+    ) -> bool | None:
+        """True when a fire after `since` succeeded; where any end will do, false when one ended otherwise."""
+        query = (
+            select(fires.c.fire_time)
+            .where(fires.c.task_id == task_id, fires.c.fire_time > since, fires.c.shard == 0)
+            .order_by(fires.c.fire_time.desc())
+            .limit(LOOKED_BACK)
+        )
+        ends = [self._ended_at(connection, task_id, at) for at in connection.execute(query).scalars()]
+        if True in ends:
+            return True
+        return False if rule is TriggerRule.ALL_DONE and False in ends else None
+
+    def _forget_waits(self, connection: Connection, met: Sequence[Any]) -> None:
+        if met:
+            connection.execute(
+                _FORGET, [{"b_task": w.task_id, "b_time": w.fire_time, "b_run": w.run_id} for w in met]
+            )
+
+
+_WAITS = (
+    select(waits, gates.c.rule, fires.c.fire_time.label("own_time"))
+    .join(gates, gates.c.run_id == waits.c.run_id)
+    .join(fires, fires.c.run_id == waits.c.run_id)
+)
+_FORGET = delete(waits).where(
+    waits.c.task_id == bindparam("b_task"),
+    waits.c.fire_time == bindparam("b_time"),
+    waits.c.run_id == bindparam("b_run"),
+)
+
+
+def _fires_at(upstream: Any, at: int) -> bool:
+    """Whether it has fired, or will, for that time by its schedule; not before it was made or resumed."""
+    if upstream.status != TaskStatus.ENABLED or at <= upstream.anchor:
+        return False
+    try:
+        schedule = spec_of(upstream).schedule(upstream.anchor)
+    except Unreadable:
+        return False  # set aside itself; what waits for it must not be
+    return schedule is not None and schedule.matches(at)

@@ -1,0 +1,1 @@
+"""Plain value types that every package may use: durations, sizes, names. Standard library only."""

@@ -1,6 +1,0 @@
-"""Runs as functions on a Dask cluster; needs the extra `dask`."""
-
-from fusee.worker.executors.dask.executor import DaskExecutor
-from fusee.worker.executors.dask.payload import check_dask
-
-__all__ = ["DaskExecutor", "check_dask"]

@@ -1,8 +1,0 @@
-"""Runs as Kubernetes Jobs: handed to a cluster, followed to their end, found again by whoever comes next."""
-
-from fusee.worker.executors.kubernetes.access import Access, NoAccess, find_access
-from fusee.worker.executors.kubernetes.executor import KubernetesExecutor
-from fusee.worker.executors.kubernetes.manifest import Shape
-from fusee.worker.executors.kubernetes.payload import check_kubernetes
-
-__all__ = ["Access", "KubernetesExecutor", "NoAccess", "Shape", "check_kubernetes", "find_access"]

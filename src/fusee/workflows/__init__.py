@@ -1,0 +1,1 @@
+"""Workflows: named graphs of tasks that are started as one."""

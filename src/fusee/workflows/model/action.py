@@ -1,0 +1,102 @@
+"""What a node of a workflow runs, once its task is known and its parameters have values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from fusee.engine.model.retry import RetryPolicy
+from fusee.engine.model.run import RunSpec
+from fusee.tasks.model.task import TaskSpec
+from fusee.values.labels import requires_text
+from fusee.values.placeholders import fill, names_in
+from fusee.workflows.model.workflow import NodeSpec
+
+__all__ = ["Action", "action_of", "batch_payload", "payload_of", "workflow_payload"]
+
+
+class Action(NamedTuple):
+    """How a node's run executes; many nodes share one."""
+
+    executor: str
+    handler: str
+    queue: str
+    region: str
+    priority: int
+    timeout: float | None
+    retry: RetryPolicy | None
+    workflow: str | None
+    requires: str = ""
+
+    def run_spec(self, payload: Mapping[str, Any]) -> RunSpec:
+        given = self._asdict()
+        del given["workflow"]
+        return RunSpec(payload=payload, **given)
+
+
+def action_of(node: NodeSpec, task: TaskSpec | None) -> Action:
+    """The task's, for a node that names one, else its own."""
+    what = node if task is None else task
+    return Action(
+        what.executor,
+        what.handler,
+        what.queue,
+        what.region,
+        what.priority,
+        what.timeout,
+        what.retry,
+        what.workflow,
+        requires_text({} if task is None else task.requires),
+    )
+
+
+def payload_of(
+    node: NodeSpec, task: TaskSpec | None, params: Mapping[str, Any], workflow_run_id: int
+) -> dict[str, Any]:
+    """The payload of a node's run: the task's below, the node's above, with parameters filled in.
+
+    A task's own payload is taken as it is: it knows nothing of this workflow's parameters.
+    """
+    base: Mapping[str, Any] = {} if task is None else task.payload
+    here = {"workflow_run_id": workflow_run_id, "node": node.name}
+    known = here | {f"param.{name}": value for name, value in params.items()}
+    executor = node.executor if task is None else task.executor
+    workflow = node.workflow if task is None else task.workflow
+    match executor:
+        case "http":
+            return _http(base, node.payload, params, here, known)
+        case "shell" | "kubernetes":  # arguments are texts
+            return {**base, **fill(node.payload, known, typed=False)}
+        case _:
+            payload = {**base, **fill(node.payload, known)}
+            if task is not None and task.batch is not None:
+                return batch_payload(task.batch, payload)
+            return payload if workflow is None else workflow_payload(workflow, payload)
+
+
+def workflow_payload(workflow: str, params: Mapping[str, Any]) -> dict[str, Any]:
+    """The payload of a run that starts a workflow."""
+    return {"workflow": workflow, "params": dict(params)}
+
+
+def batch_payload(batch: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """The payload of a run that starts a batch."""
+    return {"batch": {**batch, **over}}
+
+
+def _http(
+    base: Mapping[str, Any],
+    own: Mapping[str, Any],
+    params: Mapping[str, Any],
+    here: Mapping[str, Any],
+    known: Mapping[str, Any],
+) -> dict[str, Any]:
+    """The http executor fills in parameters itself, escaped for each place: it is only given their values."""
+    outside = fill({name: value for name, value in own.items() if name != "params"}, here)
+    used = {name.removeprefix("param.") for name in names_in(outside) if name.startswith("param.")}
+    values = {
+        **(base.get("params") or {}),
+        **{name: value for name, value in params.items() if name in used},
+        **fill(own.get("params") or {}, known),
+    }
+    return {**base, **outside, **({"params": values} if values else {})}

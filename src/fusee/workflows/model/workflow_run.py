@@ -1,0 +1,95 @@
+"""One start of a workflow: how it stands, as a total function of how its nodes ended."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fusee.engine.model.states import RunStatus
+from fusee.tasks.model.task import TriggerRule
+from fusee.values.words import Word
+
+__all__ = ["WorkflowNode", "WorkflowRun", "WorkflowStatus", "workflow_status"]
+
+
+class WorkflowStatus(Word):
+    """How a workflow run stands. It is over when every node has ended, and not before."""
+
+    RUNNING = "running"
+    """Some node has not ended."""
+    SUCCEEDED = "succeeded"
+    """Every node succeeded, or had nothing to do: it skipped itself, or waited for one that did."""
+    FAILED = "failed"
+    """Some node failed or timed out."""
+    CANCELED = "canceled"
+    """Some node was canceled: the whole workflow run was, or that node alone and none failed."""
+
+
+def workflow_status(
+    *, total: int, ended: int, succeeded: int, skipped: int, canceled: int, cancel_requested: bool
+) -> WorkflowStatus:
+    """How a workflow run with these counts stands; what ended in another way than these has failed.
+
+    A node is skipped when it says so itself, or when its trigger rule cannot be met any more. In the
+    second case some node before it failed, was canceled or skipped itself, and is counted as that: so
+    skipped nodes decide nothing. A cancel that came too late to stop any node decides nothing either.
+    """
+    if ended < total:
+        return WorkflowStatus.RUNNING
+    failed = ended - succeeded - skipped - canceled
+    if canceled and (cancel_requested or not failed):
+        return WorkflowStatus.CANCELED
+    return WorkflowStatus.FAILED if failed else WorkflowStatus.SUCCEEDED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkflowRun:
+    """A workflow run as people see it; reading one costs the same whatever the size of its graph."""
+
+    id: int
+    namespace: str
+    workflow: str
+    version: int
+    """Of the workflow, when it was started."""
+    status: WorkflowStatus
+    reason: str | None
+    params: Mapping[str, Any]
+    total: int
+    ended: int
+    succeeded: int
+    skipped: int
+    canceled: int
+    waiter: int | None
+    """The run that waits for this one."""
+    origin_id: int | None
+    """The workflow run whose unsuccessful nodes this one does again."""
+    idempotency_key: str | None
+    created_at: int
+    finished_at: int | None
+    cancel_requested_at: int | None
+
+    @property
+    def failed(self) -> int:
+        return self.ended - self.succeeded - self.skipped - self.canceled
+
+    @property
+    def over(self) -> bool:
+        return self.finished_at is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkflowNode:
+    """A node of a workflow run."""
+
+    position: int
+    name: str
+    level: int
+    """How many steps lie before it, on the longest way."""
+    after: tuple[str, ...]
+    trigger_rule: TriggerRule
+    run_id: int
+    status: RunStatus
+    attempt: int | None
+    """Of its run; None once that is pruned."""
+    reason: str | None

@@ -1,0 +1,236 @@
+"""Workflows: make, list, look, replace, delete, start."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
+
+from fusee.errors import Invalid
+from fusee.surfaces.rest.addressing import ETAG, IfMatch, etag, version_from
+from fusee.surfaces.rest.asking import (
+    AllowUnknown,
+    IdempotencyKey,
+    Operator,
+    Viewer,
+    audit,
+    body_of,
+    checked_key,
+)
+from fusee.surfaces.rest.context import operations_of
+from fusee.surfaces.rest.cursors import close_cursor, open_cursor, wrong_cursor
+from fusee.surfaces.rest.paths import OF_WORKFLOW, WORKFLOW, link
+from fusee.surfaces.rest.problems import Problem
+from fusee.surfaces.rest.reading import read_json, read_object
+from fusee.values.names import NAME, PREFIX, check_name, check_prefix
+from fusee.workflows.fields import WORKFLOW_FIELDS
+from fusee.workflows.model.workflow import Workflow
+from fusee.workflows.rest.bodies import StartIn, WorkflowIn, WorkflowReplaceIn
+from fusee.workflows.rest.runs import Cursor, Limit, Status, page_of_runs
+from fusee.workflows.rest.shapes import (
+    GraphOut,
+    WorkflowBrief,
+    WorkflowOut,
+    WorkflowPage,
+    WorkflowRunPage,
+    WorkflowStarted,
+)
+from fusee.workflows.store.definitions import WorkflowFilter
+
+__all__ = ["router"]
+
+router = APIRouter(prefix="/api/v1/workflows", tags=["workflows"])
+
+LONGEST_PAGE = 1000
+LONGEST_GRAPH = 10_000
+SAYS = 'a workflow is an object such as {"name": "nightly", "nodes": [{"name": "a", "handler": "tidy"}]}'
+_EXAMPLE = {
+    "name": "nightly",
+    "params": {"day": {}},
+    "nodes": [
+        {"name": "extract", "handler": "greet", "payload": {"name": "{{param.day}}"}},
+        {"name": "load", "after": ["extract"], "handler": "greet"},
+    ],
+}
+_STALE = {"description": "It is at another version, or keeps its name."}
+_ADDED = set(WorkflowOut.model_fields) - set(WORKFLOW_FIELDS) - {"version"}
+"""What an answer has that is none of the caller's business; sent back, it is ignored."""
+
+
+async def _name(
+    workflow: Annotated[
+        str,
+        Path(description="The workflow's name, slashes and all.", json_schema_extra={"pattern": f"^{NAME}$"}),
+    ],
+) -> str:
+    try:
+        return check_name(workflow, "workflow")
+    except ValueError as error:
+        raise Invalid(str(error), field="workflow") from None
+
+
+Name = Annotated[str, Depends(_name)]
+
+
+def _described(model: Any, example: dict[str, Any]) -> dict[str, Any]:
+    described = body_of(model)
+    described["requestBody"]["content"]["application/json"]["example"] = example
+    return described
+
+
+def _answer(response: Response, workflow: Workflow) -> WorkflowOut:
+    """The workflow, with its version as ETag."""
+    response.headers.update(etag(workflow.version))
+    return WorkflowOut.of(workflow)
+
+
+@router.post(
+    "",
+    status_code=201,
+    dependencies=[Operator],
+    openapi_extra=_described(WorkflowIn, _EXAMPLE),
+    responses={
+        200: {"model": WorkflowOut, "description": "The idempotency key had been used before.", **ETAG},
+        201: ETAG,
+        409: {"description": "The name is taken, or the idempotency key was used for another request."},
+    },
+)
+async def create_workflow(
+    request: Request,
+    response: Response,
+    allow_unknown: AllowUnknown = False,
+    idempotency_key: IdempotencyKey = None,
+) -> WorkflowOut:
+    """Make a workflow; a circle is refused with the nodes that close it."""
+    fields = await read_object(request, SAYS)
+    workflow, new = await operations_of(request).workflows.create_once(
+        checked_key(idempotency_key), fields, allow_unknown=allow_unknown
+    )
+    response.headers["Location"] = link(request, "workflows", workflow.name)
+    response.status_code = 201 if new else 200
+    if new:
+        audit(request, "workflow created", workflow=workflow.name, nodes=workflow.nodes)
+    return _answer(response, workflow)
+
+
+@router.get("", dependencies=[Viewer])
+async def list_workflows(
+    request: Request,
+    prefix: Annotated[
+        str, Query(description="How the name begins.", json_schema_extra={"pattern": f"^{PREFIX}$"})
+    ] = "",
+    limit: Limit = 50,
+    cursor: Cursor = None,
+) -> WorkflowPage:
+    """By name, without their nodes."""
+    try:
+        check_prefix(prefix, "prefix")
+    except ValueError as error:
+        raise Problem(422, str(error), field="prefix") from None
+    after = None if cursor is None else _name_in(cursor)
+    wanted = WorkflowFilter(prefix=prefix, after=after, limit=min(limit + 1, LONGEST_PAGE))
+    found = list(await operations_of(request).workflows.list(wanted))
+    items = found[:limit]
+    more = len(found) > limit or len(found) == LONGEST_PAGE
+    return WorkflowPage(
+        items=[WorkflowBrief.of(workflow) for workflow in items],
+        next_cursor=close_cursor("w1", items[-1].name) if more else None,
+    )
+
+
+@router.post(
+    f"{OF_WORKFLOW}/start",
+    status_code=201,
+    dependencies=[Operator],
+    openapi_extra=body_of(StartIn, required=False),
+    responses={
+        200: {"model": WorkflowStarted, "description": "The idempotency key had been used before."},
+        409: {"description": "The key was used for another start, or a task of a node is gone."},
+    },
+)
+async def start_workflow(
+    request: Request, response: Response, name: Name, idempotency_key: IdempotencyKey = None
+) -> WorkflowStarted:
+    """Start all of it or nothing: every node is a run from now on, and those that wait are blocked."""
+    wish = await read_json(request, StartIn, "a start", optional=True)
+    started = await operations_of(request).workflows.start(
+        name, wish.params, idempotency_key=checked_key(idempotency_key)
+    )
+    response.headers["Location"] = link(request, "workflow-runs", started.id)
+    response.status_code = 201 if started.created else 200
+    audit(request, "workflow started", workflow=name, workflow_run_id=started.id, new=started.created)
+    return WorkflowStarted.of(started)
+
+
+@router.get(f"{OF_WORKFLOW}/runs", dependencies=[Viewer])
+async def list_runs_of_workflow(
+    request: Request, name: Name, status: Status = None, limit: Limit = 50, cursor: Cursor = None
+) -> WorkflowRunPage:
+    """Its workflow runs, newest first."""
+    return await page_of_runs(request, name, status, limit, cursor)
+
+
+@router.get(f"{OF_WORKFLOW}/graph", dependencies=[Viewer])
+async def graph_of_workflow(
+    request: Request,
+    name: Name,
+    limit: Annotated[int, Query(ge=1, le=LONGEST_GRAPH)] = 1000,
+    cursor: Cursor = None,
+) -> GraphOut:
+    """Its nodes with the edges that lead to each, for drawing."""
+    begin = 0 if cursor is None else _place_in(cursor)
+    spec = (await operations_of(request).workflows.get(name)).spec
+    more = begin + limit < len(spec.nodes)
+    return GraphOut.of(spec, begin, limit, close_cursor("g1", str(begin + limit)) if more else None)
+
+
+@router.get(WORKFLOW, dependencies=[Viewer], responses={200: ETAG})
+async def get_workflow(request: Request, response: Response, name: Name) -> WorkflowOut:
+    return _answer(response, await operations_of(request).workflows.get(name))
+
+
+@router.put(
+    WORKFLOW,
+    dependencies=[Operator],
+    openapi_extra=_described(WorkflowReplaceIn, {**_EXAMPLE, "version": 1}),
+    responses={200: ETAG, 409: _STALE},
+)
+async def replace_workflow(
+    request: Request,
+    response: Response,
+    name: Name,
+    allow_unknown: AllowUnknown = False,
+    if_match: IfMatch = None,
+) -> WorkflowOut:
+    """Make it what is written, and nothing else. What was started before goes on as it was started."""
+    fields = await read_object(request, SAYS)
+    version = version_from(fields.pop("version", None), if_match)
+    fields = {key: value for key, value in fields.items() if key not in _ADDED}
+    fields.setdefault("name", name)
+    workflow = await operations_of(request).workflows.replace(
+        name, fields, version=version, allow_unknown=allow_unknown
+    )
+    audit(request, "workflow replaced", workflow=name, version=workflow.version)
+    return _answer(response, workflow)
+
+
+@router.delete(WORKFLOW, status_code=204, dependencies=[Operator], responses={409: _STALE})
+async def delete_workflow(request: Request, name: Name, if_match: IfMatch = None) -> Response:
+    """It starts no more and its name is free; what was started goes on."""
+    await operations_of(request).workflows.delete(name, version=version_from(None, if_match))
+    audit(request, "workflow deleted", workflow=name)
+    return Response(status_code=204)
+
+
+def _name_in(cursor: str) -> str:
+    try:
+        return check_name(open_cursor("w1", cursor), "cursor")
+    except ValueError:
+        raise wrong_cursor() from None
+
+
+def _place_in(cursor: str) -> int:
+    place = open_cursor("g1", cursor)
+    if not place.isdecimal() or len(place) > 9:
+        raise wrong_cursor()
+    return int(place)

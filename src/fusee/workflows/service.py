@@ -1,0 +1,221 @@
+"""Everything a person can do with workflows."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fusee.engine.model.run import RunSpec
+from fusee.engine.model.session import START_CERTAIN_AFTER
+from fusee.engine.store.request_keys import KeyedRequest
+from fusee.errors import Conflict, Invalid, NotFound
+from fusee.stores import Store
+from fusee.values.names import check_key
+from fusee.workflows.fields import workflow_from
+from fusee.workflows.model.action import action_of, payload_of
+from fusee.workflows.model.workflow import NodeSpec, Workflow, WorkflowSpec, WorkflowSummary
+from fusee.workflows.model.workflow_run import WorkflowRun
+from fusee.workflows.store.definitions import WorkflowFilter
+from fusee.workflows.store.queries import GraphPage, WorkflowRunFilter
+from fusee.workflows.store.start import StartedWorkflow
+
+__all__ = ["WorkflowCancelAnswer", "WorkflowOperations"]
+
+LONGEST_LIST = 1000
+LONGEST_GRAPH = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class WorkflowCancelAnswer:
+    """`told`: nodes that run were asked to stop, so many; nothing else of it will start."""
+
+    run: WorkflowRun
+    told: int
+
+
+class WorkflowOperations:
+    """Define, start, look, wait, cancel, do again."""
+
+    def __init__(self, store: Store, check: Callable[[RunSpec], Awaitable[None]]) -> None:
+        self.store = store
+        self.check = check
+        """Refuses a spec that could never run (unknown handler, bad payload)."""
+
+    # -- definitions
+
+    async def create(
+        self, fields: Mapping[str, Any] | WorkflowSpec, *, allow_unknown: bool = False
+    ) -> Workflow:
+        return (await self.create_once(None, fields, allow_unknown=allow_unknown))[0]
+
+    async def create_once(
+        self,
+        idempotency_key: str | None,
+        fields: Mapping[str, Any] | WorkflowSpec,
+        *,
+        allow_unknown: bool = False,
+    ) -> tuple[Workflow, bool]:
+        """(the workflow, whether it is new): the same request under the same key gets the same one."""
+        spec = _spec(fields)
+        await self._check(spec, allow_unknown)
+        request = KeyedRequest.of(_key(idempotency_key), "workflow", spec.to_dict())
+        workflow = await self.store.create_workflow(spec, request)
+        return workflow, request is None or not request.repeated
+
+    async def get(self, name: str) -> Workflow:
+        return await self.store.workflow(name)
+
+    async def list(self, wanted: WorkflowFilter | None = None) -> Sequence[WorkflowSummary]:
+        wanted = wanted or WorkflowFilter()
+        _within("limit", wanted.limit, LONGEST_LIST)
+        return await self.store.workflows(wanted)
+
+    async def replace(
+        self,
+        name: str,
+        fields: Mapping[str, Any] | WorkflowSpec,
+        *,
+        version: int | None = None,
+        allow_unknown: bool = False,
+    ) -> Workflow:
+        """Make it what is written, and nothing else; refused when it is not at `version`.
+
+        What was started before goes on as it was started.
+        """
+        spec = _spec(fields)
+        await self._check(spec, allow_unknown)
+        return await self.store.update_workflow(name, spec, version)
+
+    async def apply(
+        self, fields: Mapping[str, Any] | WorkflowSpec, *, allow_unknown: bool = False
+    ) -> tuple[Workflow, str]:
+        """Create it, or make it what is written; also answers `created`, `updated` or `unchanged`."""
+        spec = _spec(fields)
+        try:
+            before = await self.store.workflow(spec.name)
+        except NotFound:
+            try:
+                return await self.create(spec, allow_unknown=allow_unknown), "created"
+            except Conflict:  # someone else made it just now
+                before = await self.store.workflow(spec.name)
+        after = await self.replace(spec.name, spec, allow_unknown=allow_unknown)
+        return after, "unchanged" if after.version == before.version else "updated"
+
+    async def delete(self, name: str, *, version: int | None = None) -> None:
+        """Soft: what was started goes on and stays to be seen; the name is free again."""
+        await self.store.delete_workflow(name, version)
+
+    async def _check(self, spec: WorkflowSpec, allow_unknown: bool) -> None:
+        """Refuse nodes that could never run. Workflows that nodes start may be made later."""
+        tasks = await self.store.task_specs(node.task for node in spec.nodes if node.task is not None)
+        samples = {name: 1 if param.required else param.default for name, param in spec.params.items()}
+        seen: set[str] = set()
+        for place, node in enumerate(spec.nodes):
+            if node.task is not None:
+                if node.task not in tasks:
+                    raise Invalid(
+                        f"node {node.name}: there is no task {node.task!r}: create it first",
+                        field=f"nodes.{place}.task",
+                    )
+            elif node.executor != "python":
+                await self._check_node(node, place, samples)
+            elif node.workflow is None and node.handler not in seen and not allow_unknown:
+                seen.add(node.handler)
+                await self._check_node(node, place, samples)
+
+    async def _check_node(self, node: NodeSpec, place: int, samples: Mapping[str, Any]) -> None:
+        try:
+            await self.check(action_of(node, None).run_spec(payload_of(node, None, samples, 1)))
+        except Invalid as error:
+            raise Invalid(f"node {node.name}: {error}", field=f"nodes.{place}.{error.field}") from None
+
+    # -- starting and stopping
+
+    async def start(
+        self, name: str, params: Mapping[str, Any] | None = None, *, idempotency_key: str | None = None
+    ) -> StartedWorkflow:
+        """Start all of it or nothing."""
+        if params is not None and not isinstance(params, Mapping):
+            raise Invalid("params must be an object: a value for each parameter", field="params")
+        return await self.store.start_workflow(name, params, idempotency_key=_key(idempotency_key))
+
+    async def cancel(self, workflow_run_id: int, reason: str = "canceled by request") -> WorkflowCancelAnswer:
+        """Stop it; when this returns, no node of it will start any more.
+
+        A worker may hold a freshly claimed run for a moment before it starts it: the answer waits that long.
+        """
+        done = await self.store.cancel_workflow_run(workflow_run_id, reason[:500])
+        while done.told:
+            ago = await self.store.latest_start(done.told)
+            if ago is None or ago > START_CERTAIN_AFTER:
+                break
+            await asyncio.sleep(0.05)
+        return WorkflowCancelAnswer(await self.store.workflow_run(workflow_run_id), len(done.told))
+
+    async def rerun(self, workflow_run_id: int, *, idempotency_key: str | None = None) -> StartedWorkflow:
+        """Do the nodes that did not succeed again, as a new workflow run whose origin is this one."""
+        return await self.store.rerun_workflow_run(workflow_run_id, idempotency_key=_key(idempotency_key))
+
+    # -- looking
+
+    async def runs(self, wanted: WorkflowRunFilter | None = None) -> Sequence[WorkflowRun]:
+        wanted = wanted or WorkflowRunFilter()
+        _within("limit", wanted.limit, LONGEST_LIST)
+        return await self.store.workflow_runs(wanted)
+
+    async def run(self, workflow_run_id: int) -> WorkflowRun:
+        return await self.store.workflow_run(workflow_run_id)
+
+    async def graph(self, workflow_run_id: int, *, after: int = -1, limit: int = 1000) -> GraphPage:
+        """Nodes by position, each with what it waits for, how it stands and which run it is."""
+        _within("limit", limit, LONGEST_GRAPH)
+        return await self.store.workflow_graph(workflow_run_id, after, limit)
+
+    async def wait(
+        self,
+        workflow_run_id: int,
+        timeout: float | None = None,
+        *,
+        seen: Callable[[WorkflowRun], None] = lambda run: None,
+    ) -> WorkflowRun:
+        """The workflow run, once it has ended; `TimeoutError` when that takes longer.
+
+        `seen` is called with how it stands at each look.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        pause = 0.01
+        ended = -1
+        while True:
+            run = await self.store.workflow_run(workflow_run_id)
+            seen(run)
+            if run.over:
+                return run
+            if deadline is not None and time.monotonic() >= deadline:
+                raise TimeoutError(
+                    f"workflow run {workflow_run_id} had not ended after {timeout:g} s:"
+                    f" {run.ended} of {run.total} nodes had"
+                )
+            pause = 0.01 if run.ended != ended else min(pause * 1.5, 0.5)
+            ended = run.ended
+            await asyncio.sleep(pause)
+
+
+def _spec(fields: Mapping[str, Any] | WorkflowSpec) -> WorkflowSpec:
+    return fields if isinstance(fields, WorkflowSpec) else workflow_from(fields)
+
+
+def _key(key: str | None) -> str | None:
+    if key is not None:
+        try:
+            check_key(key, "idempotency_key")
+        except ValueError as error:
+            raise Invalid(str(error), field="idempotency_key") from None
+    return key
+
+
+def _within(what: str, value: int, most: int) -> None:
+    if not 1 <= value <= most:
+        raise Invalid(f"{what} must be from 1 to {most}", field=what)

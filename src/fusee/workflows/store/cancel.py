@@ -1,0 +1,138 @@
+"""Canceling a workflow run: what has not started is over, what runs is told to stop, nothing starts any more.
+
+First, in one transaction under the row of the workflow run, every node that is blocked is canceled and every
+edge that is left is cut: from then on nothing is let go. Then, a few hundred at a time, the nodes that were
+let go before. A process that dies in between leaves a workflow run that comes to its end by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, delete, func, select, update
+
+from fusee.engine.model.outcome import Effect
+from fusee.engine.model.states import RunStatus
+from fusee.engine.store.cancels import Cancels
+from fusee.engine.store.settle import LONGEST_REASON
+from fusee.engine.store.tables import runs
+from fusee.engine.store.wakes import CANCEL, ENDED
+from fusee.errors import Conflict, NotFound
+from fusee.tasks.store.tables import edges, workflow_nodes, workflow_runs
+from fusee.workflows.model.workflow_run import WorkflowStatus
+from fusee.workflows.store.ends import COUNTED, Tally, WorkflowEnds, portions
+
+__all__ = ["WorkflowCanceled", "WorkflowCancels"]
+
+
+@dataclass(frozen=True, slots=True)
+class WorkflowCanceled:
+    """What a cancel did: `canceled` nodes are over, `told` runs were asked to stop."""
+
+    canceled: int
+    told: Sequence[int]
+
+
+class WorkflowCancels(WorkflowEnds, Cancels):
+    async def cancel_workflow_run(self, workflow_run_id: int, reason: str) -> WorkflowCanceled:
+        """`Conflict` when it has ended in another way."""
+
+        def cut(connection: Connection) -> tuple[int, list[int]]:
+            mine = (workflow_runs.c.namespace == self.namespace, workflow_runs.c.id == workflow_run_id)
+            row = connection.execute(select(*COUNTED).where(*mine).with_for_update()).one_or_none()
+            if row is None:
+                raise NotFound(f"no workflow run {workflow_run_id} in namespace {self.namespace!r}")
+            if row.status not in (WorkflowStatus.RUNNING, WorkflowStatus.CANCELED):
+                raise Conflict(
+                    f"workflow run {workflow_run_id} has ended ({row.status}): there is nothing to cancel"
+                )
+            return self._cut_off(connection, row, reason, self._now(connection))
+
+        canceled, let_go = await self.database.write(cut)
+        told: list[int] = []
+        for part in portions(let_go):
+            stands = await self.database.write(
+                lambda connection, part=part: self._cancel_many(  # type: ignore[misc]
+                    connection, part, reason, self._now(connection)
+                )
+            )
+            told += [run_id for run_id, status in stands.items() if status is RunStatus.RUNNING]
+            canceled += sum(status is RunStatus.CANCELED for status in stands.values())
+        self.wakes.fire(CANCEL)
+        self.wakes.fire(ENDED)
+        return WorkflowCanceled(canceled, told)
+
+    def _stop_workflow_run(self, connection: Connection, row: Any, reason: str, now: int) -> None:
+        """The same in the caller's transaction, which holds the row."""
+        _, let_go = self._cut_off(connection, row, reason, now)
+        self._cancel_many(connection, let_go, reason, now)
+
+    def _cut_off(self, connection: Connection, row: Any, reason: str, now: int) -> tuple[int, list[int]]:
+        """Cancel what is blocked; answers how many that were, and the nodes that are left."""
+        if row.status != WorkflowStatus.RUNNING:
+            return 0, []
+        reason = reason[:LONGEST_REASON]
+        asked = {
+            "cancel_requested_at": func.coalesce(workflow_runs.c.cancel_requested_at, now),
+            "reason": reason,
+        }
+        connection.execute(update(workflow_runs).where(workflow_runs.c.id == row.id).values(asked))
+        mine = select(workflow_nodes.c.run_id).where(
+            workflow_nodes.c.workflow_run_id == row.id, workflow_nodes.c.status.is_(None)
+        )
+        left = list(connection.execute(mine).scalars())
+        blocked: set[int] = set()
+        for part in portions(left):
+            connection.execute(delete(edges).where(edges.c.upstream_run.in_(part)))
+            blocked.update(self._cancel_blocked_nodes(connection, part, reason, now))
+        if blocked:
+            tally = Tally()
+            tally.ends[RunStatus.CANCELED] = len(blocked)
+            again = select(*COUNTED).where(workflow_runs.c.id == row.id)
+            self._count_in(connection, connection.execute(again).one(), tally, now)
+        return len(blocked), [run_id for run_id in left if run_id not in blocked]
+
+    def _cancel_blocked_nodes(
+        self, connection: Connection, run_ids: Sequence[int], reason: str, now: int
+    ) -> list[int]:
+        """Counted here and now: ten thousand notices would only say what is known already."""
+        query = (
+            select(runs.c.id)
+            .where(runs.c.id.in_(run_ids), runs.c.status == RunStatus.BLOCKED)
+            .order_by(runs.c.id)
+            .with_for_update()
+        )
+        blocked = list(connection.execute(query).scalars())
+        if blocked:
+            connection.execute(
+                update(runs)
+                .where(runs.c.id.in_(blocked))
+                .values(
+                    status=RunStatus.CANCELED,
+                    rare=RunStatus.CANCELED,
+                    finished_at=now,
+                    cancel_requested_at=now,
+                    reason=reason,
+                    effect=Effect.NONE,
+                )
+            )
+            self._mark_nodes(connection, blocked, RunStatus.CANCELED)
+            self._forget_gates(connection, blocked)
+        return blocked
+
+    async def latest_start(self, run_ids: Sequence[int]) -> float | None:
+        """Seconds since the last of these runs was claimed; None when none of them is running."""
+
+        def work(connection: Connection) -> float | None:
+            latest: list[int] = []
+            for part in portions(run_ids):
+                query = select(func.max(runs.c.started_at)).where(
+                    runs.c.id.in_(part), runs.c.status == RunStatus.RUNNING
+                )
+                started: int | None = connection.execute(query).scalar_one_or_none()
+                latest += [] if started is None else [started]
+            return (self._now(connection) - max(latest)) / 1_000_000 if latest else None
+
+        return await self.database.read(work)

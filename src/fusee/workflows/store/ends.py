@@ -1,0 +1,159 @@
+"""Nodes of workflow runs that ended: counted, their downstream gates counted down, and so on to the end.
+
+Whoever counts holds the row of the workflow run: a notice that comes twice counts once, and a cancel and
+an end never pass each other. The cost is the number of edges that leave the nodes that ended.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import Connection, delete, select, update
+
+from fusee.engine.model.states import TERMINAL, RunStatus
+from fusee.engine.store.gates import Counted, Gates
+from fusee.engine.store.settle import LONGEST_REASON
+from fusee.engine.store.tables import runs
+from fusee.tasks.store.tables import edges, workflow_nodes, workflow_runs
+from fusee.workflows.model.workflow_run import WorkflowStatus, workflow_status
+
+__all__ = ["Tally", "WorkflowEnds", "portions"]
+
+ROWS_A_STATEMENT = 500
+DEEPEST_CASCADE = 50
+"""Levels of nodes shut out in one transaction; what lies beyond is told of, and follows in the next."""
+
+COUNTED = (
+    workflow_runs.c.id,
+    workflow_runs.c.namespace,
+    workflow_runs.c.status,
+    workflow_runs.c.reason,
+    workflow_runs.c.total,
+    workflow_runs.c.ended,
+    workflow_runs.c.succeeded,
+    workflow_runs.c.skipped,
+    workflow_runs.c.canceled,
+    workflow_runs.c.waiter,
+    workflow_runs.c.cancel_requested_at,
+)
+"""What the row of a workflow run must tell to be counted on; not what can be large."""
+
+
+@dataclass(slots=True)
+class Tally:
+    """How nodes of one workflow run ended just now."""
+
+    ends: Counter[RunStatus] = field(default_factory=Counter)
+    culprit: str | None = None
+
+    def add(self, node: str, status: RunStatus) -> None:
+        self.ends[status] += 1
+        if status in (RunStatus.FAILED, RunStatus.TIMED_OUT) and self.culprit is None:
+            self.culprit = f"node {node} {'failed' if status is RunStatus.FAILED else 'timed out'}"
+
+
+class WorkflowEnds(Gates):
+    def _workflow_runs_ended(self, connection: Connection, run_ids: Sequence[int], now: int) -> None:
+        """Some of these runs, each a node of a workflow run, may have ended."""
+        owners = self._lock_workflow_runs(connection, run_ids)
+        tallies: dict[int, Tally] = {}
+        reached = list(run_ids)
+        for _ in range(DEEPEST_CASCADE):
+            reached = self._count_nodes(connection, reached, owners, tallies, now)
+            if not reached:
+                break
+        else:
+            self._tell(connection, [("workflow", run_id) for run_id in reached])
+        for workflow_run_id, tally in tallies.items():
+            self._count_in(connection, owners[workflow_run_id], tally, now)
+
+    def _lock_workflow_runs(self, connection: Connection, run_ids: Sequence[int]) -> dict[int, Any]:
+        ids: set[int] = set()
+        for part in portions(run_ids):
+            query = select(workflow_nodes.c.workflow_run_id).where(workflow_nodes.c.run_id.in_(part))
+            ids.update(connection.execute(query.distinct()).scalars())
+        owners: dict[int, Any] = {}
+        for part in portions(ids):  # in order: two aggregators never wait for each other in a circle
+            locked = select(*COUNTED).where(workflow_runs.c.id.in_(part)).order_by(workflow_runs.c.id)
+            owners |= {row.id: row for row in connection.execute(locked.with_for_update())}
+        return owners
+
+    def _count_nodes(
+        self,
+        connection: Connection,
+        run_ids: Sequence[int],
+        owners: Mapping[int, Any],
+        tallies: dict[int, Tally],
+        now: int,
+    ) -> list[int]:
+        """Count those that ended and were not counted; answers the nodes that never run because of it."""
+        names: dict[int, str] = {}
+        success: dict[int, bool] = {}
+        for part in portions(run_ids):
+            for node, status in self._newly_ended(connection, part):
+                names[node.run_id] = node.node
+                success[node.run_id] = status is RunStatus.SUCCEEDED
+                tallies.setdefault(node.workflow_run_id, Tally()).add(node.node, status)
+        counted: dict[int, Counted] = {}
+        for upstream, downstream in self._take_edges(connection, names):
+            counted.setdefault(downstream, Counted()).add(names[upstream], success[upstream])
+        return self._count_down(connection, counted, now, tell=False)
+
+    def _newly_ended(self, connection: Connection, run_ids: Sequence[int]) -> list[tuple[Any, RunStatus]]:
+        query = select(workflow_nodes).where(
+            workflow_nodes.c.run_id.in_(run_ids), workflow_nodes.c.status.is_(None)
+        )
+        nodes = connection.execute(query).all()
+        if not nodes:
+            return []
+        known = select(runs.c.id, runs.c.status).where(runs.c.id.in_([node.run_id for node in nodes]))
+        statuses = {row.id: RunStatus(row.status) for row in connection.execute(known)}
+        # A run that was pruned before it was counted has ended; nobody can say any more that it went well.
+        found = [(node, statuses.get(node.run_id, RunStatus.FAILED)) for node in nodes]
+        over = [(node, status) for node, status in found if status in TERMINAL]
+        for status in {status for _, status in over}:
+            self._mark_nodes(connection, [node.run_id for node, ended in over if ended is status], status)
+        return over
+
+    def _mark_nodes(self, connection: Connection, run_ids: Sequence[int], status: RunStatus) -> None:
+        """These nodes are counted."""
+        if run_ids:
+            mine = workflow_nodes.c.run_id.in_(run_ids)
+            connection.execute(update(workflow_nodes).where(mine).values(status=status))
+
+    def _take_edges(self, connection: Connection, run_ids: Iterable[int]) -> Iterator[tuple[int, int]]:
+        """The edges that leave these runs, which are used up by that."""
+        for part in portions(run_ids):
+            leaving = edges.c.upstream_run.in_(part)
+            found = connection.execute(select(edges).where(leaving)).all()
+            if found:
+                connection.execute(delete(edges).where(leaving))
+            yield from ((row.upstream_run, row.downstream_run) for row in found)
+
+    def _count_in(self, connection: Connection, owner: Any, tally: Tally, now: int) -> None:
+        """Add to the counters; the last node ends the workflow run, and tells the run that waits for it."""
+        ends = tally.ends
+        counts = {
+            "ended": owner.ended + ends.total(),
+            "succeeded": owner.succeeded + ends[RunStatus.SUCCEEDED],
+            "skipped": owner.skipped + ends[RunStatus.SKIPPED],
+            "canceled": owner.canceled + ends[RunStatus.CANCELED],
+        }
+        requested = owner.cancel_requested_at is not None
+        status = workflow_status(total=owner.total, **counts, cancel_requested=requested)
+        over = status is not WorkflowStatus.RUNNING
+        reason = owner.reason or (tally.culprit[:LONGEST_REASON] if tally.culprit else None)
+        values = {**counts, "status": status, "reason": reason, "finished_at": now if over else None}
+        connection.execute(update(workflow_runs).where(workflow_runs.c.id == owner.id).values(values))
+        if over and owner.waiter is not None:
+            self._tell(connection, [("waiter", owner.waiter)])
+
+
+def portions(ids: Iterable[int]) -> Iterator[list[int]]:
+    """In order, as many as one statement takes."""
+    ordered = sorted(set(ids))
+    for start in range(0, len(ordered), ROWS_A_STATEMENT):
+        yield ordered[start : start + ROWS_A_STATEMENT]

@@ -1,0 +1,193 @@
+"""Starting a workflow: all of it or nothing, once for each key and for each run that waits for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, select
+from sqlalchemy.exc import IntegrityError
+
+from fusee.engine.store.parent import Waiter, must_own
+from fusee.engine.store.request_keys import check_same, digest_of
+from fusee.engine.store.rows import encode
+from fusee.engine.store.wakes import ENDED, PENDING
+from fusee.errors import Conflict, Invalid, NotFound
+from fusee.tasks.model.task import TaskSpec
+from fusee.tasks.store.tables import workflow_nodes, workflow_runs, workflows
+from fusee.values.params import bind
+from fusee.workflows.model.action import Action, action_of, payload_of
+from fusee.workflows.model.workflow import NodeSpec
+from fusee.workflows.store.definitions import WorkflowDefinitions, spec_of
+from fusee.workflows.store.insert import Draft, DraftNode, WorkflowBirths
+
+__all__ = ["MOST_NESTED", "StartedWorkflow", "WorkflowStarts"]
+
+MOST_NESTED = 16
+
+
+class StartedWorkflow(NamedTuple):
+    """A workflow run; `created` is false when its idempotency key had been used before."""
+
+    id: int
+    created: bool = True
+
+
+class _Changed(Exception):
+    """The workflow was edited between reading it and starting it."""
+
+
+class WorkflowStarts(WorkflowBirths, WorkflowDefinitions):
+    async def start_workflow(
+        self,
+        name: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        idempotency_key: str | None = None,
+        waiter: Waiter | None = None,
+    ) -> StartedWorkflow:
+        """Start all of it or nothing. A key used again, or a waiter that asks again, gets the same one."""
+        given = dict(params or {})
+        digest = digest_of("start", {"workflow": name, "params": given})
+        for again in range(5):
+            before = await self.database.read(
+                lambda connection: self._started_before(connection, idempotency_key, digest, waiter)
+            )
+            if before is not None and waiter is None:
+                return StartedWorkflow(before, created=False)
+            draft = await self._draft_workflow(name, given) if before is None else None
+            try:
+                started = await self.database.write(
+                    lambda connection, draft=draft: self._start_once(  # type: ignore[misc]
+                        connection, draft, name, idempotency_key, digest, waiter
+                    )
+                )
+            except _Changed:
+                continue
+            except IntegrityError:  # another caller used the key just now: look again
+                if again == 4:
+                    raise
+                continue
+            self.wakes.fire(PENDING)
+            self.wakes.fire(ENDED)
+            return started
+        raise Conflict(f"workflow {name} is being changed at the moment: start it again")
+
+    def _start_once(
+        self,
+        connection: Connection,
+        draft: Draft | None,
+        name: str,
+        key: str | None,
+        digest: str,
+        waiter: Waiter | None,
+    ) -> StartedWorkflow:
+        if waiter is not None:
+            self._check_waiter(connection, waiter)
+            # Looked at until its attempt is over, whatever becomes of that.
+            self._tell(connection, [("waiter", waiter.run_id)])
+        before = self._started_before(connection, key, digest, waiter)
+        if before is not None:
+            return StartedWorkflow(before, created=False)
+        if draft is None:
+            raise _Changed
+        query = select(workflows.c.version, workflows.c.live_name).where(workflows.c.id == draft.workflow_id)
+        current = connection.execute(query).one_or_none()
+        if current is None or current.live_name is None:
+            raise NotFound(f"no workflow {name!r} in namespace {self.namespace!r}")
+        if current.version != draft.version:
+            raise _Changed
+        return StartedWorkflow(
+            self._bear_workflow(connection, draft, key, digest, None if waiter is None else waiter.run_id)
+        )
+
+    def _started_before(
+        self, connection: Connection, key: str | None, digest: str, waiter: Waiter | None
+    ) -> int | None:
+        query = select(workflow_runs.c.id, workflow_runs.c.request_digest)
+        if waiter is not None:
+            query = query.where(workflow_runs.c.waiter == waiter.run_id)
+        elif key is not None:
+            query = query.where(
+                workflow_runs.c.namespace == self.namespace, workflow_runs.c.idempotency_key == key
+            )
+        else:
+            return None
+        row = connection.execute(query).one_or_none()
+        if row is None:
+            return None
+        check_same(key, row.request_digest, digest, f"workflow run {row.id}")
+        return int(row.id)
+
+    def _check_waiter(self, connection: Connection, waiter: Waiter) -> None:
+        """A worker that lost its lease starts nothing, and workflows do not start each other without end."""
+        must_own(connection, waiter)
+        run_id: int | None = waiter.run_id
+        for _ in range(MOST_NESTED):
+            parent = (
+                select(workflow_runs.c.waiter)
+                .join(workflow_nodes, workflow_nodes.c.workflow_run_id == workflow_runs.c.id)
+                .where(workflow_nodes.c.run_id == run_id)
+            )
+            found = connection.execute(parent).one_or_none()
+            if found is None:
+                return
+            run_id = found.waiter
+            if run_id is None:
+                return
+        raise Conflict(
+            f"workflows are nested more than {MOST_NESTED} deep: does one start itself, by way of others?"
+        )
+
+    async def _draft_workflow(self, name: str, given: Mapping[str, Any]) -> Draft:
+        row = await self.database.read(lambda connection: self._workflow_row(connection, name))
+        spec = spec_of(row)
+        try:
+            params = bind(spec.params, given)
+        except ValueError as error:
+            raise Invalid(str(error), field="params") from None
+        known = await self.task_specs(node.task for node in spec.nodes if node.task is not None)
+        actions: list[Action] = []
+        for node in spec.nodes:
+            if node.task is not None and node.task not in known:
+                raise Conflict(
+                    f"node {node.name} runs task {node.task!r}, which is not there: create it, or change"
+                    f" workflow {name}"
+                )
+            actions.append(action_of(node, _task(node, known)))
+        shared = {action: action.run_spec({}) for action in set(actions)}
+        lane_ids = await self.lane_ids({spec.lane(self.namespace) for spec in shared.values()})
+        lanes = {action: lane_ids[spec.lane(self.namespace)] for action, spec in shared.items()}
+        options = {
+            action: encode(own, "options") if (own := spec.options()) else None
+            for action, spec in shared.items()
+        }
+        positions = {node.name: position for position, node in enumerate(spec.nodes)}
+        nodes = [
+            DraftNode(
+                node.name,
+                lanes[action],
+                action.priority,
+                _payload(node, _task(node, known), params),
+                options[action],
+                tuple(positions[upstream] for upstream in node.after),
+                node.trigger_rule,
+            )
+            for node, action in zip(spec.nodes, actions, strict=True)
+        ]
+        return Draft(row.id, name, row.version, encode(given, "params"), encode(params, "params"), nodes)
+
+
+def _task(node: NodeSpec, known: Mapping[str, TaskSpec]) -> TaskSpec | None:
+    return None if node.task is None else known[node.task]
+
+
+def _payload(node: NodeSpec, task: TaskSpec | None, params: Mapping[str, Any]) -> Callable[[int], str | None]:
+    def written(workflow_run_id: int) -> str | None:
+        payload = payload_of(node, task, params, workflow_run_id)
+        try:
+            return encode(payload, "payload") if payload else None
+        except Invalid as error:
+            raise Invalid(f"node {node.name}: {error}", field="params") from None
+
+    return written
