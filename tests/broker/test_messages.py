@@ -15,7 +15,7 @@ import pytest
 from fusee.app import messaging
 from fusee.broker.messages import Bundle, Message
 from fusee.broker.names import Names
-from fusee.broker.rabbitmq.link import Link
+from fusee.broker.rabbitmq.connection import Link
 from fusee.broker.rabbitmq.parts import RabbitMQ
 from fusee.config import BrokerConfig
 from fusee.engine.model.dispatched import NORMAL

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from fusee.broker.rabbitmq import link as links
-from fusee.broker.rabbitmq.link import Link
+from fusee.broker.rabbitmq import connection as links
+from fusee.broker.rabbitmq.connection import Link
 from fusee.engine.model.states import RunStatus
 from fusee.events import Bus, SessionExpired
 from tests.broker.fabric import Fabric

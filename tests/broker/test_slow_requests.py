@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from fusee.broker.rabbitmq.listener import AT_ONCE
+from fusee.broker.rabbitmq.rpc_server import AT_ONCE
 from fusee.errors import Invalid
 from tests.broker.fabric import Fabric
 from tests.chaos.inside import until

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fusee.broker.rabbitmq.depot import RabbitDepot
+from fusee.broker.rabbitmq.work_source import RabbitDepot
 from fusee.engine.dispatcher.dispatcher import Dispatcher
 from fusee.engine.store import wakes
 from fusee.engine.store.wakes import Wakes

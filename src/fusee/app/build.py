@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 from fusee.app import plugins
 from fusee.app.declare import Declares
 from fusee.app.messaging import Commands, NoStore, rabbitmq_of
-from fusee.app.without_database import ENVIRONMENT
 from fusee.batches.registry import Operations
 from fusee.batches.service.batches import BatchOperations
-from fusee.broker import Depot
+from fusee.broker.no_database import ENVIRONMENT
 from fusee.bulk.business import Businesses
 from fusee.config import ApiConfig
 from fusee.engine.dispatcher.dispatcher import Dispatcher
@@ -22,6 +21,7 @@ from fusee.engine.model.session import WorkerInfo
 from fusee.engine.worker.plan import Planner
 from fusee.engine.worker.settings import WorkerSettings
 from fusee.engine.worker.tokens import Tokens
+from fusee.engine.worker.work_source import Depot
 from fusee.engine.worker.worker import Worker
 from fusee.errors import ConfigError
 from fusee.executors.base import Executor

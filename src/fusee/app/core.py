@@ -8,8 +8,8 @@ import threading
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Self, cast
 
-from fusee.app.without_database import NoStoreHere, in_child_of_such_a_worker
 from fusee.batches.registry import Operations
+from fusee.broker.no_database import NoStoreHere, in_child_of_such_a_worker
 from fusee.bulk.business import Businesses
 from fusee.bulk.execution.handler import BulkServer
 from fusee.bulk.execution.http import HttpBusinesses
@@ -26,7 +26,7 @@ from fusee.executors.reach import Reach
 from fusee.stores import Store, open_store
 
 if TYPE_CHECKING:
-    from fusee.broker.rabbitmq.depot import RabbitDepot
+    from fusee.broker.rabbitmq.work_source import RabbitDepot
 
 __all__ = ["Core"]
 

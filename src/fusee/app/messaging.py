@@ -23,8 +23,8 @@ from fusee.workflows.service import WorkflowOperations
 from fusee.workflows.store.start import StartedWorkflow
 
 if TYPE_CHECKING:
-    from fusee.broker.rabbitmq.depot import RabbitDepot
     from fusee.broker.rabbitmq.parts import RabbitMQ
+    from fusee.broker.rabbitmq.work_source import RabbitDepot
 
 __all__ = ["Commands", "NoStore", "rabbitmq_of"]
 

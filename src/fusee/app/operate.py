@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from fusee.app.core import Core
-from fusee.app.remote import RemoteBatches, RemoteBulkJobs, RemoteRuns, RemoteTasks, RemoteWorkflows
 from fusee.batches.service.batches import BatchOperations
+from fusee.broker.remote import RemoteBatches, RemoteBulkJobs, RemoteRuns, RemoteTasks, RemoteWorkflows
 from fusee.bulk.business import Business, Businesses
 from fusee.bulk.model.business import HttpBusiness
 from fusee.bulk.service.businesses import BusinessOperations

@@ -12,7 +12,7 @@ from typing import Any, get_type_hints
 
 import msgspec
 
-from fusee.broker.desk import Desk
+from fusee.broker.store_rpc import Desk
 from fusee.engine.model.dispatched import Dispatched
 from fusee.errors import Conflict, FuseeError, Invalid, LeaseLost, NotFound, StoreUnavailable
 

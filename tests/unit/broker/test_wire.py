@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from fusee.broker.desk import Desk, HandedIn, Lanes
 from fusee.broker.messages import Bundle, Malformed, Message, Reply, Request, answer_of, arguments_of
 from fusee.broker.names import Names
-from fusee.broker.rabbitmq.depot import RabbitDepot
-from fusee.broker.rabbitmq.inbox import Inbox
+from fusee.broker.rabbitmq.deliveries import Inbox
+from fusee.broker.rabbitmq.work_source import RabbitDepot
+from fusee.broker.store_rpc import Desk, HandedIn, Lanes
 from fusee.bulk.model.job import Quarantined
 from fusee.bulk.model.window import Checkpoint
 from fusee.bulk.store.checkpoints import Found, Progress

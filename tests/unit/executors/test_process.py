@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from fusee.app.without_database import ENVIRONMENT
+from fusee.broker.no_database import ENVIRONMENT
 from fusee.engine.model.outcome import Effect, End
 from fusee.engine.worker.handlers import Handler
 from fusee.executors.base import Job

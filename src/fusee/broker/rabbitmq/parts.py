@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fusee.broker.desk import Commands
 from fusee.broker.names import Names
-from fusee.broker.rabbitmq.depot import RabbitDepot
-from fusee.broker.rabbitmq.link import Link
-from fusee.broker.rabbitmq.station import RabbitStation
+from fusee.broker.rabbitmq.connection import Link
+from fusee.broker.rabbitmq.gateway import RabbitStation
 from fusee.broker.rabbitmq.topology import Topology
+from fusee.broker.rabbitmq.work_source import RabbitDepot
+from fusee.broker.store_rpc import Commands
 from fusee.events import Bus
 from fusee.stores import Store
 

@@ -7,12 +7,12 @@ import contextlib
 from collections.abc import Sequence
 
 from fusee.batches.sweep import Sweep
-from fusee.broker.publish import Publish, Station
 from fusee.engine.dispatcher.aggregate import Aggregate
 from fusee.engine.dispatcher.expire import Expire
 from fusee.engine.dispatcher.lift import Lift
 from fusee.engine.dispatcher.promote import Promote
 from fusee.engine.dispatcher.prune import Prune
+from fusee.engine.dispatcher.publish import Publish, Station
 from fusee.engine.dispatcher.recover import Recover
 from fusee.engine.dispatcher.stalls import Stalls
 from fusee.events import Bus

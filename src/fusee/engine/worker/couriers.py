@@ -8,7 +8,6 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 
-from fusee.broker import Depot
 from fusee.engine.model.outcome import End
 from fusee.engine.model.run import Claimed
 from fusee.engine.store.contract import Exchanged, Order
@@ -21,6 +20,7 @@ from fusee.engine.worker.reports import Reports
 from fusee.engine.worker.served import ServedLanes
 from fusee.engine.worker.settings import WorkerSettings
 from fusee.engine.worker.tenure import Tenure
+from fusee.engine.worker.work_source import Depot
 from fusee.errors import LeaseLost
 from fusee.events import Bus, LoopFailed, RunsClaimed
 

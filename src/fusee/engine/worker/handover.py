@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fusee.broker import Depot
 from fusee.engine.worker.pool import Pool
+from fusee.engine.worker.work_source import Depot
 
 __all__ = ["HandOver"]
 

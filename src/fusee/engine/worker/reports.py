@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable
 
-from fusee.broker import Depot
 from fusee.engine.model.outcome import Effect, End, Ended, decide
 from fusee.engine.model.retry import RetryPolicy
 from fusee.engine.store.contract import Settlement
+from fusee.engine.worker.work_source import Depot
 from fusee.events import Bus, RunRefused
 
 __all__ = ["Reports"]

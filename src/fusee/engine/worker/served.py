@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from itertools import islice
 
-from fusee.broker import Depot
 from fusee.engine.model.strategy import Strategy
 from fusee.engine.store.own_lanes import own_lane
 from fusee.engine.worker.plan import Plan, Planner
+from fusee.engine.worker.work_source import Depot
 
 __all__ = ["ServedLanes"]
 

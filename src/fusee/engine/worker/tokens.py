@@ -5,8 +5,8 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable
 
-from fusee.broker import Depot
 from fusee.engine.store.callbacks import token_digest
+from fusee.engine.worker.work_source import Depot
 from fusee.errors import LeaseLost
 from fusee.executors.base import Job
 from fusee.executors.callback import Callback, Terms

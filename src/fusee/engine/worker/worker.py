@@ -7,7 +7,6 @@ import contextlib
 import time
 from collections.abc import Callable, Coroutine
 
-from fusee.broker import Depot
 from fusee.engine.ending import end
 from fusee.engine.model.outcome import End
 from fusee.engine.model.session import Lease, WorkerInfo
@@ -21,6 +20,7 @@ from fusee.engine.worker.reports import Late, Reports
 from fusee.engine.worker.served import ServedLanes
 from fusee.engine.worker.settings import WorkerSettings
 from fusee.engine.worker.tenure import Tenure
+from fusee.engine.worker.work_source import Depot
 from fusee.errors import FuseeError, LeaseLost
 from fusee.events import Bus, LoopFailed, RunCancelRequested, SessionEnded, SessionExpired, SessionStarted
 

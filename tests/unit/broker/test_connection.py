@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from fusee.broker.rabbitmq import link as module
-from fusee.broker.rabbitmq.link import Link, LinkDown
+from fusee.broker.rabbitmq import connection as module
+from fusee.broker.rabbitmq.connection import Link, LinkDown
 from fusee.events import BrokerLink, Bus
 from tests.chaos.inside import Seen, until
 

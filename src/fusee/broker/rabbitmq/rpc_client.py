@@ -13,7 +13,7 @@ from aiormq.abc import AbstractConnection, DeliveredMessage
 
 from fusee.broker.messages import Reply, Request, answer_of
 from fusee.broker.names import Names
-from fusee.broker.rabbitmq.link import Link
+from fusee.broker.rabbitmq.connection import Link
 from fusee.broker.rabbitmq.topology import Topology
 from fusee.errors import StoreUnavailable
 

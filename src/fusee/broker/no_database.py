@@ -1,7 +1,8 @@
 """What code in a worker that has no database meets where the store would be.
 
-Such a worker is fed by a message broker. A few calls of the SDK travel over the broker (`fusee.app.remote`);
-all others are refused at once, by name. Before this, they opened the default SQLite file.
+Such a worker is fed by a message broker. A few calls of the SDK travel over the broker
+(`fusee.broker.remote`); all others are refused at once, by name. Before this, they opened the default SQLite
+file.
 """
 
 from __future__ import annotations

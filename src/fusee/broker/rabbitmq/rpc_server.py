@@ -11,11 +11,11 @@ from typing import Any
 
 from aiormq.abc import AbstractChannel, AbstractConnection, DeliveredMessage
 
-from fusee.broker.desk import Desk, HandedIn
 from fusee.broker.messages import Malformed, Reply, Request, arguments_of
 from fusee.broker.names import Names
-from fusee.broker.rabbitmq.link import Link, taken
+from fusee.broker.rabbitmq.connection import Link, taken
 from fusee.broker.rabbitmq.topology import Topology
+from fusee.broker.store_rpc import Desk, HandedIn
 from fusee.errors import FuseeError, Invalid, StoreUnavailable
 from fusee.events import Bus, RunsGranted
 

@@ -16,13 +16,13 @@ from typing import Any
 from aiormq.abc import AbstractConnection
 
 from fusee.batches.model.batch import Batch
-from fusee.broker.desk import HandedIn, Lanes
 from fusee.broker.names import Names
-from fusee.broker.rabbitmq.asking import Asking
-from fusee.broker.rabbitmq.feed import Feed
-from fusee.broker.rabbitmq.inbox import Held
-from fusee.broker.rabbitmq.link import Link
+from fusee.broker.rabbitmq.connection import Link
+from fusee.broker.rabbitmq.consumer import Feed
+from fusee.broker.rabbitmq.deliveries import Held
+from fusee.broker.rabbitmq.rpc_client import Asking
 from fusee.broker.rabbitmq.topology import Topology
+from fusee.broker.store_rpc import HandedIn, Lanes
 from fusee.bulk.model.business import RegisteredBusiness
 from fusee.bulk.model.job import BulkJob, HeldBy, Quarantined
 from fusee.bulk.store.checkpoints import BulkAnswer, Found, Progress, Taken

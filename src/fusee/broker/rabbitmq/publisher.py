@@ -10,7 +10,7 @@ from aiormq.exceptions import ChannelNotFoundEntity, PublishError
 
 from fusee.broker.messages import Bundle, Message
 from fusee.broker.names import Names
-from fusee.broker.rabbitmq.link import Link, LinkDown, own_cancels
+from fusee.broker.rabbitmq.connection import Link, LinkDown, own_cancels
 from fusee.broker.rabbitmq.topology import Topology
 from fusee.engine.model.dispatched import Dispatched
 

@@ -15,9 +15,9 @@ from aiormq.abc import AbstractChannel, AbstractConnection, DeliveredMessage
 
 from fusee.broker.messages import Bundle, Malformed
 from fusee.broker.names import Names
-from fusee.broker.rabbitmq.inbox import Held, Inbox
-from fusee.broker.rabbitmq.link import Link, own_cancels, taken
-from fusee.broker.rabbitmq.tables import Tables
+from fusee.broker.rabbitmq.connection import Link, own_cancels, taken
+from fusee.broker.rabbitmq.deliveries import Held, Inbox
+from fusee.broker.rabbitmq.queue_consumers import Tables
 from fusee.broker.rabbitmq.topology import Topology
 from fusee.engine.ending import end
 from fusee.engine.model.dispatched import LEVELS

@@ -13,7 +13,7 @@ from functools import partial
 
 from aiormq.abc import AbstractChannel, AbstractConnection, DeliveredMessage
 
-from fusee.broker.rabbitmq.link import own_cancels
+from fusee.broker.rabbitmq.connection import own_cancels
 from fusee.broker.rabbitmq.topology import Topology
 
 __all__ = ["Tables"]

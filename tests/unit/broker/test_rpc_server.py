@@ -8,8 +8,8 @@ from typing import Any
 
 from fusee.broker.messages import Reply, Request
 from fusee.broker.names import Names
-from fusee.broker.rabbitmq import listener as module
-from fusee.broker.rabbitmq.listener import Listener
+from fusee.broker.rabbitmq import rpc_server as module
+from fusee.broker.rabbitmq.rpc_server import Listener
 from fusee.events import Bus
 from tests.chaos.inside import until
 

@@ -13,10 +13,10 @@ from collections.abc import AsyncIterable, Awaitable, Callable, Mapping, Sequenc
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from fusee.app.without_database import NoStoreHere
 from fusee.batches.model.batch import Batch, BatchSpec
 from fusee.batches.registry import Operations
 from fusee.batches.service.batches import BatchOperations
+from fusee.broker.no_database import NoStoreHere
 from fusee.bulk.business import Businesses
 from fusee.bulk.model.job import BulkJob, BulkSpec
 from fusee.bulk.service.jobs import BulkOperations
@@ -34,7 +34,7 @@ from fusee.workflows.service import WorkflowOperations
 from fusee.workflows.store.start import StartedWorkflow
 
 if TYPE_CHECKING:
-    from fusee.broker.rabbitmq.depot import RabbitDepot
+    from fusee.broker.rabbitmq.work_source import RabbitDepot
 
 __all__ = ["RemoteBatches", "RemoteBulkJobs", "RemoteRuns", "RemoteTasks", "RemoteWorkflows"]
 

@@ -10,7 +10,7 @@ from aiormq.abc import AbstractChannel, AbstractConnection, DeliveredMessage
 
 from fusee.broker.messages import Bundle, Malformed
 from fusee.broker.names import Names
-from fusee.broker.rabbitmq.link import Link, taken
+from fusee.broker.rabbitmq.connection import Link, taken
 from fusee.broker.rabbitmq.topology import Topology
 from fusee.events import Bus, MessageDied
 from fusee.stores import Store

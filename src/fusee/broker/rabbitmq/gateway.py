@@ -8,13 +8,13 @@ from functools import cache, partial
 from types import TracebackType
 from typing import Self
 
-from fusee.broker.desk import Commands, Desk
 from fusee.broker.names import Names
-from fusee.broker.rabbitmq.graves import Graves
-from fusee.broker.rabbitmq.link import Link
-from fusee.broker.rabbitmq.listener import Listener
-from fusee.broker.rabbitmq.outlet import Outlet
+from fusee.broker.rabbitmq.connection import Link
+from fusee.broker.rabbitmq.dead_letters import Graves
+from fusee.broker.rabbitmq.publisher import Outlet
+from fusee.broker.rabbitmq.rpc_server import Listener
 from fusee.broker.rabbitmq.topology import Topology
+from fusee.broker.store_rpc import Commands, Desk
 from fusee.engine.model.dispatched import Dispatched
 from fusee.engine.store.wakes import CANCEL, DRAIN
 from fusee.events import Bus

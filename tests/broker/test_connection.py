@@ -13,10 +13,10 @@ from aiormq.exceptions import PublishError
 
 from fusee.broker.messages import Bundle, Message
 from fusee.broker.names import Names
-from fusee.broker.rabbitmq import tables
-from fusee.broker.rabbitmq.feed import Feed
-from fusee.broker.rabbitmq.inbox import Held
-from fusee.broker.rabbitmq.link import Link, LinkDown
+from fusee.broker.rabbitmq import queue_consumers as tables
+from fusee.broker.rabbitmq.connection import Link, LinkDown
+from fusee.broker.rabbitmq.consumer import Feed
+from fusee.broker.rabbitmq.deliveries import Held
 from fusee.broker.rabbitmq.topology import Topology
 from fusee.engine.model.dispatched import NORMAL
 from fusee.events import Bus
