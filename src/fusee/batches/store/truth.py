@@ -18,6 +18,7 @@ from sqlalchemy import Connection, Select, select
 from fusee.batches.model.batch import Batch, BatchStatus, batch_status
 from fusee.batches.store.exclusion import UNDER_WAY
 from fusee.batches.store.moves import handler_of
+from fusee.engine.model.states import RunStatus, SessionState
 from fusee.engine.store.broker_tables import dispatched
 from fusee.engine.store.own_lanes import own_lanes
 from fusee.engine.store.rows import decode
@@ -67,7 +68,7 @@ def _waiting(connection: Connection, batch: Batch, *, undoes: bool) -> Counter[B
             runs.c.id.in_(ids[start : start + 500]),
             runs.c.kind == "batch",
             runs.c.owner_id == batch.id,
-            runs.c.status.in_(("pending", "delayed", "dispatched")),
+            runs.c.status.in_((RunStatus.PENDING, RunStatus.DELAYED, RunStatus.DISPATCHED)),
         )
         for run in connection.execute(query):
             again = run.attempt > 0 or run.origin_id is not None
@@ -91,7 +92,9 @@ def _waits_for_whom(connection: Connection, batch: Batch, now: int) -> str | Non
     if connection.execute(queue).scalar_one_or_none():
         return f"queue {spec.queue!r} is paused: `fusee queue resume {spec.queue}`"
     alive = select(sessions.c.abilities).where(
-        sessions.c.namespace == batch.namespace, sessions.c.state == "alive", sessions.c.expires_at >= now
+        sessions.c.namespace == batch.namespace,
+        sessions.c.state == SessionState.ALIVE,
+        sessions.c.expires_at >= now,
     )
     handler = handler_of(spec.target_type, spec.batch_type)
     for text in set(connection.execute(alive).scalars()):

@@ -24,7 +24,7 @@ from fusee.bulk.store.rows import spec_of_bulk
 from fusee.bulk.store.tables import bulk_jobs, bulk_logs, bulk_segments
 from fusee.engine.model.retry import RetryPolicy
 from fusee.engine.model.run import Lane
-from fusee.engine.model.states import TERMINAL, RunStatus
+from fusee.engine.model.states import TERMINAL, RunStatus, SessionState
 from fusee.engine.model.strategy import Strategy
 from fusee.engine.store.cancels import Cancels
 from fusee.engine.store.rows import encode
@@ -175,7 +175,7 @@ class BulkMoves(Cancels, Births):
             .select_from(sessions)
             .where(
                 sessions.c.namespace == job.namespace,
-                sessions.c.state == "alive",
+                sessions.c.state == SessionState.ALIVE,
                 sessions.c.abilities.like(f"%{name}%", escape="!"),
             )
         )

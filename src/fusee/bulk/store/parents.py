@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from fusee.bulk.model.job import BulkStatus
+from fusee.bulk.model.job import BulkStatus, next_bulk_status
 from fusee.bulk.store.jobs import BulkJobs
 from fusee.bulk.store.tables import bulk_jobs
 from fusee.engine.model.outcome import End
@@ -26,7 +26,9 @@ class BulkWaiters(BulkJobs, Awaiting):
         if job.status == BulkStatus.RUNNING:
             self._doom(connection, job, "stop", why, now)
         elif job.status == BulkStatus.WAITING_BUSINESS:
-            self._set_bulk(connection, job.id, now, status=BulkStatus.STOPPED)
+            self._set_bulk(
+                connection, job.id, now, status=next_bulk_status(BulkStatus.WAITING_BUSINESS, "stop")
+            )
 
 
 def _outcome(job: Any) -> Outcome:

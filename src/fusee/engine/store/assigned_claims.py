@@ -12,6 +12,7 @@ from sqlalchemy import Connection, Select, select, update
 
 from fusee.engine.model.queue import TokenBucket
 from fusee.engine.model.run import Claimed
+from fusee.engine.model.states import SessionState
 from fusee.engine.store.contract import Order
 from fusee.engine.store.own_lanes import own_lane
 from fusee.engine.store.queues import Queues, limits_of
@@ -32,7 +33,9 @@ class Given(Queues):
             names = queues.c.name.in_(limited)
             query = select(queues).where(queues.c.namespace == self.namespace, names).order_by(queues.c.name)
             rows = {row.name: row for row in connection.execute(query.with_for_update())}
-            alive = select(sessions.c.id).where(sessions.c.id == session, sessions.c.state == "alive")
+            alive = select(sessions.c.id).where(
+                sessions.c.id == session, sessions.c.state == SessionState.ALIVE
+            )
             if connection.execute(alive).one_or_none() is None:
                 return []
             now = self._now(connection)

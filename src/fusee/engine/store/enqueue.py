@@ -9,6 +9,7 @@ from sqlalchemy import Connection, insert, select
 from sqlalchemy.exc import IntegrityError
 
 from fusee.engine.model.run import Lane, RunSpec
+from fusee.engine.model.states import RunStatus
 from fusee.engine.store.contract import Accepted, Enqueued
 from fusee.engine.store.lanes import Lanes
 from fusee.engine.store.request_keys import check_same
@@ -111,7 +112,7 @@ class Enqueue(Lanes):
             insert(runs).values(
                 namespace=self.namespace,
                 lane_id=row.lane_id,
-                status="delayed" if due > now else "pending",
+                status=RunStatus.DELAYED if due > now else RunStatus.PENDING,
                 priority=row.priority,
                 created_at=now,
                 due_at=due,

@@ -12,7 +12,7 @@ from typing import Any
 
 from sqlalchemy import Connection, delete, insert, select
 
-from fusee.engine.model.states import SessionState
+from fusee.engine.model.states import RunStatus, SessionState
 from fusee.engine.store.leaving import leave_line
 from fusee.engine.store.parts import StorePart
 from fusee.engine.store.tables import assigned, line, runs, sessions
@@ -146,7 +146,7 @@ def homes(connection: Connection, run_ids: Sequence[int]) -> dict[int, int]:
     """Run → the lane that says what it is, of those that wait."""
     found: dict[int, int] = {}
     for start in range(0, len(run_ids), ROWS_A_STATEMENT):
-        mine = (runs.c.id.in_(run_ids[start : start + ROWS_A_STATEMENT]), runs.c.status == "pending")
+        mine = (runs.c.id.in_(run_ids[start : start + ROWS_A_STATEMENT]), runs.c.status == RunStatus.PENDING)
         found |= {
             row.id: row.lane_id for row in connection.execute(select(runs.c.id, runs.c.lane_id).where(*mine))
         }

@@ -15,6 +15,7 @@ from sqlalchemy import Connection, text
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from fusee.engine.model.run import Claimed
+from fusee.engine.model.states import RUN_BIRTH
 from fusee.engine.sockets import GONE_AFTER, IDLE, INTERVAL, PROBES, keep_alive
 from fusee.engine.store.conditions import NO_ANSWER, condition_of, unavailable
 from fusee.engine.store.contract import Exchanged, Finished, Order
@@ -155,6 +156,7 @@ WITH clock AS MATERIALIZED (SELECT {now} AS us), added AS (
 SELECT (SELECT array_agg(id ORDER BY id) FROM added),
        (SELECT count(pg_notify('{channel}', status)) FROM (SELECT DISTINCT status FROM added) AS kinds)"""
 
+_PENDING = RUN_BIRTH["enqueue"].value
 _COPIED = (
     "id",
     "namespace",
@@ -395,7 +397,7 @@ class PostgresDatabase(EngineDatabase, Hot):
                     "fusee_runs",
                     columns=_COPIED,
                     records=(
-                        (run_id, namespace, lane, "pending", priority, now, now, origin, payload, options)
+                        (run_id, namespace, lane, _PENDING, priority, now, now, origin, payload, options)
                         for run_id, lane, priority, payload, options, origin in zip(ids, *bulk, strict=True)
                     ),
                 )

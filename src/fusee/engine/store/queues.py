@@ -10,7 +10,7 @@ from sqlalchemy.exc import IntegrityError
 
 from fusee.engine.model.queue import QueueLimits, TokenBucket
 from fusee.engine.model.run import Claimed, Lane
-from fusee.engine.model.states import RunStatus
+from fusee.engine.model.states import RunStatus, SessionState
 from fusee.engine.store.broker_tables import dispatched
 from fusee.engine.store.contract import Order
 from fusee.engine.store.lanes import Lanes
@@ -99,7 +99,9 @@ class Queues(Runs, Lanes):
         def work(connection: Connection) -> list[Claimed]:
             mine = (queues.c.namespace == self.namespace, queues.c.name == queue)
             row = connection.execute(select(queues).where(*mine).with_for_update()).one_or_none()
-            alive = select(sessions.c.id).where(sessions.c.id == session, sessions.c.state == "alive")
+            alive = select(sessions.c.id).where(
+                sessions.c.id == session, sessions.c.state == SessionState.ALIVE
+            )
             if connection.execute(alive).one_or_none() is None:
                 return []
             now = self._now(connection)

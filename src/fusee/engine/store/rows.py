@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from fusee.engine.model.run import Claimed, RunSpec
+from fusee.engine.model.states import RUN_BIRTH
 from fusee.engine.store.request_keys import asked, digest_of
 from fusee.errors import Invalid
 from fusee.values.names import MOST_PAYLOAD
@@ -16,6 +17,8 @@ __all__ = ["Bulk", "NewRun", "claimed_from", "decode", "encode", "encode_rows", 
 
 _encoder = msgspec.json.Encoder()
 _decode = msgspec.json.Decoder().decode
+# As plain text: a driver looks longer at a member of an enum.
+_PENDING, _DELAYED = RUN_BIRTH["enqueue"].value, RUN_BIRTH["delay"].value
 
 
 class NewRun(NamedTuple):
@@ -41,7 +44,7 @@ class NewRun(NamedTuple):
     def values(self, namespace: str, now: int) -> tuple[Any, ...]:
         """The run's row: namespace, lane, status, priority, created, due, origin, payload, options."""
         due = self.due(now)
-        status = "delayed" if due > now else "pending"
+        status = _DELAYED if due > now else _PENDING
         return (
             namespace,
             self.lane_id,

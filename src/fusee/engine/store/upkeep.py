@@ -333,7 +333,10 @@ class Upkeep(BatchRetention, BulkRetention, Settle, WorkflowRetention, TaskReten
             over = len(rows) < batch or rows[-1].created_at > cutoff
             forgotten = 0
             if over:
-                gone = (sessions.c.state.in_(("ended", "lost")), sessions.c.ended_at < cutoff)
+                gone = (
+                    sessions.c.state.in_((SessionState.ENDED, SessionState.LOST)),
+                    sessions.c.ended_at < cutoff,
+                )
                 old_sessions = select(sessions.c.id).where(*gone)
                 connection.execute(delete(openings).where(openings.c.session_id.in_(old_sessions)))
                 connection.execute(delete(sessions).where(*gone))

@@ -15,7 +15,7 @@ from sqlalchemy import Connection, and_, delete, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from fusee.engine.model.run import Lane
-from fusee.engine.model.states import SessionState
+from fusee.engine.model.states import RunStatus, SessionState
 from fusee.engine.model.strategy import Need, Strategy
 from fusee.engine.store.lanes import lane_from
 from fusee.engine.store.own_lanes import OwnLanes, homes, move, own_lane, own_lanes, standing_in
@@ -162,9 +162,9 @@ class Placement(Broadcasts, OwnLanes):
         holder: dict[int, int] = {}
         on_its_way: set[int] = set()
         for part in _parts([row.run_id for row in given]):
-            held = (runs.c.id.in_(part), runs.c.status.in_(("running", "dispatched")))
+            held = (runs.c.id.in_(part), runs.c.status.in_((RunStatus.RUNNING, RunStatus.DISPATCHED)))
             for row in connection.execute(select(runs.c.id, runs.c.status, runs.c.session_id).where(*held)):
-                if row.status == "running":
+                if row.status == RunStatus.RUNNING:
                     holder[row.id] = row.session_id
                 else:
                     on_its_way.add(row.id)  # to that worker, by message
@@ -251,7 +251,7 @@ class Placement(Broadcasts, OwnLanes):
         """The runs that wait; one that does not, and still has its entry, is left to whoever ends it."""
         found: dict[int, Any] = {}
         for part in _parts(run_ids):
-            query = select(runs).where(runs.c.id.in_(part), runs.c.status == "pending")
+            query = select(runs).where(runs.c.id.in_(part), runs.c.status == RunStatus.PENDING)
             found |= {row.id: row for row in connection.execute(query)}
         return found
 

@@ -14,6 +14,7 @@ from fusee.engine.store.run_writer import Birth
 from fusee.errors import Invalid
 from fusee.tasks.model.task import TriggerRule
 from fusee.tasks.store.tables import edges, workflow_nodes, workflow_runs
+from fusee.workflows.model.workflow_run import WorkflowStatus
 from fusee.workflows.store.shape import Shape
 
 __all__ = ["Draft", "DraftNode", "WorkflowBirths"]
@@ -70,7 +71,7 @@ class WorkflowBirths(Gates):
                 namespace=self.namespace,
                 workflow_id=draft.workflow_id,
                 version=draft.version,
-                status="running",
+                status=WorkflowStatus.RUNNING,
                 shape=draft.shape.text(),
                 given=draft.given,
                 params=draft.params,
