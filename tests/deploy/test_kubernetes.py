@@ -15,7 +15,7 @@ import pytest
 
 from fusee.config import Config, load
 from fusee.engine.model.outcome import End
-from fusee.executors.base import Job
+from fusee.engine.worker.executor import Job
 from fusee.executors.kubernetes import Access, KubernetesExecutor, Shape
 from tests.chaos.inside import until
 from tests.deploy.files import DEPLOY, documents, load_yaml

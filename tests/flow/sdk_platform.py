@@ -21,7 +21,7 @@ from fusee import Fusee, RunFailed, RunSpec
 from fusee.batches.store.queries import BatchFilter, TargetFilter
 from fusee.engine.model.queue import QueueLimits
 from fusee.errors import Conflict, Denied, NotFound
-from fusee.executors.python import PythonExecutor
+from fusee.executors.python.executor import PythonExecutor
 from fusee.runs.service.callbacks import callback_end
 from fusee.surfaces.rest.serving import ApiServer
 from fusee.tasks.store.tasks import TaskFilter

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from fusee.errors import Invalid
-from fusee.executors.guard import Guard
-from fusee.executors.reach import Reach
+from fusee.executors.http.guard import Guard
+from fusee.executors.http.reach import Reach
 
 TASKS = "/api/v1/tasks"
 CALL = {"name": "sync", "target_url": "https://svc.example/", "exec_type": "ASYNC"}

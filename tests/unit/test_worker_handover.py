@@ -11,11 +11,11 @@ import pytest
 from fusee.engine.model.outcome import End, Ended
 from fusee.engine.model.retry import RetryPolicy
 from fusee.engine.model.run import Claimed, Lane
+from fusee.engine.worker.executor import Job, Unstoppable
 from fusee.engine.worker.handover import HandOver
 from fusee.engine.worker.plan import Plan
 from fusee.engine.worker.pool import Pool
 from fusee.events import Bus
-from fusee.executors.base import Job, Unstoppable
 
 LEASE = 30.0
 

@@ -13,12 +13,12 @@ from fusee.engine.model.outcome import Effect, End, Ended
 from fusee.engine.model.retry import RetryPolicy
 from fusee.engine.model.run import Claimed, Lane
 from fusee.engine.model.states import RunStatus
+from fusee.engine.worker.executor import Job, Unstoppable
 from fusee.engine.worker.handlers import Handlers
 from fusee.engine.worker.plan import Options, Plan, Planner
 from fusee.engine.worker.pool import Pool
 from fusee.engine.worker.slot import Slot
 from fusee.events import Bus, RunAttemptEnded, RunStuck
-from fusee.executors.base import Job, Unstoppable
 
 
 class Taken:

@@ -7,7 +7,6 @@ import os
 import socket
 from typing import TYPE_CHECKING, Any
 
-from fusee.app import plugins
 from fusee.app.declare import Declares
 from fusee.app.messaging import Commands, NoStore, rabbitmq_of
 from fusee.batches.registry import Operations
@@ -18,16 +17,17 @@ from fusee.config import ApiConfig
 from fusee.engine.dispatcher.dispatcher import Dispatcher
 from fusee.engine.model.retry import RetryPolicy
 from fusee.engine.model.session import WorkerInfo
+from fusee.engine.worker.callbacks import Tokens
+from fusee.engine.worker.executor import Executor
 from fusee.engine.worker.plan import Planner
 from fusee.engine.worker.settings import WorkerSettings
-from fusee.engine.worker.tokens import Tokens
 from fusee.engine.worker.work_source import Depot
 from fusee.engine.worker.worker import Worker
 from fusee.errors import ConfigError
-from fusee.executors.base import Executor
-from fusee.executors.callback import OpenCallback
-from fusee.executors.http import HttpExecutor
-from fusee.executors.python import PythonExecutor
+from fusee.executors import plugins
+from fusee.executors.http.callback import OpenCallback
+from fusee.executors.http.executor import HttpExecutor
+from fusee.executors.python.executor import PythonExecutor
 from fusee.executors.shell import ShellExecutor
 from fusee.runs.service.callbacks import CallbackOperations
 from fusee.runs.service.queues import KeyOperations, QueueOperations

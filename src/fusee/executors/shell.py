@@ -12,8 +12,8 @@ from contextlib import ExitStack
 from typing import IO, Any
 
 from fusee.engine.model.outcome import Effect, End, Ended
-from fusee.executors.base import Job
-from fusee.executors.group import Group, Warden, died_of
+from fusee.engine.worker.executor import Job
+from fusee.executors.process_group import Group, Warden, died_of
 from fusee.executors.tail import Tail, storable
 
 __all__ = ["ShellExecutor", "check_shell"]

@@ -11,8 +11,8 @@ from fusee.batches.operation import Target
 from fusee.batches.registry import Operations
 from fusee.engine.model.outcome import Abandon, Done, Effect, End, Retry, Skip
 from fusee.engine.worker.context import RunContext, in_thread
+from fusee.engine.worker.results import ended_by, ended_by_error
 from fusee.errors import LeaseLost
-from fusee.executors.answer import ended_by, ended_by_error
 
 
 class Images:

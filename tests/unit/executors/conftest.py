@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from fusee.engine.worker.executor import Job
 from fusee.engine.worker.handlers import Handler, Handlers
-from fusee.executors.base import Job
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -15,7 +15,7 @@ from typing import Any
 
 from fusee.engine.model.outcome import Retry
 from fusee.engine.worker.context import RunContext, current_run
-from fusee.executors.answer import Stopped
+from fusee.engine.worker.results import Stopped
 
 
 async def platform() -> str:

@@ -15,10 +15,10 @@ import pytest
 from aiohttp import web
 
 from fusee.engine.model.outcome import Effect, End, Ended
+from fusee.engine.worker.executor import Job
 from fusee.engine.worker.handlers import Handlers
-from fusee.executors.base import Job
-from fusee.executors.http import HttpExecutor
-from fusee.executors.python import PythonExecutor
+from fusee.executors.http.executor import HttpExecutor
+from fusee.executors.python.executor import PythonExecutor
 from fusee.executors.shell import ShellExecutor
 
 KINDS = ["http", "process", "shell", "thread"]

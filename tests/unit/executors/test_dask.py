@@ -12,7 +12,7 @@ import pytest
 from distributed import Client, LocalCluster
 
 from fusee.engine.model.outcome import Effect, End, Ended
-from fusee.executors.base import Job
+from fusee.engine.worker.executor import Job
 from fusee.executors.dask import DaskExecutor, check_dask
 from tests.unit.executors import dask_functions
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from fusee.executors.request import check_http
+from fusee.executors.http.request import check_http
+from fusee.executors.http.template import CALLBACK_NAMES, NAMES
 from fusee.executors.shell import check_shell
-from fusee.executors.template import CALLBACK_NAMES, NAMES
 
 PAGE = Path(__file__).parents[3] / "docs" / "executors.md"
 BLOCKS = re.findall(r"```(\w+)\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)

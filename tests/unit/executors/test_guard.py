@@ -7,7 +7,7 @@ from ipaddress import ip_address
 
 import pytest
 
-from fusee.executors.guard import Guard, Refused, literal, public
+from fusee.executors.http.guard import Guard, Refused, literal, public
 
 PRIVATE = [
     "127.0.0.1",

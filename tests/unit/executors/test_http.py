@@ -14,10 +14,10 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 
 from fusee.clock import ManualClock
 from fusee.engine.model.outcome import Effect, End
+from fusee.engine.worker.executor import Job
 from fusee.errors import LeaseLost, StoreUnavailable
-from fusee.executors.base import Job
-from fusee.executors.callback import Callback, Terms
-from fusee.executors.http import HttpExecutor, retry_after
+from fusee.executors.http.callback import Callback, Terms
+from fusee.executors.http.executor import HttpExecutor, retry_after
 
 LOOPBACK = ["127.0.0.0/8"]
 

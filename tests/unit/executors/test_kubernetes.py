@@ -12,7 +12,7 @@ import kubernetes_validate
 import pytest
 
 from fusee.engine.model.outcome import Effect, End, Ended
-from fusee.executors.base import Job, Unstoppable
+from fusee.engine.worker.executor import Job, Unstoppable
 from fusee.executors.kubernetes import (
     Access,
     KubernetesExecutor,

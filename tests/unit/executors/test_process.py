@@ -17,10 +17,10 @@ import pytest
 
 from fusee.broker.no_database import ENVIRONMENT
 from fusee.engine.model.outcome import Effect, End
+from fusee.engine.worker.executor import Job
 from fusee.engine.worker.handlers import Handler
-from fusee.executors.base import Job
-from fusee.executors.importable import address_of, fetch
-from fusee.executors.process import ProcessExecutor
+from fusee.executors.python.importable import address_of, fetch
+from fusee.executors.python.process import ProcessExecutor
 
 # Loaded by path, under a name that no import statement finds: the child must find it all the same.
 _spec = importlib.util.spec_from_file_location(
@@ -99,7 +99,7 @@ async def test_a_child_that_dies_is_named_and_replaced(run: Callable[..., Any]) 
 async def test_a_child_that_hangs_up_is_ended(
     run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fusee.executors.process.LAST_BREATH", 0.1)
+    monkeypatch.setattr("fusee.executors.python.process.LAST_BREATH", 0.1)
     ended = await run(work.hang_up)
     assert (ended.end, ended.effect) == (End.FAILED, Effect.UNKNOWN)
     assert "closed the channel" in ended.error
@@ -186,8 +186,8 @@ async def test_children_die_with_the_worker_and_main_is_importable(
         textwrap.dedent(
             f"""
             import asyncio, os, pathlib, subprocess, time
-            from fusee.executors.base import Job
-            from fusee.executors.process import ProcessExecutor
+            from fusee.engine.worker.executor import Job
+            from fusee.executors.python.process import ProcessExecutor
             from fusee.engine.worker.handlers import Handlers
 
             def stay():

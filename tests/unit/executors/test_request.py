@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from fusee.executors.base import Job
-from fusee.executors.callback import Callback, Terms, terms_of
-from fusee.executors.request import check_http, prepare, success_codes
+from fusee.engine.worker.executor import Job
+from fusee.executors.http.callback import Callback, Terms, terms_of
+from fusee.executors.http.request import check_http, prepare, success_codes
 
 
 @pytest.mark.parametrize(

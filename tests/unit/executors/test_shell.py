@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from fusee.engine.model.outcome import Effect, End
-from fusee.executors.base import Job
+from fusee.engine.worker.executor import Job
 from fusee.executors.shell import ShellExecutor, check_shell
 
 
@@ -305,7 +305,7 @@ async def test_a_worker_that_is_killed_takes_the_whole_group_along(
 ) -> None:
     worker = f"""
         import asyncio, json
-        from fusee.executors.base import Job
+        from fusee.engine.worker.executor import Job
         from fusee.executors.shell import ShellExecutor
 
         async def main():

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fusee.executors.base import Job
-from fusee.executors.template import in_json, in_url, names_for, plain, render, render_json
+from fusee.engine.worker.executor import Job
+from fusee.executors.http.template import in_json, in_url, names_for, plain, render, render_json
 
 
 def test_every_name_has_a_value(job: Callable[..., Job]) -> None:

@@ -13,10 +13,10 @@ import pytest
 
 from fusee.engine.model.outcome import Effect, End
 from fusee.engine.worker.context import RunContext, current_run
+from fusee.engine.worker.executor import Job, Unstoppable
 from fusee.engine.worker.handlers import Handler
-from fusee.executors import thread as thread_module
-from fusee.executors.base import Job, Unstoppable
-from fusee.executors.thread import ThreadExecutor
+from fusee.executors.python import thread as thread_module
+from fusee.executors.python.thread import ThreadExecutor
 
 
 @pytest.fixture

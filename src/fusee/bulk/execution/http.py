@@ -13,7 +13,7 @@ from fusee.bulk.model.business import HttpBusiness
 from fusee.bulk.model.job import ITEM_TIMEOUT
 from fusee.engine.model.outcome import Abandon
 from fusee.errors import Conflict
-from fusee.executors.request import check_http
+from fusee.executors.http.request import check_http
 
 __all__ = ["HttpBusinesses"]
 

@@ -14,9 +14,9 @@ from yarl import URL
 
 from fusee.engine.model.outcome import Abandon, Retry
 from fusee.errors import Invalid
-from fusee.executors.guard import Guard, GuardedResolver, Refused
-from fusee.executors.guarded import guarded_session
-from fusee.executors.http import retry_after
+from fusee.executors.http.executor import retry_after
+from fusee.executors.http.guard import Guard, GuardedResolver, Refused
+from fusee.executors.http.guarded import guarded_session
 
 __all__ = ["Answer", "CallFailed", "Posts"]
 

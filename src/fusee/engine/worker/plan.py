@@ -10,8 +10,8 @@ import msgspec
 
 from fusee.engine.model.retry import RetryPolicy
 from fusee.engine.model.run import Lane
+from fusee.engine.worker.executor import Executor
 from fusee.engine.worker.handlers import Handler, Handlers
-from fusee.executors.base import Executor
 from fusee.values.labels import has_labels
 
 __all__ = ["Options", "Plan", "Planner"]

@@ -24,12 +24,12 @@ from fusee.engine.model.run import Claimed
 from fusee.engine.model.session import START_WITHIN
 from fusee.engine.store.contract import Finished, Settlement
 from fusee.engine.worker.context import serve
+from fusee.engine.worker.executor import Job, Unstoppable
 from fusee.engine.worker.plan import Options, Plan
 from fusee.engine.worker.receipts import Receipts
+from fusee.engine.worker.results import ended_by, ended_by_error, misfit
 from fusee.engine.worker.slot import ConfirmStart, Slot
 from fusee.events import Bus, RunAttemptEnded, RunsFinished, RunStuck
-from fusee.executors.answer import ended_by, ended_by_error, misfit
-from fusee.executors.base import Job, Unstoppable
 from fusee.values.times import iso
 
 __all__ = ["Pool"]

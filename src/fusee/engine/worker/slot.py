@@ -10,8 +10,8 @@ from math import inf
 from fusee.engine.model.outcome import End
 from fusee.engine.model.run import Claimed
 from fusee.engine.worker.context import RunContext
+from fusee.engine.worker.executor import Job
 from fusee.engine.worker.plan import Plan
-from fusee.executors.base import Job
 
 __all__ = ["ConfirmStart", "Slot"]
 

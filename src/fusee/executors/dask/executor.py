@@ -20,10 +20,10 @@ from typing import Any
 from distributed import Client, Future, KilledWorker, Security
 
 from fusee.engine.model.outcome import Effect, End, Ended
-from fusee.executors.base import Job, Unstoppable
+from fusee.engine.worker.executor import Job, Unstoppable
 from fusee.executors.dask import remote
 from fusee.executors.dask.payload import Wanted, allowed_function, read_payload
-from fusee.executors.patience import within
+from fusee.executors.stopping import within
 from fusee.executors.tail import storable
 
 __all__ = ["DaskExecutor"]

@@ -20,7 +20,7 @@ from typing import IO, Any, cast
 
 from fusee.engine.model.outcome import Effect, End, Ended
 from fusee.engine.worker.context import RunContext, in_thread
-from fusee.executors.answer import Stopped, ended_by, ended_by_error
+from fusee.engine.worker.results import Stopped, ended_by, ended_by_error
 from fusee.executors.tail import Tail, storable
 
 __all__ = ["STARTED", "call", "running", "stop", "strike"]

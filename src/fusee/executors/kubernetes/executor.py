@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fusee.engine.model.outcome import Effect, End, Ended
-from fusee.executors.base import Job, Unstoppable
+from fusee.engine.worker.executor import Job, Unstoppable
 from fusee.executors.kubernetes.access import Access
 from fusee.executors.kubernetes.client import Client, Refused, Unavailable
 from fusee.executors.kubernetes.manifest import (
@@ -37,7 +37,7 @@ from fusee.executors.kubernetes.verdict import (
     started,
     why_not_started,
 )
-from fusee.executors.patience import within
+from fusee.executors.stopping import within
 from fusee.executors.tail import Tail, storable
 
 __all__ = ["KubernetesExecutor"]

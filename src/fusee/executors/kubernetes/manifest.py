@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
-from fusee.executors.base import Job
+from fusee.engine.worker.executor import Job
 from fusee.executors.kubernetes.payload import Wanted
 
 __all__ = ["ATTEMPT", "CONTAINER", "DIGEST", "RUN", "SPACE", "Shape", "job_manifest", "job_name", "selector"]

@@ -11,11 +11,11 @@ from typing import Any
 from multidict import CIMultiDict
 from yarl import URL
 
-from fusee.executors import callback as callbacks
-from fusee.executors.base import Job
-from fusee.executors.callback import Callback
-from fusee.executors.guard import literal
-from fusee.executors.template import in_json, in_url, names_for, plain, render, render_json
+from fusee.engine.worker.executor import Job
+from fusee.executors.http import callback as callbacks
+from fusee.executors.http.callback import Callback
+from fusee.executors.http.guard import literal
+from fusee.executors.http.template import in_json, in_url, names_for, plain, render, render_json
 
 __all__ = ["Request", "check_http", "prepare", "success_codes"]
 

@@ -15,12 +15,12 @@ from typing import Any
 import msgspec
 
 from fusee.engine.model.outcome import Effect, End, Ended
+from fusee.engine.worker.executor import Job
 from fusee.engine.worker.handlers import Handler
-from fusee.executors.base import Job
-from fusee.executors.channel import HEADER, Answer, Go, Order, Ready, pack
-from fusee.executors.group import Group, Warden, died_of
-from fusee.executors.importable import address_of
-from fusee.executors.patience import within
+from fusee.executors.process_group import Group, Warden, died_of
+from fusee.executors.python.importable import address_of
+from fusee.executors.python.messages import HEADER, Answer, Go, Order, Ready, pack
+from fusee.executors.stopping import within
 from fusee.executors.tail import Tail, storable
 
 __all__ = ["ProcessExecutor"]
@@ -34,7 +34,7 @@ LARGEST_ANSWER = 16 * 1024 * 1024
 # Not `-m`: the child must first have our import path, which need not be the interpreter's own.
 _BOOT = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[3]); "
-    "from fusee.executors.child import main; main(int(sys.argv[1]), int(sys.argv[2]))"
+    "from fusee.executors.python.child import main; main(int(sys.argv[1]), int(sys.argv[2]))"
 )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import aiohttp
 from aiohttp.abc import AbstractResolver
 
-from fusee.executors.guard import Guard, GuardedResolver
+from fusee.executors.http.guard import Guard, GuardedResolver
 
 __all__ = ["guarded_session"]
 

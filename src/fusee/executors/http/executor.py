@@ -15,12 +15,12 @@ from aiohttp.abc import AbstractResolver
 
 from fusee.clock import Clock, SystemClock
 from fusee.engine.model.outcome import Effect, End, Ended
+from fusee.engine.worker.executor import Job
 from fusee.errors import LeaseLost, StoreUnavailable
-from fusee.executors.base import Job
-from fusee.executors.callback import Callback, OpenCallback, terms_of
-from fusee.executors.guard import Guard, Refused
-from fusee.executors.guarded import guarded_session
-from fusee.executors.request import Request, check_http, prepare
+from fusee.executors.http.callback import Callback, OpenCallback, terms_of
+from fusee.executors.http.guard import Guard, Refused
+from fusee.executors.http.guarded import guarded_session
+from fusee.executors.http.request import Request, check_http, prepare
 from fusee.executors.tail import Tail, storable
 
 __all__ = ["HttpExecutor", "check_http", "retry_after"]

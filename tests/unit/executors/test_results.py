@@ -12,7 +12,7 @@ import pytest
 from fusee.engine.model.outcome import Abandon, Done, Effect, End, Retry, Skip
 from fusee.engine.worker.context import RunContext
 from fusee.engine.worker.handlers import Handler
-from fusee.executors.answer import (
+from fusee.engine.worker.results import (
     LARGEST_ERROR,
     LARGEST_RESULT,
     Stopped,
@@ -140,7 +140,7 @@ def test_a_type_error_of_the_work_itself_is_a_failure(handler: Callable[..., Han
     ended = ended_by_call(handler(add), {"a": 1}, CONTEXT)
     assert ended.end is End.FAILED
     assert (ended.error or "").startswith("TypeError: unsupported operand")
-    assert "executors/answer.py" not in (ended.error or "")  # our own frames are left out
+    assert "engine/worker/results.py" not in (ended.error or "")  # our own frames are left out
 
 
 def test_the_run_is_passed_where_it_is_asked_for(handler: Callable[..., Handler]) -> None:

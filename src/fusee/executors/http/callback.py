@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from fusee.executors.base import Job
+from fusee.engine.worker.executor import Job
 
 __all__ = ["FIELDS", "SAMPLE", "Callback", "OpenCallback", "Terms", "terms_of"]
 

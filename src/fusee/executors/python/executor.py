@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from fusee.engine.model.outcome import Ended
+from fusee.engine.worker.executor import Job
 from fusee.engine.worker.handlers import Handler, Handlers
-from fusee.executors.answer import arguments, ended_by, ended_by_error, misfit
-from fusee.executors.base import Job
-from fusee.executors.process import ProcessExecutor
-from fusee.executors.thread import ThreadExecutor
+from fusee.engine.worker.results import arguments, ended_by, ended_by_error, misfit
+from fusee.executors.python.process import ProcessExecutor
+from fusee.executors.python.thread import ThreadExecutor
 
 __all__ = ["PythonExecutor"]
 

@@ -6,10 +6,10 @@ import secrets
 from collections.abc import Callable
 
 from fusee.engine.store.callbacks import token_digest
+from fusee.engine.worker.executor import Job
 from fusee.engine.worker.work_source import Depot
 from fusee.errors import LeaseLost
-from fusee.executors.base import Job
-from fusee.executors.callback import Callback, Terms
+from fusee.executors.http.callback import Callback, Terms
 
 __all__ = ["Tokens"]
 

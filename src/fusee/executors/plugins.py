@@ -8,8 +8,8 @@ from typing import Any
 import yaml
 
 from fusee.config import DaskConfig, KubernetesConfig
+from fusee.engine.worker.executor import Executor
 from fusee.errors import ConfigError
-from fusee.executors.base import Executor
 
 __all__ = ["dask", "kubernetes"]
 

@@ -12,9 +12,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
-from fusee.executors import warden
-from fusee.executors.base import Unstoppable
-from fusee.executors.patience import pause, within
+from fusee.engine.worker.executor import Unstoppable
+from fusee.executors import watchdog as warden
+from fusee.executors.stopping import pause, within
 from fusee.executors.tail import Tail
 
 __all__ = ["Group", "Warden", "died_of"]

@@ -17,10 +17,10 @@ from dataclasses import dataclass, field
 
 from fusee.engine.model.outcome import Effect, Ended
 from fusee.engine.worker.context import in_thread
+from fusee.engine.worker.executor import Job, Unstoppable
 from fusee.engine.worker.handlers import Handler
-from fusee.executors.answer import Stopped, ended_by_call
-from fusee.executors.base import Job, Unstoppable
-from fusee.executors.patience import pause, within
+from fusee.engine.worker.results import Stopped, ended_by_call
+from fusee.executors.stopping import pause, within
 
 __all__ = ["ThreadExecutor"]
 

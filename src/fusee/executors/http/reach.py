@@ -11,8 +11,8 @@ from aiohttp import ThreadedResolver
 from aiohttp.abc import AbstractResolver
 from yarl import URL
 
-from fusee.executors.guard import Guard, Refused
-from fusee.executors.request import prepare
+from fusee.executors.http.guard import Guard, Refused
+from fusee.executors.http.request import prepare
 
 __all__ = ["Reach"]
 

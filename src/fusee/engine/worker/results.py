@@ -23,7 +23,7 @@ LARGEST_ERROR = 8 * 1024
 LARGEST_MESSAGE = 2 * 1024
 TRACEBACK_LINES = 20
 
-_OURS = str(Path(__file__).parent.parent)
+_OURS = str(Path(__file__).parents[2])
 
 
 class Stopped(BaseException):

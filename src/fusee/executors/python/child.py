@@ -18,9 +18,9 @@ from fusee.engine.model.outcome import Effect, End, Ended
 from fusee.engine.model.retry import RetryPolicy
 from fusee.engine.worker.context import RunContext, in_thread
 from fusee.engine.worker.handlers import Handler
-from fusee.executors.answer import Stopped, arguments, ended_by, ended_by_call, ended_by_error, misfit
-from fusee.executors.channel import HEADER, Answer, Go, Order, Ready, pack
-from fusee.executors.importable import Address, fetch
+from fusee.engine.worker.results import Stopped, arguments, ended_by, ended_by_call, ended_by_error, misfit
+from fusee.executors.python.importable import Address, fetch
+from fusee.executors.python.messages import HEADER, Answer, Go, Order, Ready, pack
 
 __all__ = ["Child", "main"]
 

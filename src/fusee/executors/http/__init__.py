@@ -1,0 +1,1 @@
+"""HTTP calls: the executor, the request that a payload describes, and the guard on where it may go."""
