@@ -1,8 +1,9 @@
 """`python -m bench.bulk_rates`: how exactly a bulk job keeps its rate, by segments and workers.
 
 Each worker is a process of its own; its handler writes down when items start. Items take 0.2 s, so that no
-segment could keep the rate of the whole job alone. A figure is what was started in twenty seconds, after a
-while of settling, over what the rate allows; the last column kills one of the workers in the middle.
+segment could keep the rate of the whole job alone. A figure is what was started in twenty (or `--seconds`)
+seconds, after a while of settling, over what the rate allows; the last column kills one of the workers in the
+middle.
 """
 
 from __future__ import annotations
@@ -27,7 +28,6 @@ RATE = 200.0
 CONCURRENCY = 64
 ITEM = 0.2
 SETTLE = 5.0
-SECONDS = 20.0
 
 
 def make(url: str, journal: Path | None = None, name: str | None = None) -> Fusee:
@@ -63,7 +63,9 @@ async def until(condition: Callable[[], Awaitable[bool]]) -> None:
             await asyncio.sleep(0.05)
 
 
-async def measure(url: str, folder: Path, segments: int, workers: int, *, kill: bool) -> float:
+async def measure(
+    url: str, folder: Path, segments: int, workers: int, seconds: float, *, kill: bool
+) -> float:
     """Started over allowed, within these seconds."""
     journals = [folder / f"{segments}-{workers}-{number}" for number in range(workers)]
     processes = [started(url, journal) for journal in journals]
@@ -85,9 +87,9 @@ async def measure(url: str, folder: Path, segments: int, workers: int, *, kill: 
             await asyncio.sleep(SETTLE)
             begin = time.time()
             if kill:
-                await asyncio.sleep(SECONDS / 2)
+                await asyncio.sleep(seconds / 2)
                 processes[0].kill()
-            await asyncio.sleep(begin + SECONDS - time.time())
+            await asyncio.sleep(begin + seconds - time.time())
             await app.bulk_jobs.stop(job.id)
 
             async def stopped() -> bool:
@@ -100,7 +102,7 @@ async def measure(url: str, folder: Path, segments: int, workers: int, *, kill: 
         for process in processes:
             process.wait(30)
     starts = [float(line) for journal in journals for line in journal.read_text().split()]
-    return sum(begin <= at < begin + SECONDS for at in starts) / (RATE * SECONDS)
+    return sum(begin <= at < begin + seconds for at in starts) / (RATE * seconds)
 
 
 async def main() -> None:
@@ -108,13 +110,14 @@ async def main() -> None:
     parser.add_argument("--database", default="postgres", choices=("sqlite", "postgres", "mysql"))
     parser.add_argument("--segments", type=int, nargs="+", default=[1, 4, 8, 32])
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2, 4])
+    parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--work", nargs=3, metavar=("URL", "JOURNAL", "NAME"), help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.work:
         await work(asked.work[0], Path(asked.work[1]), asked.work[2])
         return
-    print(f"{RATE:g} items a second of {ITEM:g} s each, concurrency {CONCURRENCY}, on {asked.database};"
-          f" load of the machine {os.getloadavg()[0]:.1f}")  # fmt: skip
+    print(f"{RATE:g} items a second of {ITEM:g} s each, concurrency {CONCURRENCY}, over {asked.seconds:g} s"
+          f" on {asked.database}; load of the machine {os.getloadavg()[0]:.1f}")  # fmt: skip
     killed = max(asked.workers) if max(asked.workers) > 1 else 0
     print("segments" + "".join(f"{f'{w} workers':>12}" for w in asked.workers)
           + (f"{f'{killed}, one lost':>16}" if killed else ""))  # fmt: skip
@@ -123,11 +126,13 @@ async def main() -> None:
         for segments in asked.segments:
             row = f"{segments:>8}"
             for workers in asked.workers:
-                row += f"{await measure(url, Path(folder), segments, workers, kill=False):>12.1%}"
+                row += (
+                    f"{await measure(url, Path(folder), segments, workers, asked.seconds, kill=False):>12.1%}"
+                )
             if killed and segments >= killed:
-                lost = await measure(url, Path(folder), segments, killed, kill=True)
+                lost = await measure(url, Path(folder), segments, killed, asked.seconds, kill=True)
                 row += f"{lost:>16.1%}"
-            print(row, flush=True)
+            print(f"{row}   load {os.getloadavg()[0]:.1f}", flush=True)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import pytest_asyncio
 
 from fusee.bulk.model.done_map import encode_runs
 from fusee.bulk.model.job import UNKNOWN, BulkJob, BulkSpec, BulkStatus, HeldBy, SegmentState
-from fusee.bulk.model.pacing import HOLD, UNLIMITED
+from fusee.bulk.model.pacing import HOLD, MICROSECONDS, UNLIMITED
 from fusee.bulk.model.window import Checkpoint
 from fusee.bulk.store.checkpoints import BulkAnswer, Found, Progress
 from fusee.bulk.store.queries import BulkFilter
@@ -668,17 +668,57 @@ async def test_parts_are_even_when_all_ask_at_once(bulks: Bulks) -> None:
     assert len(begins) == 4, "no two begin at the same moment"
 
 
-async def test_a_part_that_was_not_asked_for_again_goes_to_the_others(bulks: Bulks, world: World) -> None:
+async def test_a_part_that_was_not_asked_for_again_goes_to_other_workers(bulks: Bulks, world: World) -> None:
+    other = await world.session("worker-2", handlers=(HANDLER,))
+    await bulks.launched(100_000, segments=2, rate=100.0)
+    (one,), (two,) = await bulks.take(), await bulks.take(other)
+    at = one.taken.segment.first, two.taken.segment.first
+    answers = [
+        await held.write(mark, begin=1, renews=True) for held, mark in zip((one, two), at, strict=True)
+    ]
+    assert _paces(answers) == [50.0, 50.0]
+    first, second = (answer.grant for answer in answers)
+    assert first is not None and second is not None
+    assert second.until - answers[1].now < MICROSECONDS, "the other one waits for it if this one is lost"
+    assert second.free_at == first.until
+    await world.clock.tick(0.4)
+    assert _paces([await one.write(at[0], renews=True)]) == [50.0], "the other may still start items"
+    await world.clock.tick(0.4)
+    assert _paces([await one.write(at[0], renews=True)]) == [100.0]
+    assert _paces([await two.write(at[1])]) == [0.0], "it was taken for lost: the first has to make room"
+    assert _paces([await one.write(at[0]), await two.write(at[1])]) == [50.0, 50.0]
+
+
+async def test_a_worker_that_does_not_renew_short_grants_gets_long_ones(bulks: Bulks, world: World) -> None:
+    other = await world.session("worker-2", handlers=(HANDLER,))
+    await bulks.launched(100_000, segments=2, rate=100.0)
+    (one,), (two,) = await bulks.take(), await bulks.take(other)
+    for held in (one, two):
+        answer = await held.write(held.taken.segment.first, begin=1)
+        assert answer.grant is not None and answer.grant.until - answer.now > MICROSECONDS
+
+
+async def test_each_segment_renews_all_parts_of_its_worker(bulks: Bulks, world: World) -> None:
     await bulks.launched(100_000, segments=2, rate=100.0)
     one, two = await bulks.take(want=2)
-    answers = [await held.write(held.taken.segment.first, begin=1) for held in (one, two)]
-    assert _paces(answers) == [50.0, 50.0]
-    await world.clock.tick(1)
-    assert _paces([await one.write(1)]) == [50.0], "the other may still start items"
-    await world.clock.tick(1.5)
-    assert _paces([await one.write(2)]) == [100.0]
-    assert _paces([await two.write(50_000)]) == [0.0], "it was taken for lost: the first has to make room"
-    assert _paces([await one.write(2), await two.write(50_000)]) == [50.0, 50.0]
+    assert _paces([await held.write(held.taken.segment.first, begin=1) for held in (one, two)]) == [
+        50.0,
+        50.0,
+    ]
+    await world.clock.tick(60)
+    assert _paces([await one.write(1)]) == [50.0], "the same worker may still start items of the other"
+
+
+async def test_a_segment_that_another_worker_takes_over_brings_no_part_along(
+    bulks: Bulks, world: World
+) -> None:
+    job = await bulks.launched(100_000, segments=2, rate=100.0)
+    one, two = await bulks.take(want=2)
+    for held in (one, two):
+        await held.write(held.taken.segment.first, begin=1)
+    await bulks.resume(two.claimed)
+    seen = {segment.number: segment.pace for segment in await bulks.segments(job)}
+    assert seen == {one.number: 50.0, two.number: 0.0}
 
 
 async def test_a_segment_that_is_handed_back_holds_neither_rate_nor_concurrency(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from fusee.bulk.model.pacing import MICROSECONDS, Part, even_share, grant
+from fusee.bulk.model.pacing import MICROSECONDS, RENEW_EVERY, Part, even_share, grant
 from fusee.bulk.model.window import Checkpoint, Window
 
 __all__ = ["PACES", "SCENES", "Moment", "Paces", "Scene"]
@@ -221,18 +221,18 @@ class Paces:
 
 
 def _paces() -> Paces:
-    """Two workers ask once a second; the second one is lost with what it was given."""
+    """Two workers renew their grants all the time; the second one is lost with what it was given."""
     rate, until, lost_at = 10.0, 6 * MICROSECONDS, 2 * MICROSECONDS
     workers = ("worker 1", "worker 2")
-    parts = {worker: Part(pace=0.0, until=0, wants=None) for worker in range(len(workers))}
+    parts = {worker: Part(pace=0.0, until=0, wants=None, worker=worker) for worker in range(len(workers))}
     next_at = [round(worker * MICROSECONDS / rate) for worker in range(len(workers))]
     stretches = []
-    for now in range(0, until, MICROSECONDS):
+    for now in range(0, until, RENEW_EVERY):
         for worker, name in enumerate(workers if now < lost_at else workers[:1]):
             others = {other: part for other, part in parts.items() if other != worker}
-            made = grant(rate, others, worker, None, now, first_at=next_at[worker])
-            parts[worker] = Part(pace=made.pace, until=made.until, wants=None)
-            begin, end, starts = max(now, next_at[worker] if now == 0 else now), now + MICROSECONDS, []
+            made = grant(rate, others, worker, None, now, first_at=next_at[worker], worker=worker)
+            parts[worker] = Part(pace=made.pace, until=made.until, wants=None, worker=worker)
+            begin, end, starts = max(now, next_at[worker] if now == 0 else now), now + RENEW_EVERY, []
             while next_at[worker] < end:
                 starts.append(next_at[worker])
                 next_at[worker] += round(MICROSECONDS / made.pace)

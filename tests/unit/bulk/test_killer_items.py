@@ -13,7 +13,7 @@ import pytest
 from fusee.bulk.business import BulkContext
 from fusee.bulk.execution.calls import Calls
 from fusee.bulk.execution.careful import Turns
-from fusee.bulk.execution.pacer import NodeCap, Pacer
+from fusee.bulk.execution.pacer import NodeCap, Pacer, WorkerGrants
 from fusee.bulk.execution.runner import Runner
 from fusee.bulk.model.caution import Caution, after_loss
 from fusee.bulk.model.done_map import decode_done
@@ -148,7 +148,7 @@ class World:
             calls = Calls(
                 handle, context, chunk=chunk, attempts=self.store.attempts, backoff=0.001, placed=True
             )
-        pacer = Pacer(NodeCap(), calls.chunk)
+        pacer = Pacer(NodeCap(), WorkerGrants(), calls.chunk)
         runner = Runner(
             self.store.taken(), calls, source, self.store.write, pacer, turns=Turns(), beat=0.02,
             keyed=bool(self.step),

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from fusee.bulk.execution.pacer import NodeCap, Pacer
+from fusee.bulk.execution.pacer import NodeCap, Pacer, WorkerGrants
 from fusee.bulk.model.pacing import HOLD, MICROSECONDS, UNLIMITED, Grant
 from tests.unit.bulk.virtual import VirtualLoop
 
@@ -21,7 +21,7 @@ def started(monkeypatch: pytest.MonkeyPatch, cap: float, paces: list[float]) -> 
 
     async def one(number: int, pace: float) -> None:
         assert node.admit(number, pace)
-        pacer = Pacer(node)
+        pacer = Pacer(node, WorkerGrants())
         made = Grant(pace=pace, until=10**9 * MICROSECONDS, first_at=0, fair=pace) if pace else None
         pacer.hear(pace or UNLIMITED, made, 0, 0.0, 0.0)
         while loop.time() < SECONDS:
@@ -60,7 +60,7 @@ def test_on_hold_nothing_starts_not_even_what_was_due(monkeypatch: pytest.Monkey
     loop = VirtualLoop()
 
     async def held() -> bool:
-        pacer = Pacer(NodeCap())
+        pacer = Pacer(NodeCap(), WorkerGrants())
         made = Grant(pace=10_000.0, until=10**9 * MICROSECONDS, first_at=0, fair=10_000.0)
         pacer.hear(10_000.0, made, 0, 0.0, 0.0)
         await asyncio.sleep(0.3)

@@ -11,6 +11,8 @@ from fusee.bulk.model.pacing import (
     HEADROOM,
     HOLD,
     MICROSECONDS,
+    RENEW_EVERY,
+    SHARED_LASTS,
     UNLIMITED,
     Aimd,
     Part,
@@ -25,7 +27,11 @@ from fusee.bulk.model.pacing import (
 NUMBERS = st.integers(0, 30)
 WANTS = st.none() | st.floats(0, 2000)
 PARTS = st.builds(
-    Part, pace=st.floats(0, 500), until=st.sampled_from([0, 500, 1000, 1001, 5000]), wants=WANTS
+    Part,
+    pace=st.floats(0, 500),
+    until=st.sampled_from([0, 500, 1000, 1001, 5000]),
+    wants=WANTS,
+    worker=st.integers(0, 3),
 )
 
 
@@ -44,29 +50,52 @@ def test_fair_parts_add_up_and_nobody_has_less_than_who_wants_less(
         assert sum(parts.values()) == pytest.approx(rate)
 
 
-@given(rate=st.floats(0.001, 1e6), others=st.dictionaries(NUMBERS, PARTS), wants=WANTS)
+@given(
+    rate=st.floats(0.001, 1e6), others=st.dictionaries(NUMBERS, PARTS), wants=WANTS, worker=st.integers(0, 3)
+)
 def test_a_part_never_takes_what_others_hold(
-    rate: float, others: dict[int, Part], wants: float | None
+    rate: float, others: dict[int, Part], wants: float | None, worker: int
 ) -> None:
-    given_ = grant(rate, others, 99, wants, 1000, first_at=1000)
-    held = sum(part.pace for part in others.values() if part.until > 1000)
+    given_ = grant(rate, others, 99, wants, 1000, first_at=1000, worker=worker)
+    alive = {part.worker for part in others.values() if part.until > 1000} | {worker}
+    held = sum(part.pace for part in others.values() if part.worker in alive)
     assert 0 <= given_.pace <= given_.fair <= rate
     if held <= rate:  # the headroom of the others is all that may be given twice
         assert given_.pace + held <= rate * HEADROOM * (1 + 1e-9)
-    assert given_.until == 1000 + GRANT_LASTS
+
+
+def test_a_grant_is_short_when_other_workers_would_have_to_wait_for_it() -> None:
+    soon = Part(pace=50.0, until=400_000, wants=None, worker=2)
+    late = Part(pace=25.0, until=500_000, wants=None, worker=3)
+    mine = Part(pace=25.0, until=300_000, wants=None, worker=1)
+    alone = grant(100.0, {1: mine}, 0, None, 1000, first_at=0, worker=1)
+    assert (alone.until, alone.free_at) == (1000 + GRANT_LASTS, None)
+    beside = grant(100.0, {1: mine, 2: soon, 3: late}, 0, None, 1000, first_at=0, worker=1)
+    assert (beside.until, beside.free_at) == (1000 + SHARED_LASTS, 400_000)
+    slow = grant(4.0, {2: soon}, 0, None, 1000, first_at=0, worker=1)
+    assert (slow.until, slow.free_at) == (1000 + GRANT_LASTS, None)
+    old = grant(100.0, {2: soon}, 0, None, 1000, first_at=0, worker=1, renews=False)
+    assert (old.until, old.free_at) == (1000 + GRANT_LASTS, None)
+
+
+def test_a_worker_holds_all_of_its_parts_as_long_as_it_is_heard_from() -> None:
+    quiet = Part(pace=50.0, until=500, wants=None, worker=2)
+    heard = Part(pace=20.0, until=2000, wants=None, worker=2)
+    assert grant(100.0, {1: quiet, 2: heard}, 0, None, 1000, first_at=0, worker=1).pace == 30.0
+    assert grant(100.0, {1: quiet, 2: heard}, 0, None, 3000, first_at=0, worker=1).pace == 100.0
 
 
 def test_those_who_ask_in_turn_come_to_fair_parts() -> None:
     """Two that want all, one that wants 10, and one that was lost while it held all of the rate."""
     wants: dict[int, float | None] = {0: None, 1: None, 2: 10.0}
-    parts = {9: Part(pace=100.0, until=2 * MICROSECONDS, wants=None)}
-    for second in range(12):
+    parts = {9: Part(pace=100.0, until=MICROSECONDS // 2, wants=None, worker=9)}
+    for turn in range(48):
         for number, wish in wants.items():
-            now = second * MICROSECONDS + number * 1000
+            now = turn * RENEW_EVERY + number * 1000
             others = {key: part for key, part in parts.items() if key != number}
-            made = grant(100.0, others, number, wish, now, first_at=now)
-            parts[number] = Part(pace=made.pace, until=made.until, wants=wish)
-        if second == 1:
+            made = grant(100.0, others, number, wish, now, first_at=now, worker=number)
+            parts[number] = Part(pace=made.pace, until=made.until, wants=wish, worker=number)
+        if turn == 1:
             assert sum(parts[number].pace for number in wants) == 0, "what is held is held"
     assert parts[0].pace == pytest.approx(45, rel=0.02)
     assert parts[1].pace == pytest.approx(45, rel=0.02)
@@ -74,11 +103,11 @@ def test_those_who_ask_in_turn_come_to_fair_parts() -> None:
 
 
 def test_a_segment_that_has_little_to_do_leaves_its_part_to_those_that_want_it() -> None:
-    busy = Part(pace=50.0, until=5000, wants=None)
-    idle = grant(100.0, {1: busy}, 0, 0.0, 1000, first_at=0)
+    busy = Part(pace=50.0, until=5000, wants=None, worker=1)
+    idle = grant(100.0, {1: busy}, 0, 0.0, 1000, first_at=0, worker=0)
     assert idle.pace == pytest.approx(0.5)
-    sated = Part(pace=50.0, until=5000, wants=3.0)
-    assert grant(100.0, {1: sated}, 0, 0.0, 1000, first_at=0).pace == 50.0, "nobody else wants it"
+    sated = Part(pace=50.0, until=5000, wants=3.0, worker=1)
+    assert grant(100.0, {1: sated}, 0, 0.0, 1000, first_at=0, worker=0).pace == 50.0, "nobody else wants it"
 
 
 @pytest.mark.parametrize(

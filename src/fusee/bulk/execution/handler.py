@@ -12,7 +12,7 @@ from fusee.bulk.execution.calls import Calls
 from fusee.bulk.execution.careful import Turns
 from fusee.bulk.execution.hanging import HangingCalls
 from fusee.bulk.execution.http import HttpBusinesses
-from fusee.bulk.execution.pacer import NodeCap, Pacer
+from fusee.bulk.execution.pacer import NodeCap, Pacer, WorkerGrants
 from fusee.bulk.execution.runner import BEAT, DRAIN, Runner
 from fusee.bulk.model.job import BulkJob, HeldBy, Segment
 from fusee.bulk.sources import Source, SourceKinds
@@ -53,6 +53,8 @@ class BulkServer:
         self._writers: WeakValueDictionary[int, asyncio.Lock] = WeakValueDictionary()
         """Job → who writes a checkpoint of it. They take turns at the job's row in the store anyway; waiting
         here, 32 segments do not hold all connections of the process meanwhile."""
+        self._grants: WeakValueDictionary[int, WorkerGrants] = WeakValueDictionary()
+        """Job → the grants of its segments on this worker."""
         self.beat = BEAT
         self.drain = DRAIN
 
@@ -220,7 +222,8 @@ class BulkServer:
             return answer
 
         reader = source.reader()
-        pacer = Pacer(self.node, calls.chunk)
+        grants = self._grants.setdefault(job.id, WorkerGrants())
+        pacer = Pacer(self.node, grants, calls.chunk)
         try:
             if job.fingerprint is not None:
                 await source.verify(job.fingerprint)

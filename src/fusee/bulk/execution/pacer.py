@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from math import floor
+from math import floor, inf
 
-from fusee.bulk.model.pacing import MICROSECONDS, UNLIMITED, Grant, decayed
+from fusee.bulk.model.pacing import MICROSECONDS, RENEW_EVERY, UNLIMITED, Grant, decayed
 
-__all__ = ["NodeCap", "Pacer"]
+__all__ = ["NodeCap", "Pacer", "WorkerGrants"]
 
 LATE = 0.1
 """Seconds by which starts may be late and still be made up for: a larger burst would break the rate."""
 LEAST_PAUSE = 0.001
-STARVED = 0.5
+STARVED = 0.2
 """A segment in which items waited for the rate for this share of the time uses all of its part."""
 ASK_AGAIN = 0.5
 """Seconds after which a segment that got less than its fair part asks again."""
@@ -66,11 +66,42 @@ class NodeCap:
             await asyncio.sleep(begin - now)
 
 
+class WorkerGrants:
+    """What the segments of one job share on this worker: an answer to one of them renews the grants of all.
+
+    Times are those of the process's own clock."""
+
+    def __init__(self) -> None:
+        self.until = 0.0
+        """Nothing starts after it."""
+        self.renew_at = inf
+        """When one of the segments should ask, so that other workers know that this one is alive."""
+        self.free_at = inf
+        """When the part of another worker becomes free, unless that one is heard from."""
+        self.freed_at = 0.0
+        """When that was last found to have happened: whoever asked before then should ask again."""
+        self.lapsed: set[asyncio.Event] = set()
+        """Of the segments that wait because their grants have run out."""
+
+    def hear(self, grant: Grant, now: float, offset: float) -> None:
+        """One of the segments got a grant; `offset` leads from the database's clock to our own."""
+        self.until = max(self.until, grant.until / MICROSECONDS + offset)
+        if self.free_at <= now:
+            self.freed_at = now
+        self.renew_at = self.free_at = inf
+        if grant.free_at is not None:
+            self.renew_at = now + RENEW_EVERY / MICROSECONDS
+            self.free_at = grant.free_at / MICROSECONDS + offset
+        while self.lapsed:
+            self.lapsed.pop().set()
+
+
 class Pacer:
     """One segment's part of its job's rate: how many items it may start by now."""
 
-    def __init__(self, node: NodeCap, unit: int = 1) -> None:
+    def __init__(self, node: NodeCap, shared: WorkerGrants, unit: int = 1) -> None:
         self.node = node
+        self.shared = shared
         self.unit = unit
         """Items that start together: the size of a chunk."""
         self.rate = UNLIMITED
@@ -78,17 +109,18 @@ class Pacer:
         """Whether it ever had a part of a rate."""
         self.waiting_for_node = False
         self._grant: Grant | None = None
-        self._until = 0.0
         self._credit = 0.0
         """Starts that are due and not made yet."""
         self._at = 0.0
-        self._asked_at = 0.0
+        self._heard_at = 0.0
         self._started = 0
         self._speed = self._seen = 0.0
         self._sated = False
         self._measured_at = 0.0
-        self._starved = 0.0
+        self._starved = self._starved_share = 0.0
         self._starving_since: float | None = None
+        self._hungry = True
+        """Whether it uses all of its part."""
         self._changed = asyncio.Event()
         self._interrupted = False
 
@@ -119,23 +151,35 @@ class Pacer:
                 wait = max(0.0, grant.first_at / MICROSECONDS + offset - local)
                 self._credit = self.unit - wait * grant.pace
             self._grant = grant
-            self._until = grant.until / MICROSECONDS + offset
-            self._asked_at = local
+            self._heard_at = local
+            self.shared.hear(grant, local, offset)
         self._changed.set()
 
-    def wants_in(self) -> float | None:
-        """Seconds until a grant should be asked for; None when the next checkpoint is early enough."""
+    def ask_at(self) -> float:
+        """When a grant should be asked for, even if that is before the next checkpoint is due."""
         if self.rate <= 0:
-            return None
+            return inf
         if self._grant is None:
             return 0.0
+        at = self.shared.renew_at
+        if self._hungry:
+            at = (
+                self.shared.freed_at
+                if self._heard_at < self.shared.freed_at
+                else min(at, self.shared.free_at)
+            )
         if self.starving and self._grant.pace < 0.8 * self._grant.fair:
-            return max(0.0, self._asked_at + ASK_AGAIN - time.monotonic())
-        return None
+            at = min(at, self._heard_at + ASK_AGAIN)
+        return at
+
+    def asks(self, now: float) -> None:
+        """A grant is asked for: no other segment needs to ask for the sake of this worker meanwhile."""
+        if self.shared.renew_at < inf:
+            self.shared.renew_at = now + RENEW_EVERY / MICROSECONDS
 
     def wants(self) -> float | None:
-        """Items a second that the segment can start: what it does start, or, while items wait for the rate,
-        twice that; None as long as they always did."""
+        """Items a second that the segment can start: what it does start, or, while it uses all of its part,
+        twice that; None as long as it always did."""
         now = time.monotonic()
         if self._starving_since is not None:
             self._starved += now - self._starving_since
@@ -146,9 +190,11 @@ class Pacer:
         self._speed = decayed(self._speed, passed, self._started, MEMORY)
         # The same filter over a steady one a second: what has been seen so far counts in full.
         self._seen = decayed(self._seen, passed, passed, MEMORY)
-        speed, hungry = self._speed / self._seen, self._starved >= STARVED * passed
+        self._starved_share = decayed(self._starved_share, passed, self._starved, MEMORY)
+        speed = self._speed / self._seen
+        self._hungry = self._starved_share >= STARVED * self._seen
         self._started, self._starved, self._measured_at = 0, 0.0, now
-        if not hungry:
+        if not self._hungry:
             self._sated = True
             return speed
         pace = self._grant.pace if self._grant is not None else 0.0
@@ -211,9 +257,11 @@ class Pacer:
     async def _until_due(self, now: float) -> None:
         """Wait until a unit is due, or something changed: without a grant, only that helps."""
         pace = 0.0 if self._grant is None or self.rate <= 0 else self._grant.pace
-        seconds = max(LEAST_PAUSE, (self.unit - self._credit) / pace) if pace > 0 else None
-        if seconds is not None and now + seconds > self._until:
-            seconds = None
+        seconds = None
+        if pace > 0 and now < self.shared.until:
+            seconds = max(LEAST_PAUSE, min((self.unit - self._credit) / pace, self.shared.until - now))
+        else:
+            self.shared.lapsed.add(self._changed)
         self._changed.clear()
         try:
             async with asyncio.timeout(seconds):
@@ -225,6 +273,6 @@ class Pacer:
         """Starts become due with time; those that are long due and not made are lost, never made up for."""
         if self._grant is not None and self.rate > 0:
             pace = self._grant.pace
-            passed = max(0.0, min(now, self._until) - self._at)
+            passed = max(0.0, min(now, self.shared.until) - self._at)
             self._credit = min(self._credit + pace * passed, self.unit + pace * LATE)
         self._at = now

@@ -25,6 +25,8 @@ __all__ = ["Runner"]
 
 BEAT = 1.0
 """Seconds between two checkpoints."""
+LEAST_BETWEEN = 0.05
+"""Seconds between an answer and the next question about the rate."""
 DRAIN = 10.0
 """Seconds that items under way have to end when the job is stopped."""
 LAST_TRY = 5.0
@@ -171,17 +173,16 @@ class Runner(Lanes):
 
     async def _until(self, next_at: float) -> None:
         """The time of the next checkpoint, or an earlier one when something is urgent."""
-        now = time.monotonic()
-        seconds = next_at - now
-        wants_in = self.pacer.wants_in()
-        if wants_in is not None:
-            seconds = min(seconds, max(wants_in, 0.05))
-        if seconds > 0 and not self._urgent.is_set():
+        earliest = time.monotonic() + LEAST_BETWEEN
+        while not self._urgent.is_set():
+            seconds = min(next_at, max(self.pacer.ask_at(), earliest)) - time.monotonic()
+            if seconds <= 0:
+                break
             try:
                 async with asyncio.timeout(seconds):
                     await self._urgent.wait()
             except TimeoutError:
-                pass
+                pass  # look again: another segment may have asked meanwhile
         self._urgent.clear()
 
     # -- checkpoints
@@ -210,6 +211,7 @@ class Runner(Lanes):
             new=new,
             begin=0 if self.pacer.begun or not again else self.chunk,
             wants=self.pacer.wants(),
+            renews=True,
             held_by=self._most_held_by(),
             give_from=give_from,
             caution=caution,
@@ -217,6 +219,7 @@ class Runner(Lanes):
         if give_from is not None:
             self.places.hold_back(give_from)  # until we know whether it was given away
         asked_at = time.monotonic()
+        self.pacer.asks(asked_at)
         answer = await self.write(progress)
         del self.new[: len(new)]
         if careful is not None:
@@ -264,7 +267,10 @@ class Runner(Lanes):
         return found[0][0] if found else None
 
     def _observe(self, ended: int) -> None:
+        """Once a beat, however many checkpoints are written meanwhile for the sake of the rate."""
         now = time.monotonic()
+        if now - self._observed_at < 0.9 * self.beat:
+            return
         self._speed = decayed(self._speed, now - self._observed_at, ended - self._last_ended, memory=2.0)
         self._observed_at = now
         if self.aimd is not None:

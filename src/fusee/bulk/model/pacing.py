@@ -36,8 +36,14 @@ SLOWEST, FASTEST = 0.001, 10.0**9
 WORDS = {"unlimited": UNLIMITED, "hold": HOLD}
 
 GRANT_LASTS = 1_600_000
-"""Microseconds for which a part is given: a checkpoint a second, and some delay. A lost worker takes its part
-with it until then."""
+"""Microseconds for which the only worker of a job gets its parts: a checkpoint a second, and some delay."""
+SHARED_LASTS = 600_000
+"""The same when other workers have parts too. A lost worker takes its part with it until then: when that is a
+quarter of the rate, 1.5 % of what ten seconds allow."""
+RENEW_EVERY = 250_000
+"""Microseconds after which a worker that is not the only one asks for another grant."""
+EXACT_FROM = 5.0
+"""Items a second. At a lower rate one item is more than 2 % of ten seconds: then grants need not be short."""
 HEADROOM = 1.05
 """A segment that uses less than its part keeps this much of what it uses: noise must not throttle it."""
 LEAST_PART = 0.01
@@ -79,6 +85,9 @@ class Grant:
     """When the segment's very first items may start: the segments of a job begin one after the other."""
     fair: float
     """What the segment would have if the others already had no more than their own parts."""
+    free_at: int | None = None
+    """When the part of another worker becomes free, unless that worker is heard from before. None when there
+    is no other worker, or when the rate is too low for it to matter."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +99,8 @@ class Part:
     """0: it has not asked yet."""
     wants: float | None
     """Items a second that it could start; None when nobody knows a limit."""
+    worker: int
+    """Who works on the segment. Workers are lost as a whole, so each grant renews all parts of its worker."""
 
 
 def fair_parts(rate: float, wants: Mapping[int, float | None]) -> dict[int, float]:
@@ -105,19 +116,37 @@ def fair_parts(rate: float, wants: Mapping[int, float | None]) -> dict[int, floa
 
 
 def grant(
-    rate: float, others: Mapping[int, Part], me: int, wants: float | None, now: int, *, first_at: int
+    rate: float,
+    others: Mapping[int, Part],
+    me: int,
+    wants: float | None,
+    now: int,
+    *,
+    first_at: int,
+    worker: int,
+    renews: bool = True,
 ) -> Grant:
-    """This segment's part, beside those that the others still hold."""
-    alive = {key: part for key, part in others.items() if part.until > now or part.until == 0}
+    """This segment's part, beside those that the others still hold; `renews`: its worker asks again in time
+    when the grant is a short one."""
+    held_until: dict[int, float] = {}
+    for part in others.values():
+        held_until[part.worker] = max(held_until.get(part.worker, 0), part.until)
+    held_until[worker] = inf  # it is asking, so it is alive
+    alive = {key: part for key, part in others.items() if held_until[part.worker] > now or part.until == 0}
     parts = fair_parts(rate, {me: wants} | {key: part.wants for key, part in alive.items()})
     fair = parts[me]
     if wants is not None and fair >= wants:
         even = rate / len(parts)
         contended = sum(parts.values()) >= rate * 0.999
         fair = max(wants * HEADROOM, LEAST_PART * even if contended else even)
-    held = sum(_counted(part) for part in alive.values() if part.until > now)
+    held = sum(_counted(part) for part in alive.values())
     pace = max(0.0, min(fair, rate - held))
-    return Grant(pace=pace, until=now + GRANT_LASTS, first_at=first_at, fair=min(fair, rate))
+    until, free_at = now + GRANT_LASTS, None
+    others_until = [held_until[part.worker] for part in alive.values() if part.worker != worker]
+    if renews and others_until and rate >= EXACT_FROM:
+        until = now + SHARED_LASTS
+        free_at = int(min((at for at in others_until if at > now), default=until))
+    return Grant(pace=pace, until=until, first_at=first_at, fair=min(fair, rate), free_at=free_at)
 
 
 def _counted(part: Part) -> float:

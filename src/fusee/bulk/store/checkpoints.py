@@ -85,6 +85,8 @@ class Progress:
     """Items that start together at first, of a segment that had no part of the rate yet; else 0."""
     wants: float | None = None
     """Items a second that it could start, of a job with a rate; None when it knows no limit."""
+    renews: bool = False
+    """Whether its worker asks again before a short grant runs out; one of an earlier version does not."""
     held_by: HeldBy | None = None
     """What kept it from starting more."""
     caution: Caution | None = None
@@ -152,7 +154,7 @@ class BulkCheckpoints(BulkMoves):
 
         def work(connection: Connection) -> Taken:
             job = self._bulk_row(connection, job_id, any_namespace=True)
-            segment = self._fenced(connection, run_id, attempt, job_id, number)
+            segment, worker = self._fenced(connection, run_id, attempt, job_id, number)
             now = self._now(connection)
             if resume_within and now - job.created_at > resume_within * MICROSECONDS:
                 job = self._leave_alone(connection, job, run_id, attempt, resume_within, now)
@@ -172,13 +174,16 @@ class BulkCheckpoints(BulkMoves):
                     spread=_spread(job),
                 )
             change = _at(job_id, number).values(
-                share=share, held_by=None, taken_attempt=attempt, caution=caution_text(caution)
+                **NOTHING_HELD | {"share": share},
+                held_by=None,
+                taken_attempt=attempt,
+                caution=caution_text(caution),
             )
             connection.execute(change)
             answer = _answer(job, segment.stop, share, None, now)
             part = 0.0
             if job.rate > 0:
-                part = grant(job.rate, _parts(others), number, None, now, first_at=now).fair
+                part = grant(job.rate, _parts(others), number, None, now, first_at=now, worker=worker).fair
             return Taken(
                 part=part,
                 job=job_from(job),
@@ -253,7 +258,7 @@ class BulkCheckpoints(BulkMoves):
             woken.clear()
             query = select(*_JOB).where(bulk_jobs.c.id == job_id).with_for_update()
             job: Any = connection.execute(query).one_or_none()
-            segment = self._fenced(connection, run_id, attempt, job_id, number)
+            segment, worker = self._fenced(connection, run_id, attempt, job_id, number)
             now = self._now(connection)
             mark = progress.checkpoint.watermark
             ended = progress.ended + progress.absent
@@ -266,7 +271,7 @@ class BulkCheckpoints(BulkMoves):
                 stop = progress.give_from
                 self._split(connection, job_id, job.made, segment, stop, now)
                 woken.append(PENDING)
-            given, rate_at = _grant(job, segment, others, progress, now)
+            given, rate_at = _granted(job, segment, worker, others, progress, now)
             change = (
                 _at(job_id, number)
                 # The watermark never moves back, whatever a worker says.
@@ -331,24 +336,27 @@ class BulkCheckpoints(BulkMoves):
 
     # -- parts of it
 
-    def _fenced(self, connection: Connection, run_id: int, attempt: int, job_id: int, number: int) -> Any:
-        """The segment's row, when this attempt still owns it; its run stays as it is until the commit."""
+    def _fenced(
+        self, connection: Connection, run_id: int, attempt: int, job_id: int, number: int
+    ) -> tuple[Any, int]:
+        """The segment's row and its worker's session, when this attempt still owns it; its run stays as it is
+        until the commit."""
         query = select(bulk_segments).where(
             bulk_segments.c.job_id == job_id, bulk_segments.c.number == number
         )
         segment = connection.execute(query).one_or_none()
-        mine = select(runs.c.id).where(
+        mine = select(runs.c.session_id).where(
             runs.c.id == run_id, runs.c.attempt == attempt, runs.c.status == RunStatus.RUNNING
         )
         owned = connection.execute(mine.with_for_update()).one_or_none()
         if owned is None or segment is None or segment.run_id != run_id:
             raise LeaseLost(f"attempt {attempt} of run {run_id} is over: segment {number} is not its own")
-        return segment
+        return segment, owned.session_id
 
     def _others(self, connection: Connection, job: Any, segment: Any) -> list[Any]:
         """The other open segments of the job, with what each holds and the status of its run."""
         query = (
-            select(*_HELD, runs.c.status)
+            select(*_HELD, runs.c.status, runs.c.session_id)
             .join(runs, runs.c.id == bulk_segments.c.run_id)
             .where(
                 bulk_segments.c.job_id == job.id,
@@ -420,23 +428,33 @@ def _share(job: Any, segment: Any, others: Sequence[Any]) -> int:
     return max(0, min(fair, int(job.concurrency) - sum(shares.values())))
 
 
-def _parts(others: Sequence[Any]) -> dict[int, Part]:
-    return {
-        row.number: Part(pace=row.pace, until=row.pace_until, wants=row.wants) for row in _running(others)
-    }
-
-
-def _grant(
-    job: Any, segment: Any, others: Sequence[Any], progress: Progress, now: int
+def _granted(
+    job: Any, segment: Any, worker: int, others: Sequence[Any], progress: Progress, now: int
 ) -> tuple[Grant | None, int]:
     """(its part of the rate, when the next segment may begin)."""
     if job.rate <= 0 or job.status != BulkStatus.RUNNING:
         return None, job.rate_at
     first_at = max(now, job.rate_at)
-    given = grant(job.rate, _parts(others), segment.number, progress.wants, now, first_at=first_at)
+    given = grant(
+        job.rate,
+        _parts(others),
+        segment.number,
+        progress.wants,
+        now,
+        first_at=first_at,
+        worker=worker,
+        renews=progress.renews,
+    )
     if not progress.begin or not given.pace:
         return given, job.rate_at
     return given, first_at + ceil(progress.begin * MICROSECONDS / job.rate)
+
+
+def _parts(others: Sequence[Any]) -> dict[int, Part]:
+    return {
+        row.number: Part(pace=row.pace, until=row.pace_until, wants=row.wants, worker=row.session_id)
+        for row in _running(others)
+    }
 
 
 def _under_way(segment: Any, progress: Progress, others: Sequence[Any]) -> bool:
