@@ -14,7 +14,7 @@ from typing import Any
 from fusee.batches.model.batch import BatchLoad
 from fusee.bulk.model.job import BulkLoad, BulkStatus
 from fusee.engine.model.queue import QueueLimits, QueueStats
-from fusee.events import BrokerLink, Bus, QueuesStalled
+from fusee.events import BrokerConnection, Bus, QueuesStalled
 from fusee.observe import Metrics
 from fusee.observe.totals import TOTALS
 
@@ -78,7 +78,7 @@ async def _all_series() -> list[Series]:
         bus, version="1", queues=queues, workers=workers, bulk=bulk, batches=batches, totals=totals
     )
     bus.emit(QueuesStalled(waiting={("n", "q"): 1.0}, new=()))
-    bus.emit(BrokerLink(up=True, error=None))
+    bus.emit(BrokerConnection(up=True, error=None))
     await metrics.render()
     assert metrics.sample_failures.counts[()] == 0, "the sample failed: its log says why"
     return [one for family in metrics.registry.collect() for one in _of(family)]

@@ -16,7 +16,7 @@ __all__ = [
     "BatchEnded",
     "BatchRollingBack",
     "BatchStopped",
-    "BrokerLink",
+    "BrokerConnection",
     "BulkJobRested",
     "BulkJobsStalled",
     "BulkProgressed",
@@ -24,7 +24,7 @@ __all__ = [
     "Bus",
     "Event",
     "LoopFailed",
-    "MessageDied",
+    "MessageDeadLettered",
     "QueuesStalled",
     "RowReadable",
     "RowSetAside",
@@ -265,7 +265,7 @@ class RunsGranted(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class MessageDied(Event):
+class MessageDeadLettered(Event):
     """The message broker gave a message up; it is kept as a dead letter."""
 
     queue: str
@@ -273,7 +273,7 @@ class MessageDied(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class BrokerLink(Event):
+class BrokerConnection(Event):
     """The connection to the message broker was made, or lost, or could not be made."""
 
     up: bool

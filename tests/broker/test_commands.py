@@ -170,14 +170,14 @@ async def test_a_request_that_is_delivered_twice_makes_one_of_each(woven: Fabric
     done: list[Any] = []
     registered(done)(woven.app)
     async with woven.hire(prepare=registered(done)) as hired:
-        ask, sent = hired.app._way.asking.ask, list[tuple[Any, ...]]()
+        ask, sent = hired.app._way.rpc.ask, list[tuple[Any, ...]]()
 
         async def twice(call: str, *args: Any, **how: Any) -> Any:
             sent.append((call, *args))
             await ask(call, *args, **how)
             return await ask(call, *args, **how)
 
-        hired.app._way.asking.ask = twice  # type: ignore[method-assign]
+        hired.app._way.rpc.ask = twice  # type: ignore[method-assign]
         await woven.app.workflows.create({"name": "w", "nodes": [{"name": "a", "handler": "work"}]})
         await woven.app.tasks.create({"name": "t", "handler": "work"})
         inside = hired.app

@@ -9,14 +9,14 @@ from typing import Any
 
 import aiormq
 import pytest
-from aiormq.exceptions import PublishError
+from aiormq.exceptions import DeliveryError
 
 from fusee.broker.messages import Bundle, Message
 from fusee.broker.names import Names
-from fusee.broker.rabbitmq import queue_consumers as tables
-from fusee.broker.rabbitmq.connection import Link, LinkDown
-from fusee.broker.rabbitmq.consumer import Feed
-from fusee.broker.rabbitmq.deliveries import Held
+from fusee.broker.rabbitmq import queue_consumers
+from fusee.broker.rabbitmq.connection import NotConnected, RobustConnection
+from fusee.broker.rabbitmq.consumer import Consumer
+from fusee.broker.rabbitmq.deliveries import BufferedRun
 from fusee.broker.rabbitmq.topology import Topology
 from fusee.engine.model.dispatched import NORMAL
 from fusee.events import Bus
@@ -32,7 +32,7 @@ class Connected:
     def __init__(self, rabbitmq: dict[str, Any]) -> None:
         self.names = Names(rabbitmq["prefix"])
         self.topology = Topology(self.names, delivery_limit=4)
-        self.link = Link(rabbitmq["url"], Bus())
+        self.link = RobustConnection(rabbitmq["url"], Bus())
         self.times = 0
         self.link.on_up(self._remember)
 
@@ -66,14 +66,14 @@ async def connected(rabbitmq: dict[str, Any]) -> AsyncIterator[Connected]:
 
 
 @pytest.fixture
-async def make_feed(connected: Connected) -> AsyncIterator[Callable[[], Feed]]:
-    made: list[Feed] = []
+async def make_feed(connected: Connected) -> AsyncIterator[Callable[[], Consumer]]:
+    made: list[Consumer] = []
 
-    async def hand_back(held: list[Held]) -> None:
+    async def hand_back(held: list[BufferedRun]) -> None:
         raise AssertionError("nothing waits for long here")
 
-    def make() -> Feed:
-        feed = Feed(
+    def make() -> Consumer:
+        consumer = Consumer(
             connected.link,
             connected.names,
             connected.topology,
@@ -81,68 +81,70 @@ async def make_feed(connected: Connected) -> AsyncIterator[Callable[[], Feed]]:
             arrived=lambda: None,
             hand_back=hand_back,
         )
-        feed.tables.up(connected.connection)
-        feed.want([7])
-        feed.start()
-        made.append(feed)
-        return feed
+        consumer.queue_consumers.up(connected.connection)
+        consumer.want([7])
+        consumer.start()
+        made.append(consumer)
+        return consumer
 
     yield make
-    for feed in made:
-        await feed.close()
+    for consumer in made:
+        await consumer.close()
 
 
 @pytest.fixture
-async def feed(connected: Connected, make_feed: Callable[[], Feed]) -> Feed:
+async def consumer(connected: Connected, make_feed: Callable[[], Consumer]) -> Consumer:
     """A worker that sits at the queues of lane 7."""
-    feed = make_feed()
-    await until(lambda: connected.queue in feed.tables.consuming, 20, "a consumer")
-    return feed
+    consumer = make_feed()
+    await until(lambda: connected.queue in consumer.queue_consumers.consuming, 20, "a consumer")
+    return consumer
 
 
 async def test_who_sends_on_a_connection_without_a_writer_is_told_and_not_held(connected: Connected) -> None:
     connected.lose_the_writer()
     sending = [connected.link.send(connected.names.status, b"{}") for _ in range(MANY)]
     ends = await asyncio.wait_for(asyncio.gather(*sending, return_exceptions=True), 20)
-    assert LinkDown in {type(end) for end in ends}
+    assert NotConnected in {type(end) for end in ends}
     await until(lambda: connected.times == 2 and connected.link.up.is_set(), 20, "the next connection")
     await connected.link.send(connected.names.status, b"{}")
 
 
 async def test_a_worker_that_acknowledges_on_a_connection_without_a_writer_goes_on(
-    connected: Connected, feed: Feed
+    connected: Connected, consumer: Consumer
 ) -> None:
     """Else the runs that it was just granted would never start, while its lease is renewed for ever."""
     for n in range(MANY):
         await connected.put(n)
-    held = await _took(feed, MANY)
+    held = await _took(consumer, MANY)
     connected.lose_the_writer()
-    await asyncio.wait_for(feed.inbox.answered(held), 20)
+    await asyncio.wait_for(consumer.buffer.answered(held), 20)
 
 
-async def test_a_worker_comes_back_to_a_queue_that_someone_deleted(connected: Connected, feed: Feed) -> None:
+async def test_a_worker_comes_back_to_a_queue_that_someone_deleted(
+    connected: Connected, consumer: Consumer
+) -> None:
     for n in range(3):
         await connected.put(n)
-        await feed.inbox.answered(await _took(feed, 1))
+        await consumer.buffer.answered(await _took(consumer, 1))
         channel = await connected.connection.channel()
         await channel.queue_delete(connected.queue)
 
         async def is_there_again(run_id: int = n + 10) -> bool:
-            with contextlib.suppress(PublishError):
+            with contextlib.suppress(DeliveryError):  # returned, or refused by the queue that goes
                 await connected.put(run_id)
                 return True
             return False
 
         await until(is_there_again, 20, "the queue's return")
-        assert [held.run.id for held in await _took(feed, 1)] == [n + 10]
+        assert [held.run.id for held in await _took(consumer, 1)] == [n + 10]
 
 
 async def test_a_queue_that_stays_silent_is_made_anew(
-    connected: Connected, make_feed: Callable[[], Feed], monkeypatch: pytest.MonkeyPatch
+    connected: Connected, make_feed: Callable[[], Consumer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As one that lost its leader for good: it can be declared and deleted, and answers nothing else."""
-    monkeypatch.setattr(tables, "PATIENCE", 0.3)
-    monkeypatch.setattr(tables, "AGAIN_AFTER", 0.1)
+    monkeypatch.setattr(queue_consumers, "PATIENCE", 0.3)
+    monkeypatch.setattr(queue_consumers, "AGAIN_AFTER", 0.1)
     deleted: list[str] = []
 
     class Leaderless(aiormq.Channel):
@@ -159,19 +161,19 @@ async def test_a_queue_that_stays_silent_is_made_anew(
     await connected.topology.runs(channel, connected.queue)
     await connected.put(1)
     monkeypatch.setattr("aiormq.connection.Channel", Leaderless)
-    feed = make_feed()
-    await until(lambda: connected.queue in feed.tables.consuming, 20, "the queue's return")
+    consumer = make_feed()
+    await until(lambda: connected.queue in consumer.queue_consumers.consuming, 20, "the queue's return")
     assert deleted == [connected.queue]
     await connected.put(2)
     # The first is gone with the queue, else it would come first: a dispatcher publishes it again.
-    assert [held.run.id for held in await _took(feed, 1)] == [2]
+    assert [held.run.id for held in await _took(consumer, 1)] == [2]
 
 
-async def _took(feed: Feed, many: int) -> list[Held]:
-    taken: list[Held] = []
+async def _took(consumer: Consumer, many: int) -> list[BufferedRun]:
+    taken: list[BufferedRun] = []
 
     def all_here() -> bool:
-        taken.extend(feed.inbox.take(many - len(taken)))
+        taken.extend(consumer.buffer.take(many - len(taken)))
         return len(taken) == many
 
     await until(all_here, 20, f"{many} messages")

@@ -44,14 +44,14 @@ async def state_of(fabric: Fabric, session: int | None) -> SessionState:
 
 async def two_beats(worker: Worker) -> None:
     """The worker looks once, from its beginning to its end, whether it can hand over what it ran."""
-    real, beats = worker.depot.renew, 0
+    real, beats = worker.work_source.renew, 0
 
     async def renew(session: int, ttl: float, running: int) -> None:
         nonlocal beats
         beats += 1
         await real(session, ttl, running)
 
-    worker.depot.renew = renew  # type: ignore[method-assign]
+    worker.work_source.renew = renew  # type: ignore[method-assign]
     await until(lambda: beats >= 2, 30)
 
 

@@ -15,25 +15,25 @@ import pytest
 from fusee.app import messaging
 from fusee.broker.messages import Bundle, Message
 from fusee.broker.names import Names
-from fusee.broker.rabbitmq.connection import Link
+from fusee.broker.rabbitmq.connection import RobustConnection
 from fusee.broker.rabbitmq.parts import RabbitMQ
 from fusee.config import BrokerConfig
 from fusee.engine.model.dispatched import NORMAL
 from fusee.engine.model.queue import QueueLimits
 from fusee.engine.model.states import RunStatus
-from fusee.events import BrokerLink, RunsGranted, RunsPublished
+from fusee.events import BrokerConnection, RunsGranted, RunsPublished
 from tests.broker.fabric import Fabric
 from tests.chaos.inside import Seen, until
 from tools import servers
 
-Weave = Callable[[type[Link]], Fabric]
+Weave = Callable[[type[RobustConnection]], Fabric]
 
 
 @pytest.fixture
 def weave(database_url: str, rabbitmq: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Weave:
     """A fabric whose connections are of that kind."""
 
-    def with_link(kind: type[Link]) -> Fabric:
+    def with_link(kind: type[RobustConnection]) -> Fabric:
         def rabbitmq_of(config: BrokerConfig) -> RabbitMQ | None:
             made = messaging.rabbitmq_of(config)
             return None if made is None else replace(made, link=kind)
@@ -44,7 +44,7 @@ def weave(database_url: str, rabbitmq: dict[str, Any], monkeypatch: pytest.Monke
     return with_link
 
 
-class Thrice(Link):
+class Thrice(RobustConnection):
     """Every message is sent three times, each copy when it likes."""
 
     dice = random.Random(11)
@@ -79,7 +79,7 @@ class Thrice(Link):
         await super().close()
 
 
-class Lossy(Link):
+class Lossy(RobustConnection):
     """Every tenth message is lost, whatever it says."""
 
     dice = random.Random(7)
@@ -94,7 +94,9 @@ class Lossy(Link):
 
 
 @pytest.mark.parametrize("kind", [Thrice, Lossy])
-async def test_messages_lost_repeated_or_reordered_change_nothing(weave: Weave, kind: type[Link]) -> None:
+async def test_messages_lost_repeated_or_reordered_change_nothing(
+    weave: Weave, kind: type[RobustConnection]
+) -> None:
     # Two of them: a copy of a request is answered by one that has not seen the other.
     async with weave(kind).dispatching(dispatchers=2) as fabric:
         await fabric.app.store.set_limits("default", QueueLimits(concurrency=7))
@@ -120,9 +122,9 @@ async def test_messages_lost_repeated_or_reordered_change_nothing(weave: Weave, 
 async def test_what_was_dispatched_and_never_started_is_published_again(
     woven: Fabric, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    station = woven.dispatchers[0].station
-    assert station is not None
-    publish, lost = station.publish, []
+    gateway = woven.dispatchers[0].gateway
+    assert gateway is not None
+    publish, lost = gateway.publish, []
 
     async def die_before_publishing(runs: Any, size: Any) -> int:
         if lost:
@@ -133,7 +135,7 @@ async def test_what_was_dispatched_and_never_started_is_published_again(
     async with woven.hire():
         await woven.ended(await woven.app.enqueue("work"))
         published = Seen(woven.app.bus, RunsPublished)
-        monkeypatch.setattr(station, "publish", die_before_publishing)
+        monkeypatch.setattr(gateway, "publish", die_before_publishing)
         handle = await woven.app.enqueue("work")
         (run,) = await woven.ended(handle, seconds=20)
     assert [sent.id for sent in lost] == [handle.id]
@@ -205,7 +207,7 @@ async def test_a_message_that_kills_its_workers_is_given_up(woven: Fabric, rabbi
 
 
 async def test_the_broker_is_restarted_under_load(woven: Fabric, rabbitmq_server: servers.Server) -> None:
-    links = Seen(woven.app.bus, BrokerLink)
+    links = Seen(woven.app.bus, BrokerConnection)
     async with woven.hire("one", lease_ttl=30, heartbeat_interval_seconds=1), woven.hire("two", lease_ttl=30):
         handles = await woven.app.enqueue_each("work", [{"value": n, "seconds": 0.02} for n in range(600)])
         await until(lambda: len(woven.journal.starts()) > 50)
@@ -217,7 +219,7 @@ async def test_the_broker_is_restarted_under_load(woven: Fabric, rabbitmq_server
     assert {run.status for run in runs} == {RunStatus.SUCCEEDED}
     assert [run.result for run in runs] == list(range(600))
     assert not woven.journal.started_twice
-    assert any(not link.up for link in links.of(BrokerLink))
+    assert any(not link.up for link in links.of(BrokerConnection))
 
 
 # --- a client of the test's own -----------------------------------------------------------------------

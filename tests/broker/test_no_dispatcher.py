@@ -20,7 +20,7 @@ async def test_a_worker_that_waits_for_its_first_answer_can_be_stopped(
     await app.open(store=False)
     worker = app.worker()
     asked: list[str] = []
-    real = worker.depot.asking.ask
+    real = worker.work_source.rpc.ask
 
     async def ask(call: str, *args: Any, within: float | None = None) -> Any:
         asked.append(call)
@@ -28,10 +28,10 @@ async def test_a_worker_that_waits_for_its_first_answer_can_be_stopped(
             return None if call == "lanes" else {}  # a dispatcher that vanishes in between
         return await real(call, *args, within=within)
 
-    worker.depot.asking.ask = ask
+    worker.work_source.rpc.ask = ask
     running = asyncio.create_task(worker.run())
     try:
-        await until(lambda: waits_for in asked and worker.depot.link.up.is_set(), 30)
+        await until(lambda: waits_for in asked and worker.work_source.link.up.is_set(), 30)
         assert not running.done() and not worker.started.is_set()
         worker.stop()
         done, _ = await asyncio.wait({running}, timeout=30)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fusee.broker.rabbitmq import connection as links
-from fusee.broker.rabbitmq.connection import Link
+from fusee.broker.rabbitmq.connection import RobustConnection
 from fusee.engine.model.states import RunStatus
 from fusee.events import Bus, SessionExpired
 from tests.broker.fabric import Fabric
@@ -58,7 +58,7 @@ async def test_the_kernel_watches_the_connection(
         found.append((alive, sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)))
 
     monkeypatch.setattr(links, "keep_alive", spied)
-    link = Link(rabbitmq["url"], Bus())
+    link = RobustConnection(rabbitmq["url"], Bus())
     link.start()
     await asyncio.wait_for(link.up.wait(), BACK)
     await link.close()

@@ -37,7 +37,7 @@ async def test_a_silence_shorter_than_the_lease_less_its_margin_costs_nothing(
                 once = RunSpec(handler="hang", retry=RetryPolicy(max_attempts=1))
                 handles = await fabric.app.enqueue_many([once] * 4)
                 await until(lambda: len(fabric.journal.starts()) == 4)
-                real = hired.worker.depot.renew
+                real = hired.worker.work_source.renew
                 begun = asyncio.Event()
 
                 async def renew(*arguments: Any) -> None:
@@ -46,7 +46,7 @@ async def test_a_silence_shorter_than_the_lease_less_its_margin_costs_nothing(
                         proxy.hold()
                     await real(*arguments)
 
-                hired.worker.depot.renew = renew  # type: ignore[method-assign]
+                hired.worker.work_source.renew = renew  # type: ignore[method-assign]
                 await asyncio.wait_for(begun.wait(), 20)
                 await asyncio.sleep(SILENCE)  # the thing under test: time without a word
                 proxy.release()

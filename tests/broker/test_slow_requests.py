@@ -13,18 +13,18 @@ from tests.chaos.inside import until
 
 async def test_a_lease_is_renewed_while_very_many_jobs_wait_to_be_created(woven: Fabric) -> None:
     (dispatcher,) = woven.dispatchers
-    assert dispatcher.station is not None
-    listener, let_go, begun = dispatcher.station.listener, asyncio.Event(), 0
-    real = listener.desk_of
+    assert dispatcher.gateway is not None
+    rpc_server, let_go, begun = dispatcher.gateway.rpc_server, asyncio.Event(), 0
+    real = rpc_server.store_rpc_of
 
     class Slow:
-        """The desk, but a job is created only when it is let go, as when no worker answers for a check."""
+        """The store, but a job is created only when it is let go, as when no worker answers for a check."""
 
         def __init__(self, namespace: str) -> None:
-            self.desk = real(namespace)
+            self.store_rpc = real(namespace)
 
         def __getattr__(self, name: str) -> Any:
-            return getattr(self.desk, name)
+            return getattr(self.store_rpc, name)
 
         async def create_bulk_job(self, *_: Any) -> None:
             nonlocal begun
@@ -32,15 +32,17 @@ async def test_a_lease_is_renewed_while_very_many_jobs_wait_to_be_created(woven:
             await let_go.wait()
             raise Invalid("no such business")
 
-    listener.desk_of = Slow  # type: ignore[assignment]
+    rpc_server.store_rpc_of = Slow  # type: ignore[assignment]
     async with woven.hire("steady", lease_ttl=600.0, heartbeat_interval_seconds=200.0) as hired:
-        depot: Any = hired.worker.depot
+        work_source: Any = hired.worker.work_source
         job = ({}, None, True, None, None, "me")
-        creates = [asyncio.create_task(depot.asking.ask("create_bulk_job", *job)) for _ in range(2 * AT_ONCE)]
+        creates = [
+            asyncio.create_task(work_source.rpc.ask("create_bulk_job", *job)) for _ in range(2 * AT_ONCE)
+        ]
         try:
             await until(lambda: begun >= 1)
             # All of them are in the queue before this one.
-            await asyncio.wait_for(depot.renew(hired.worker.session, 600.0, 0), 20)
+            await asyncio.wait_for(work_source.renew(hired.worker.session, 600.0, 0), 20)
             assert not any(create.done() for create in creates)
         finally:
             let_go.set()

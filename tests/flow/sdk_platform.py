@@ -1,4 +1,4 @@
-"""Stories of the rest: batches, bulk jobs, businesses, callbacks, letters, the fleet, and the app itself."""
+"""Stories of batches, bulk jobs, businesses, callbacks, dead letters, the fleet, and the app itself."""
 
 from __future__ import annotations
 
@@ -230,7 +230,7 @@ async def _(stage: Stage, callbacks: Any) -> None:
         await callbacks.answer(known, callback_end("failed"))
 
 
-@story("letters")
+@story("dead_letters")
 async def _(stage: Stage, letters: Any) -> None:
     store = stage.app.store
     # Runs that no worker here takes, handed to a message broker that gives their messages up.

@@ -72,11 +72,11 @@ async def test_a_worker_that_lost_its_session_meanwhile_leaves_all_the_same(data
     async with app, working(app) as leaving:
         first = leaving.session
         assert first is not None
-        heed, leaving.depot.drain_asked = leaving.depot.drain_asked, _nobody  # type: ignore[method-assign]
+        heed, leaving.work_source.drain_asked = leaving.work_source.drain_asked, _nobody  # type: ignore[method-assign]
         await app.workers.drain("one")
         leaving._expire()
         await until(lambda: leaving.session not in (None, first))
-        leaving.depot.drain_asked = heed  # type: ignore[method-assign]
+        leaving.work_source.drain_asked = heed  # type: ignore[method-assign]
         await until(lambda: leaving.drained)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fusee.broker.rabbitmq.work_source import RabbitDepot
+from fusee.broker.rabbitmq.work_source import RabbitWorkSource
 from fusee.engine.dispatcher.dispatcher import Dispatcher
 from fusee.engine.store import wakes
 from fusee.engine.store.wakes import Wakes
@@ -92,10 +92,10 @@ async def test_a_worker_without_a_database_looks_when_its_link_is_back() -> None
             self.set_up = set_up
 
     link: Any = Quiet()
-    depot = RabbitDepot(link, _Names(), None, namespace="default")  # type: ignore[arg-type]
+    work_source = RabbitWorkSource(link, _Names(), None, namespace="default")  # type: ignore[arg-type]
     heard: list[str] = []
     for kind in ("cancel", "drain", "pending"):
-        depot.wakes.on(kind, lambda kind=kind: heard.append(kind))  # type: ignore[misc]
+        work_source.wakes.on(kind, lambda kind=kind: heard.append(kind))  # type: ignore[misc]
     await link.set_up(None)
     assert heard == ["cancel", "drain", "pending"]
 

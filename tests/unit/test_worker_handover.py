@@ -20,7 +20,7 @@ from fusee.events import Bus
 LEASE = 30.0
 
 
-class Depot:
+class WorkSource:
     def __init__(self) -> None:
         self.given_up: list[int] = []
 
@@ -55,9 +55,9 @@ async def wanted(run_id: int, attempt: int) -> float | None:
 
 async def lost_with(mute: Mute) -> tuple[Any, Pool, HandOver, float]:
     """Session 7 is lost, and what it ran has left its slot and goes on."""
-    depot: Any = Depot()
+    work_source: Any = WorkSource()
     pool = Pool(1, 5.0, Bus(), lambda: None, wanted)
-    hand_over = HandOver(depot, pool, LEASE)
+    hand_over = HandOver(work_source, pool, LEASE)
     pool.plans[1] = Plan(Lane("default", "default", "python", "mute"), mute, None, None, None, RetryPolicy())
     pool.take([Claimed(5, 1, 0, 1, None, None, start_by=time.monotonic() + 60)])
     await mute.begun.wait()
@@ -66,35 +66,35 @@ async def lost_with(mute: Mute) -> tuple[Any, Pool, HandOver, float]:
     pool.tell_all(End.LOST, now)
     hand_over.add(7, now)
     await hand_over.look(now)
-    assert depot.given_up == [], "it is still in its slot"
+    assert work_source.given_up == [], "it is still in its slot"
     assert slot.task is not None
     await slot.task
     assert not pool.slots
-    return depot, pool, hand_over, now
+    return work_source, pool, hand_over, now
 
 
 async def test_a_session_is_handed_over_when_work_that_could_not_be_stopped_is_over() -> None:
     mute = Mute(knows=True)
-    depot, _, hand_over, now = await lost_with(mute)
+    work_source, _, hand_over, now = await lost_with(mute)
     await hand_over.look(now + 1)
-    assert (depot.given_up, bool(hand_over)) == ([], True)
+    assert (work_source.given_up, bool(hand_over)) == ([], True)
     mute.over = True
     await hand_over.look(now + 2)
-    assert (depot.given_up, bool(hand_over)) == ([7], False)
+    assert (work_source.given_up, bool(hand_over)) == ([7], False)
 
 
 @pytest.mark.parametrize("knows", [True, False])
 async def test_a_session_is_left_to_its_lease_when_its_work_is_never_known_to_be_over(knows: bool) -> None:
-    depot, _, hand_over, now = await lost_with(Mute(knows))
+    work_source, _, hand_over, now = await lost_with(Mute(knows))
     await hand_over.look(now + LEASE - 1)
-    assert (depot.given_up, bool(hand_over)) == ([], True)
+    assert (work_source.given_up, bool(hand_over)) == ([], True)
     await hand_over.look(now + LEASE + 1)
-    assert (depot.given_up, bool(hand_over)) == ([], False)
+    assert (work_source.given_up, bool(hand_over)) == ([], False)
 
 
 async def test_work_of_an_earlier_session_does_not_keep_a_later_one() -> None:
-    depot, _, hand_over, now = await lost_with(Mute(knows=False))
+    work_source, _, hand_over, now = await lost_with(Mute(knows=False))
     await hand_over.look(now + LEASE + 1)
     hand_over.add(8, now + LEASE + 2)
     await hand_over.look(now + LEASE + 3)
-    assert depot.given_up == [8]
+    assert work_source.given_up == [8]

@@ -21,7 +21,7 @@ from fusee.engine.worker.callbacks import Tokens
 from fusee.engine.worker.executor import Executor
 from fusee.engine.worker.plan import Planner
 from fusee.engine.worker.settings import WorkerSettings
-from fusee.engine.worker.work_source import Depot
+from fusee.engine.worker.work_source import WorkSource
 from fusee.engine.worker.worker import Worker
 from fusee.errors import ConfigError
 from fusee.executors import plugins
@@ -84,13 +84,13 @@ class Builds(Declares):
         """A worker with this app's handlers; not running yet."""
         settings = self.config.worker
         rabbitmq = rabbitmq_of(self.config.broker)
-        depot: Depot
+        work_source: WorkSource
         if rabbitmq is not None:
-            self._depots.append(rabbitmq.depot(self.config.namespace, self.bus))
-            depot = self._depots[-1]
+            self._work_sources.append(rabbitmq.work_source(self.config.namespace, self.bus))
+            work_source = self._work_sources[-1]
         else:
-            depot = self.store
-        tokens = Tokens(depot, self.config.api.base_url, lambda: worker.session)
+            work_source = self.store
+        tokens = Tokens(work_source, self.config.api.base_url, lambda: worker.session)
         executors = self.executors(tokens.open)
         info = WorkerInfo(
             name=settings.worker_id or f"{socket.gethostname()}-{os.getpid()}",
@@ -112,7 +112,7 @@ class Builds(Declares):
             broker="database" if rabbitmq is None else rabbitmq.names.worker,
         )
         worker = Worker(
-            depot,
+            work_source,
             Planner(self.handlers, executors, queues=info.queues, region=info.region, labels=info.labels),
             info,
             WorkerSettings(
@@ -135,7 +135,7 @@ class Builds(Declares):
         commands = Commands(
             self._runs_for, self._batches_of, self._bulk_jobs_of, self._workflows_of, self._tasks_of
         )
-        station = rabbitmq.station(self.store, commands, self.bus) if rabbitmq is not None else None
+        gateway = rabbitmq.gateway(self.store, commands, self.bus) if rabbitmq is not None else None
         return Dispatcher(
             self.store,
             self.bus,
@@ -148,7 +148,7 @@ class Builds(Declares):
             stalled_after=settings.stalled_after,
             alert_webhook=settings.alert_webhook,
             region=settings.region,
-            station=station,
+            gateway=gateway,
             redispatch_after=self.config.broker.redispatch_after,
         )
 
@@ -171,7 +171,7 @@ class Builds(Declares):
         from fusee.observe import Health, Metrics
         from fusee.surfaces.rest.services import Operations, Services
 
-        base: Any = NoStore(self._depots) if self._storeless else self.store
+        base: Any = NoStore(self._work_sources) if self._storeless else self.store
 
         @functools.cache
         def operations(namespace: str) -> Operations:

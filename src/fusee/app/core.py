@@ -26,7 +26,7 @@ from fusee.executors.http.reach import Reach
 from fusee.stores import Store, open_store
 
 if TYPE_CHECKING:
-    from fusee.broker.rabbitmq.work_source import RabbitDepot
+    from fusee.broker.rabbitmq.work_source import RabbitWorkSource
 
 __all__ = ["Core"]
 
@@ -70,7 +70,7 @@ class Core:
         self._opened = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
-        self._depots: list[RabbitDepot] = []
+        self._work_sources: list[RabbitWorkSource] = []
         self._storeless = False
         """A worker that a message broker feeds, and nothing else."""
 
@@ -123,13 +123,13 @@ class Core:
         self._opened -= 1
         if self._opened == 0:
             store, self._store = self._store, None
-            depots, self._depots = self._depots, []
+            work_sources, self._work_sources = self._work_sources, []
             try:
                 for closer in self._closers:
                     await closer()
             finally:
-                for depot in depots:
-                    await depot.close()
+                for work_source in work_sources:
+                    await work_source.close()
                 if store is not None:
                     await store.close()
 
@@ -147,11 +147,11 @@ class Core:
     @property
     def _backing(self) -> Any:
         """The store; in a process without one, the way to it."""
-        return self._depots[-1] if self._storeless and self._depots else self.store
+        return self._work_sources[-1] if self._storeless and self._work_sources else self.store
 
     @property
-    def _way(self) -> RabbitDepot:
+    def _way(self) -> RabbitWorkSource:
         """In a process without a database, the way to it."""
-        if not self._depots:
+        if not self._work_sources:
             raise NoDatabase("this app was opened without a database, and no worker of it has been made yet")
-        return self._depots[-1]
+        return self._work_sources[-1]

@@ -24,7 +24,7 @@ from fusee.workflows.store.start import StartedWorkflow
 
 if TYPE_CHECKING:
     from fusee.broker.rabbitmq.parts import RabbitMQ
-    from fusee.broker.rabbitmq.work_source import RabbitDepot
+    from fusee.broker.rabbitmq.work_source import RabbitWorkSource
 
 __all__ = ["Commands", "NoStore", "rabbitmq_of"]
 
@@ -111,16 +111,16 @@ class Commands:
 class NoStore:
     """What health, metrics and keys of a process without a database stand on."""
 
-    def __init__(self, depots: Sequence[RabbitDepot]) -> None:
-        self.depots = depots
+    def __init__(self, work_sources: Sequence[RabbitWorkSource]) -> None:
+        self.work_sources = work_sources
 
     def for_namespace(self, namespace: str) -> NoStore:
         return self
 
     async def ping(self) -> None:
         """Ready is who is connected to the broker."""
-        for depot in self.depots:
-            if not depot.link.up.is_set():
+        for work_source in self.work_sources:
+            if not work_source.link.up.is_set():
                 raise StoreUnavailable("RabbitMQ is not connected")
 
     async def revision(self) -> tuple[str, str]:

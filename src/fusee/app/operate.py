@@ -16,7 +16,7 @@ from fusee.engine.model.run import RunSpec
 from fusee.errors import Invalid
 from fusee.executors.shell import check_shell
 from fusee.runs.service.callbacks import CallbackOperations
-from fusee.runs.service.dead_letters import LetterOperations
+from fusee.runs.service.dead_letters import DeadLetterOperations
 from fusee.runs.service.queues import KeyOperations, QueueOperations
 from fusee.runs.service.runs import RunOperations
 from fusee.runs.service.workers import WorkerOperations
@@ -120,8 +120,8 @@ class Operates(Core):
         return KeyOperations(self.store, self.config.api.keys)
 
     @property
-    def letters(self) -> LetterOperations:
-        return LetterOperations(self.store)
+    def dead_letters(self) -> DeadLetterOperations:
+        return DeadLetterOperations(self.store)
 
     @property
     def callbacks(self) -> CallbackOperations:

@@ -12,7 +12,7 @@ from typing import Any, get_type_hints
 
 import msgspec
 
-from fusee.broker.store_rpc import Desk
+from fusee.broker.store_rpc import StoreRpc
 from fusee.engine.model.dispatched import Dispatched
 from fusee.errors import Conflict, FuseeError, Invalid, LeaseLost, NotFound, StoreUnavailable
 
@@ -127,7 +127,7 @@ class _Call:
 def _calls() -> dict[str, _Call]:
     """Every call there is, with the types that its annotations name."""
     found: dict[str, _Call] = {}
-    for name, function in inspect.getmembers(Desk, inspect.iscoroutinefunction):
+    for name, function in inspect.getmembers(StoreRpc, inspect.iscoroutinefunction):
         hints = get_type_hints(function)
         answer = hints.pop("return")
         found[name] = _Call(tuple(hints.values()), answer)

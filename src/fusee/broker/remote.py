@@ -34,7 +34,7 @@ from fusee.workflows.service import WorkflowOperations
 from fusee.workflows.store.start import StartedWorkflow
 
 if TYPE_CHECKING:
-    from fusee.broker.rabbitmq.work_source import RabbitDepot
+    from fusee.broker.rabbitmq.work_source import RabbitWorkSource
 
 __all__ = ["RemoteBatches", "RemoteBulkJobs", "RemoteRuns", "RemoteTasks", "RemoteWorkflows"]
 
@@ -48,15 +48,15 @@ def _made_key() -> str:
     return f"message:{secrets.token_hex(12)}"
 
 
-async def _by(depot: RabbitDepot, call: Callable[[], Awaitable[T]]) -> T:
-    """Await a call of the depot on its own loop, also from a thread that runs a loop of its own."""
-    if depot.loop is None or depot.loop is asyncio.get_running_loop():
+async def _by(work_source: RabbitWorkSource, call: Callable[[], Awaitable[T]]) -> T:
+    """Await a call of the work source on its own loop, also from a thread that runs a loop of its own."""
+    if work_source.loop is None or work_source.loop is asyncio.get_running_loop():
         return await call()
 
     async def there() -> T:
         return await call()
 
-    return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(there(), depot.loop))
+    return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(there(), work_source.loop))
 
 
 def _not_too_many(what: str, count: int) -> None:
@@ -68,9 +68,9 @@ def _not_too_many(what: str, count: int) -> None:
 
 
 class RemoteRuns(RunOperations):
-    def __init__(self, depot: RabbitDepot, bus: Bus) -> None:
+    def __init__(self, work_source: RabbitWorkSource, bus: Bus) -> None:
         super().__init__(NOWHERE, bus)
-        self.depot = depot
+        self.work_source = work_source
 
     async def submit(self, specs: Sequence[RunSpec], *, allow_unknown: bool = False) -> Sequence[Enqueued]:
         _not_too_many("runs", len(specs))
@@ -79,7 +79,7 @@ class RemoteRuns(RunOperations):
             replace(spec, idempotency_key=f"{made}:{number}") if spec.idempotency_key is None else spec
             for number, spec in enumerate(specs)
         ]
-        accepted = await _by(self.depot, lambda: self.depot.submit(keyed, allow_unknown))
+        accepted = await _by(self.work_source, lambda: self.work_source.submit(keyed, allow_unknown))
         # A key that was made here was used before only if this very request was.
         return [
             one if spec.idempotency_key is not None else Enqueued(one.id)
@@ -98,9 +98,9 @@ class RemoteRuns(RunOperations):
 
 
 class RemoteBatches(BatchOperations):
-    def __init__(self, depot: RabbitDepot) -> None:
+    def __init__(self, work_source: RabbitWorkSource) -> None:
         super().__init__(NOWHERE, Operations(), _nobody)
-        self.depot = depot
+        self.work_source = work_source
 
     async def create(
         self,
@@ -116,14 +116,16 @@ class RemoteBatches(BatchOperations):
         given = [one async for one in targets] if isinstance(targets, AsyncIterable) else list(targets)
         _not_too_many("targets", len(given))
         key = idempotency_key or (None if waiter else _made_key())
-        made = await _by(self.depot, lambda: self.depot.create_batch(dict(fields), given, apply, key, waiter))
+        made = await _by(
+            self.work_source, lambda: self.work_source.create_batch(dict(fields), given, apply, key, waiter)
+        )
         return made[0], made[1] or key != idempotency_key
 
 
 class RemoteBulkJobs(BulkOperations):
-    def __init__(self, depot: RabbitDepot) -> None:
+    def __init__(self, work_source: RabbitWorkSource) -> None:
         super().__init__(NOWHERE, Businesses(), SourceKinds(), _nobody, _no_business, trusted=False)
-        self.depot = depot
+        self.work_source = work_source
 
     async def create(
         self,
@@ -139,32 +141,33 @@ class RemoteBulkJobs(BulkOperations):
             raise Invalid("a worker without a database describes a bulk job as an object, not as a BulkSpec")
         key = idempotency_key or (None if waiter else _made_key())
         job, new = await _by(
-            self.depot, lambda: self.depot.create_bulk_job(dict(fields), data, start, key, waiter, who)
+            self.work_source,
+            lambda: self.work_source.create_bulk_job(dict(fields), data, start, key, waiter, who),
         )
         return job, new or key != idempotency_key
 
     async def log(self, job_id: int, text: str, *, who: str = "", idempotency_key: str | None = None) -> int:
         key = idempotency_key or _made_key()
-        return await _by(self.depot, lambda: self.depot.log_bulk_data(job_id, text, who, key))
+        return await _by(self.work_source, lambda: self.work_source.log_bulk_data(job_id, text, who, key))
 
 
 class RemoteWorkflows(WorkflowOperations):
-    def __init__(self, depot: RabbitDepot) -> None:
+    def __init__(self, work_source: RabbitWorkSource) -> None:
         super().__init__(NOWHERE, _unchecked)
-        self.depot = depot
+        self.work_source = work_source
 
     async def start(
         self, name: str, params: Mapping[str, Any] | None = None, *, idempotency_key: str | None = None
     ) -> StartedWorkflow:
         given, key = dict(params or {}), idempotency_key or _made_key()
-        started = await _by(self.depot, lambda: self.depot.begin_workflow(name, given, key))
+        started = await _by(self.work_source, lambda: self.work_source.begin_workflow(name, given, key))
         return started if idempotency_key else StartedWorkflow(started.id)
 
 
 class RemoteTasks(TaskOperations):
-    def __init__(self, depot: RabbitDepot, like: TaskOperations) -> None:
+    def __init__(self, work_source: RabbitWorkSource, like: TaskOperations) -> None:
         super().__init__(NOWHERE, _unchecked, like.reach, now_us=like.now_us)
-        self.depot = depot
+        self.work_source = work_source
 
     async def trigger(
         self,
@@ -175,7 +178,7 @@ class RemoteTasks(TaskOperations):
         reason: str = "triggered by hand",
     ) -> Triggered:
         given, key = None if payload is None else dict(payload), idempotency_key or _made_key()
-        fired = await _by(self.depot, lambda: self.depot.trigger_task(ref, given, key, reason))
+        fired = await _by(self.work_source, lambda: self.work_source.trigger_task(ref, given, key, reason))
         return fired if idempotency_key else replace(fired, created=True)
 
 

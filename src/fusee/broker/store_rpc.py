@@ -22,7 +22,7 @@ from fusee.stores import Store
 from fusee.tasks.store.triggers import Triggered
 from fusee.workflows.store.start import StartedWorkflow
 
-__all__ = ["Commands", "Desk", "HandedIn", "Lanes"]
+__all__ = ["Commands", "HandedIn", "Lanes", "StoreRpc"]
 
 
 class HandedIn(NamedTuple):
@@ -79,7 +79,7 @@ class Commands(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Desk:
+class StoreRpc:
     """The store of one namespace, seen from afar. All its methods can be asked for, and may be repeated."""
 
     store: Store

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from fusee.bulk.model.job import StalledJob
 from fusee.errors import StoreUnavailable
-from fusee.events import BrokerLink, BulkJobsStalled, Bus, LoopFailed, QueuesStalled, WorkerMemory
+from fusee.events import BrokerConnection, BulkJobsStalled, Bus, LoopFailed, QueuesStalled, WorkerMemory
 from fusee.facts import facts
 
 __all__ = ["Health"]
@@ -53,7 +53,7 @@ class Health:
             bus.subscribe(LoopFailed, self._failed),
             bus.subscribe(QueuesStalled, self._look_at),
             bus.subscribe(BulkJobsStalled, self._look_at_jobs),
-            bus.subscribe(BrokerLink, self._linked),
+            bus.subscribe(BrokerConnection, self._linked),
             bus.subscribe(WorkerMemory, self._measured),
         ]
         self.forget = lambda: [one() for one in undo]
@@ -67,7 +67,7 @@ class Health:
     def _look_at_jobs(self, event: BulkJobsStalled) -> None:
         self._stalled_jobs = event.jobs
 
-    def _linked(self, event: BrokerLink) -> None:
+    def _linked(self, event: BrokerConnection) -> None:
         if event.up:
             self._unlinked_at = None
         elif self._unlinked_at is None:

@@ -18,13 +18,13 @@ from fusee.events import (
     BatchEnded,
     BatchRollingBack,
     BatchStopped,
-    BrokerLink,
+    BrokerConnection,
     BulkJobRested,
     BulkJobsStalled,
     BulkSegmentEnded,
     Bus,
     LoopFailed,
-    MessageDied,
+    MessageDeadLettered,
     QueuesStalled,
     RowReadable,
     RowSetAside,
@@ -116,9 +116,9 @@ def log_events(
         bus.subscribe(BatchStopped, subscriber.batch_stopped),
         bus.subscribe(BatchRollingBack, subscriber.batch_rolling_back),
         bus.subscribe(BatchEnded, subscriber.batch_ended),
-        bus.subscribe(BrokerLink, subscriber.broker_link),
+        bus.subscribe(BrokerConnection, subscriber.broker_link),
         bus.subscribe(WorkerMemory, subscriber.worker_memory),
-        bus.subscribe(MessageDied, subscriber.message_died),
+        bus.subscribe(MessageDeadLettered, subscriber.message_died),
         bus.subscribe(RunsPublished, subscriber.published),
         bus.subscribe(RunsRecalled, subscriber.recalled),
         bus.subscribe(LoopFailed, subscriber.loop_failed),
@@ -163,7 +163,7 @@ class _EventLog:
         else:
             self._say(logging.INFO, "below worker.max_memory again: runs are claimed", **about)
 
-    def broker_link(self, event: BrokerLink) -> None:
+    def broker_link(self, event: BrokerConnection) -> None:
         """Once for each change, not for each try."""
         if event.up != self._linked:
             self._linked = event.up
@@ -172,7 +172,7 @@ class _EventLog:
             error = {} if event.error is None else {"error": f"{type(event.error).__name__}: {event.error}"}
             self._say(level, what, **error)
 
-    def message_died(self, event: MessageDied) -> None:
+    def message_died(self, event: MessageDeadLettered) -> None:
         what = "a message was given up: `fusee broker dead list` shows it"
         self._say(logging.ERROR, what, queue=event.queue, reason=event.reason)
 

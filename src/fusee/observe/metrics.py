@@ -27,11 +27,11 @@ from fusee.engine.model.queue import QueueStats
 from fusee.engine.model.session import Session
 from fusee.engine.model.states import TERMINAL, SessionState
 from fusee.events import (
-    BrokerLink,
+    BrokerConnection,
     Bus,
     Event,
     LoopFailed,
-    MessageDied,
+    MessageDeadLettered,
     QueuesStalled,
     RunAttemptEnded,
     RunsAssigned,
@@ -150,8 +150,8 @@ class Metrics(Collector):
             bus.subscribe(RunsPublished, lambda e: self.published.add(e.count, "yes" if e.again else "no")),
             bus.subscribe(RunsGranted, self._on_granted),
             bus.subscribe(RunsRecalled, lambda event: self.recalled.add(event.count)),
-            bus.subscribe(MessageDied, lambda event: self.dead.add(1, event.reason)),
-            bus.subscribe(BrokerLink, self._on_link),
+            bus.subscribe(MessageDeadLettered, lambda event: self.dead.add(1, event.reason)),
+            bus.subscribe(BrokerConnection, self._on_link),
             bus.subscribe(WorkerMemory, self._on_memory),
             bus.subscribe(LoopFailed, lambda event: self.loop_failures.add(1, self._loop(event.loop))),
         ]
@@ -204,7 +204,7 @@ class Metrics(Collector):
     def _on_memory(self, event: WorkerMemory) -> None:
         self.memory_full = event.full
 
-    def _on_link(self, event: BrokerLink) -> None:
+    def _on_link(self, event: BrokerConnection) -> None:
         self.linked = event.up
 
     def _on_fired(self, event: TasksFired) -> None:

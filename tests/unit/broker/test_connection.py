@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from fusee.broker.rabbitmq import connection as module
-from fusee.broker.rabbitmq.connection import Link, LinkDown
-from fusee.events import BrokerLink, Bus
+from fusee.broker.rabbitmq.connection import NotConnected, RobustConnection
+from fusee.events import BrokerConnection, Bus
 from tests.chaos.inside import Seen, until
 
 URL = "amqp://guest:guest@127.0.0.1:1/"
@@ -37,7 +37,7 @@ async def test_it_can_be_closed_while_it_throws_a_connection_away(monkeypatch: p
         return broken
 
     monkeypatch.setattr(module.aiormq, "connect", connect)
-    link = Link(URL, Bus())
+    link = RobustConnection(URL, Bus())
     link.start()
     await broken.closing_began.wait()
     await asyncio.wait_for(link.close(), 5)
@@ -52,7 +52,7 @@ async def test_a_cancel_of_the_driver_is_not_taken_for_ours(monkeypatch: pytest.
         raise asyncio.CancelledError
 
     monkeypatch.setattr(module.aiormq, "connect", connect)
-    link = Link(URL, Bus())
+    link = RobustConnection(URL, Bus())
     link.start()
     await until(lambda: tries >= 3, 10, "the third try")
     await asyncio.wait_for(link.close(), 5)
@@ -60,11 +60,11 @@ async def test_a_cancel_of_the_driver_is_not_taken_for_ours(monkeypatch: pytest.
 
 async def test_an_address_where_nobody_is_is_tried_again_and_again() -> None:
     bus = Bus()
-    seen = Seen(bus, BrokerLink)
-    link = Link(URL, bus)
+    seen = Seen(bus, BrokerConnection)
+    link = RobustConnection(URL, bus)
     link.start()
     await until(lambda: len(seen.events) >= 3, 10, "the third try")
-    assert not any(event.up for event in seen.of(BrokerLink))
-    with pytest.raises(LinkDown):
+    assert not any(event.up for event in seen.of(BrokerConnection))
+    with pytest.raises(NotConnected):
         await link.confirmed("queue", b"{}")
     await asyncio.wait_for(link.close(), 5)

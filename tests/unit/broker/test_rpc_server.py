@@ -1,4 +1,4 @@
-"""The state listener: what it answers, when it acknowledges, and what it never carries out twice."""
+"""The RPC server: what it answers, when it acknowledges, and what it never carries out twice."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from fusee.broker.messages import Reply, Request
 from fusee.broker.names import Names
 from fusee.broker.rabbitmq import rpc_server as module
-from fusee.broker.rabbitmq.rpc_server import Listener
+from fusee.broker.rabbitmq.rpc_server import RpcServer
 from fusee.events import Bus
 from tests.chaos.inside import until
 
@@ -31,7 +31,7 @@ class Channel:
         self.rejected.append(tag)
 
 
-class Link:
+class RobustConnection:
     """Writes down what was sent, and to whom."""
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class Link:
         self.sent.append((to, correlation_id, Reply.decode(body)))
 
 
-class Desk:
+class StoreRpc:
     """Answers nothing until it is let go, but a slow request and a quick one are let go separately."""
 
     def __init__(self) -> None:
@@ -64,14 +64,14 @@ class Desk:
 
 
 class Office:
-    """A listener, and messages that come to it as the driver brings them: each in a task of its own."""
+    """An RPC server, and messages that come to it as the driver brings them: each in a task of its own."""
 
     def __init__(self) -> None:
-        self.link, self.channel, self.desk = Link(), Channel(), Desk()
+        self.link, self.channel, self.store_rpc = RobustConnection(), Channel(), StoreRpc()
         link: Any = self.link
-        desk: Any = self.desk
+        store_rpc: Any = self.store_rpc
         topology: Any = None
-        self.listener = Listener(link, Names("t"), topology, lambda _: desk, Bus(), lambda: None)
+        self.rpc_server = RpcServer(link, Names("t"), topology, lambda _: store_rpc, Bus(), lambda: None)
         self.tasks: list[asyncio.Task[None]] = []
 
     def deliver(self, tag: int, request: Request, key: str, reply_to: str = "asker") -> asyncio.Task[None]:
@@ -79,42 +79,42 @@ class Office:
         header = SimpleNamespace(properties=properties)
         message: Any = SimpleNamespace(delivery_tag=tag, header=header, body=request.encode())
         channel: Any = self.channel
-        task = asyncio.create_task(self.listener._on_message(channel, message))
+        task = asyncio.create_task(self.rpc_server._on_message(channel, message))
         self.tasks.append(task)
         return task
 
     async def end(self) -> None:
-        self.desk.slow.set()
-        self.desk.quick.set()
+        self.store_rpc.slow.set()
+        self.store_rpc.quick.set()
         await asyncio.gather(*self.tasks)
 
 
 async def test_a_repeat_of_a_request_in_progress_is_acknowledged_at_once() -> None:
     office = Office()
     office.deliver(1, QUICK, "k", "old queue")
-    await until(lambda: office.desk.calls)
+    await until(lambda: office.store_rpc.calls)
     await asyncio.wait_for(office.deliver(2, QUICK, "k", "new queue"), 10)
-    assert office.channel.acked == [2], "the first is given to another listener if this one dies"
+    assert office.channel.acked == [2], "the first is given to another server if this one dies"
     assert office.link.sent == []
     await office.end()
     assert office.channel.acked == [2, 1]
-    assert office.desk.calls == ["renew"]
+    assert office.store_rpc.calls == ["renew"]
     assert [(to, key) for to, key, _ in office.link.sent] == [("new queue", "k")]
     await office.deliver(3, QUICK, "k", "new queue")
-    assert office.desk.calls == ["renew"], "the answer is kept for a while"
+    assert office.store_rpc.calls == ["renew"], "the answer is kept for a while"
     assert (len(office.link.sent), office.channel.acked) == (2, [2, 1, 3])
 
 
 async def test_a_request_in_progress_is_known_however_many_come_after_it() -> None:
     office = Office()
     office.deliver(1, SLOW, "slow")
-    await until(lambda: office.desk.calls)
-    office.desk.quick.set()
+    await until(lambda: office.store_rpc.calls)
+    office.store_rpc.quick.set()
     for nr in range(module.REMEMBERED + 10):
         await office.deliver(nr + 2, QUICK, f"k{nr}")
     await asyncio.wait_for(office.deliver(9999, SLOW, "slow"), 10)
-    assert office.desk.calls.count("create_bulk_job") == 1
-    assert len(office.listener._answers) == module.REMEMBERED
+    assert office.store_rpc.calls.count("create_bulk_job") == 1
+    assert len(office.rpc_server._answers) == module.REMEMBERED
     await office.end()
     assert [key for _, key, _ in office.link.sent].count("slow") == 1
 
@@ -124,9 +124,9 @@ async def test_requests_that_wait_for_others_hold_no_place_among_the_unacknowled
     for nr in range(module.SLOW_AT_ONCE + 5):
         office.deliver(nr, SLOW, f"slow {nr}")
     await until(lambda: len(office.channel.acked) == module.SLOW_AT_ONCE + 5)
-    await until(lambda: office.desk.at_once == module.SLOW_AT_ONCE)
+    await until(lambda: office.store_rpc.at_once == module.SLOW_AT_ONCE)
     await office.end()
-    assert office.desk.most == module.SLOW_AT_ONCE
+    assert office.store_rpc.most == module.SLOW_AT_ONCE
     assert len(office.link.sent) == module.SLOW_AT_ONCE + 5
 
 
@@ -134,11 +134,11 @@ async def test_what_is_too_much_to_be_kept_is_left_to_its_repeat() -> None:
     office = Office()
     for nr in range(module.MOST_SLOW):
         office.deliver(nr, SLOW, f"slow {nr}")
-    await until(lambda: office.desk.at_once == module.SLOW_AT_ONCE)
+    await until(lambda: office.store_rpc.at_once == module.SLOW_AT_ONCE)
     await asyncio.wait_for(office.deliver(1000, SLOW, "one more"), 10)
     assert 1000 in office.channel.acked and office.link.sent == []
     await office.end()
-    assert len(office.desk.calls) == len(office.link.sent) == module.MOST_SLOW
+    assert len(office.store_rpc.calls) == len(office.link.sent) == module.MOST_SLOW
     await office.deliver(1001, SLOW, "one more")
     assert office.link.sent[-1][1] == "one more"
 

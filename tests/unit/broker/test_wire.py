@@ -10,9 +10,9 @@ import pytest
 
 from fusee.broker.messages import Bundle, Malformed, Message, Reply, Request, answer_of, arguments_of
 from fusee.broker.names import Names
-from fusee.broker.rabbitmq.deliveries import Inbox
-from fusee.broker.rabbitmq.work_source import RabbitDepot
-from fusee.broker.store_rpc import Desk, HandedIn, Lanes
+from fusee.broker.rabbitmq.deliveries import PrefetchBuffer
+from fusee.broker.rabbitmq.work_source import RabbitWorkSource
+from fusee.broker.store_rpc import HandedIn, Lanes, StoreRpc
 from fusee.bulk.model.job import Quarantined
 from fusee.bulk.model.window import Checkpoint
 from fusee.bulk.store.checkpoints import Found, Progress
@@ -116,9 +116,9 @@ def test_a_field_of_a_later_version_does_no_harm() -> None:
 
 
 def test_every_call_has_a_way_in_and_a_way_out() -> None:
-    """What the desk answers, the depot asks for, and the store does."""
-    calls = {name for name, _ in inspect.getmembers(Desk, inspect.iscoroutinefunction)}
-    source = inspect.getsource(RabbitDepot)
+    """What StoreRpc serves, the work source calls."""
+    calls = {name for name, _ in inspect.getmembers(StoreRpc, inspect.iscoroutinefunction)}
+    source = inspect.getsource(RabbitWorkSource)
     assert {call for call in calls if f'"{call}"' not in source} == set()
 
 
@@ -143,11 +143,11 @@ def test_levels() -> None:
     assert [level_of(priority) for priority in (-1000, -1, 0, 1, 1000)] == [LOW, LOW, NORMAL, HIGH, HIGH]
 
 
-# --- the inbox ----------------------------------------------------------------------------------------
+# --- the buffer --------------------------------------------------------------------------------------
 
 
 async def test_the_inbox_gives_the_urgent_first_and_acknowledges_what_was_answered() -> None:
-    inbox, acknowledged = Inbox(), []
+    buffer, acknowledged = PrefetchBuffer(), []
 
     def message(run: int) -> Message:
         return Message(run, 1, 0, 1, None, None, None, None)
@@ -156,24 +156,24 @@ async def test_the_inbox_gives_the_urgent_first_and_acknowledges_what_was_answer
         async def acknowledge() -> None:
             acknowledged.append(runs)
 
-        inbox.put(Bundle(1, level, [message(run) for run in runs]), acknowledge)
+        buffer.put(Bundle(1, level, [message(run) for run in runs]), acknowledge)
 
     put(LOW, 1)
     put(NORMAL, 2, 3)
     put(HIGH, 4)
     put(NORMAL, 2)  # a copy
-    assert len(inbox) == 4
-    first = inbox.take(2)
+    assert len(buffer) == 4
+    first = buffer.take(2)
     assert [held.run.id for held in first] == [4, 2]
-    await inbox.answered(first)
+    await buffer.answered(first)
     assert acknowledged == [(4,)], "the other message still has a run here"
-    rest = inbox.take(10)
+    rest = buffer.take(10)
     assert [held.run.id for held in rest] == [3, 1]
     put(HIGH, 3)  # a copy of what is asked for just now
-    assert len(inbox) == 0
-    await inbox.answered(rest)
+    assert len(buffer) == 0
+    await buffer.answered(rest)
     assert acknowledged == [(4,), (2, 3), (1,)]
     put(NORMAL, 9)
-    inbox.clear()
+    buffer.clear()
     put(NORMAL, 9)
-    assert len(inbox) == 1, "delivered again by the next connection"
+    assert len(buffer) == 1, "delivered again by the next connection"

@@ -63,7 +63,7 @@ def list_letters(context: click.Context, limit: int) -> None:
 
 async def _list(shared: Shared, out: Out, limit: int) -> None:
     async with opened(shared) as app:
-        letters = await app.letters.list(limit=limit)
+        letters = await app.dead_letters.list(limit=limit)
     if out.json:
         out.data({"items": [_object(letter) for letter in letters]})
         return
@@ -94,7 +94,7 @@ def show(context: click.Context, letter_id: int) -> None:
 
 async def _show(shared: Shared, out: Out, letter_id: int) -> None:
     async with opened(shared) as app:
-        letter = await app.letters.get(letter_id)
+        letter = await app.dead_letters.get(letter_id)
     if out.json:
         out.data(_object(letter) | {"body": letter.body, "binary": letter.binary})
         return
@@ -118,7 +118,7 @@ def requeue(context: click.Context, letter_id: int) -> None:
 
 async def _requeue(shared: Shared, out: Out, letter_id: int) -> None:
     async with opened(shared) as app:
-        runs = await app.letters.requeue(letter_id)
+        runs = await app.dead_letters.requeue(letter_id)
     if out.json:
         out.data({"id": letter_id, "runs": runs})
     else:
@@ -140,7 +140,7 @@ def drop(context: click.Context, letter_id: int) -> None:
 
 async def _drop(shared: Shared, out: Out, letter_id: int) -> None:
     async with opened(shared) as app:
-        runs = await app.letters.drop(letter_id)
+        runs = await app.dead_letters.drop(letter_id)
     if out.json:
         out.data({"id": letter_id, "canceled": runs})
     else:

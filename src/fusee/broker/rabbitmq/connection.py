@@ -23,9 +23,9 @@ from yarl import URL
 from fusee.engine.ending import end
 from fusee.engine.sockets import keep_alive
 from fusee.errors import FuseeError
-from fusee.events import BrokerLink, Bus
+from fusee.events import BrokerConnection, Bus
 
-__all__ = ["Link", "LinkDown", "own_cancels", "taken"]
+__all__ = ["NotConnected", "RobustConnection", "own_cancels", "taken"]
 
 PATIENCE = 5.0
 """Seconds for a connection to be made, and for the server to answer a pulse."""
@@ -40,7 +40,7 @@ HEARTBEAT = 10
 SetUp = Callable[[AbstractConnection], Awaitable[None]]
 
 
-class LinkDown(FuseeError):
+class NotConnected(FuseeError):
     """RabbitMQ is not connected just now."""
 
 
@@ -54,7 +54,7 @@ def own_cancels() -> Iterator[None]:
         task = asyncio.current_task()
         if task is None or task.cancelling():
             raise
-        raise LinkDown("the connection was closed") from None
+        raise NotConnected("the connection was closed") from None
 
 
 async def taken(sending: Awaitable[Any]) -> None:
@@ -65,10 +65,10 @@ async def taken(sending: Awaitable[Any]) -> None:
             async with asyncio.timeout(TAKEN_WITHIN):
                 await sending
         except TimeoutError:
-            raise LinkDown("the connection takes nothing any more") from None
+            raise NotConnected("the connection takes nothing any more") from None
 
 
-class Link:
+class RobustConnection:
     """`link.start()`, then whatever was given to `on_up` is done after each connect; `await link.close()`."""
 
     def __init__(self, url: str, bus: Bus, *, name: str = "fusee") -> None:
@@ -103,7 +103,7 @@ class Link:
     async def confirmed(self, key: str, body: bytes) -> None:
         """Publish to a queue so that it is there for sure, on disk; an error when it may not be."""
         if self._sure is None:
-            raise LinkDown("RabbitMQ is not connected")
+            raise NotConnected("RabbitMQ is not connected")
         properties = Basic.Properties(delivery_mode=2, content_type="application/json")
         with own_cancels():
             await self._sure.basic_publish(
@@ -121,7 +121,7 @@ class Link:
     ) -> None:
         """Publish and forget: what matters is repeated by its sender until it is answered."""
         if self._fast is None:
-            raise LinkDown("RabbitMQ is not connected")
+            raise NotConnected("RabbitMQ is not connected")
         properties = Basic.Properties(delivery_mode=1, correlation_id=correlation_id, reply_to=reply_to)
         await taken(
             self._fast.basic_publish(
@@ -142,7 +142,7 @@ class Link:
                 error = problem
             failures = 0 if self._was_up else failures + 1
             self._was_up = False
-            self.bus.emit(BrokerLink(up=False, error=error))
+            self.bus.emit(BrokerConnection(up=False, error=error))
             pause = min(LONGEST_BACKOFF, 0.1 * 2 ** min(failures, 6))
             await asyncio.sleep(pause * random.uniform(0.5, 1))
 
@@ -156,7 +156,7 @@ class Link:
                 await self._set_up(connection)
             self.up.set()
             self._was_up = True
-            self.bus.emit(BrokerLink(up=True, error=None))
+            self.bus.emit(BrokerConnection(up=True, error=None))
             await self._until_lost(connection)
         finally:
             self._tear_down()
@@ -185,7 +185,7 @@ class Link:
                     watched, timeout=PULSE_EVERY, return_when=asyncio.FIRST_COMPLETED
                 )
                 if done:
-                    raise LinkDown("the connection was closed")
+                    raise NotConnected("the connection was closed")
                 async with asyncio.timeout(PATIENCE):
                     await pulse.basic_qos(prefetch_count=1)
         finally:

@@ -15,14 +15,14 @@ from aiormq.abc import AbstractChannel, AbstractConnection, DeliveredMessage
 
 from fusee.broker.messages import Bundle, Malformed
 from fusee.broker.names import Names
-from fusee.broker.rabbitmq.connection import Link, own_cancels, taken
-from fusee.broker.rabbitmq.deliveries import Held, Inbox
-from fusee.broker.rabbitmq.queue_consumers import Tables
+from fusee.broker.rabbitmq.connection import RobustConnection, own_cancels, taken
+from fusee.broker.rabbitmq.deliveries import BufferedRun, PrefetchBuffer
+from fusee.broker.rabbitmq.queue_consumers import QueueConsumers
 from fusee.broker.rabbitmq.topology import Topology
 from fusee.engine.ending import end
 from fusee.engine.model.dispatched import LEVELS
 
-__all__ = ["Feed"]
+__all__ = ["Consumer"]
 
 STALE_AFTER = 0.8
 """Seconds that a message may wait for room here."""
@@ -31,16 +31,16 @@ WIDEN_AFTER = 2.0
 """Seconds without a stale message after which the window grows again."""
 
 
-class Feed:
+class Consumer:
     def __init__(
         self,
-        link: Link,
+        link: RobustConnection,
         names: Names,
         topology: Topology,
         *,
         prefetch: int,
         arrived: Callable[[], None],
-        hand_back: Callable[[list[Held]], Awaitable[None]],
+        hand_back: Callable[[list[BufferedRun]], Awaitable[None]],
     ) -> None:
         self.link = link
         self.names = names
@@ -48,20 +48,20 @@ class Feed:
         self.prefetch = prefetch
         self.arrived = arrived
         self.hand_back = hand_back
-        self.inbox = Inbox()
+        self.buffer = PrefetchBuffer()
         self.window = prefetch
         """Messages of each queue that may be here at once."""
         self._lanes: list[int] = []
         self._closed = self._paused = False
         self._changed = asyncio.Event()
-        self.tables = Tables(topology, self._on_message, self._changed.set)
+        self.queue_consumers = QueueConsumers(topology, self._on_message, self._changed.set)
         self._narrowed_at = 0.0
         self._task: asyncio.Task[None] | None = None
         link.on_up(self._set_up, self._tear_down)
 
     def start(self) -> None:
         if self._task is None:
-            self._task = asyncio.get_running_loop().create_task(self._follow(), name="fusee-feed")
+            self._task = asyncio.get_running_loop().create_task(self._follow(), name="fusee-consumer")
 
     def want(self, lanes: Sequence[int]) -> None:
         """There is room for runs of these lanes."""
@@ -76,7 +76,7 @@ class Feed:
         """Take nothing more, and hand back what waits here."""
         self._closed = True
         self._changed.set()
-        await self.tables.leave()
+        await self.queue_consumers.leave()
         await self._hand_back_all()
 
     async def close(self) -> None:
@@ -88,12 +88,12 @@ class Feed:
     async def _set_up(self, connection: AbstractConnection) -> None:
         channel = await connection.channel(publisher_confirms=False)
         await self.topology.dead(channel)
-        self.tables.up(connection)
+        self.queue_consumers.up(connection)
         self._changed.set()
 
     def _tear_down(self) -> None:
-        self.tables.down()
-        self.inbox.clear()
+        self.queue_consumers.down()
+        self.buffer.clear()
 
     # -- following what is wanted
 
@@ -113,23 +113,23 @@ class Feed:
 
     async def _adjust(self) -> None:
         now = time.monotonic()
-        if self.inbox.waited(now) > STALE_AFTER:
+        if self.buffer.waited(now) > STALE_AFTER:
             self._paused = True
             self.window = max(1, self.window // 2)
             self._narrowed_at = now
-            await self.tables.leave()
+            await self.queue_consumers.leave()
             await self._hand_back_all()
         elif self.window < self.prefetch and now - self._narrowed_at > WIDEN_AFTER and not self._paused:
             self.window = min(self.prefetch, self.window * 2)
             self._narrowed_at = now
-            await self.tables.leave()
+            await self.queue_consumers.leave()
         if not (self._paused or self._closed):
             for lane in self._lanes:
                 for level in LEVELS:
-                    self.tables.sit(self.names.runs(lane, level), self.window)
+                    self.queue_consumers.sit(self.names.runs(lane, level), self.window)
 
     async def _hand_back_all(self) -> None:
-        while held := self.inbox.take(500):
+        while held := self.buffer.take(500):
             await self.hand_back(held)
 
     async def _on_message(self, channel: AbstractChannel, message: DeliveredMessage) -> None:
@@ -146,7 +146,7 @@ class Feed:
             with contextlib.suppress(Exception):  # not acknowledged, it comes again, and is refused
                 await taken(channel.basic_ack(tag, wait=False))
 
-        delivery = self.inbox.put(bundle, acknowledge)
+        delivery = self.buffer.put(bundle, acknowledge)
         if delivery.left == 0:
             await acknowledge()
         else:

@@ -10,19 +10,21 @@ from aiormq.abc import AbstractChannel, AbstractConnection, DeliveredMessage
 
 from fusee.broker.messages import Bundle, Malformed
 from fusee.broker.names import Names
-from fusee.broker.rabbitmq.connection import Link, taken
+from fusee.broker.rabbitmq.connection import RobustConnection, taken
 from fusee.broker.rabbitmq.topology import Topology
-from fusee.events import Bus, MessageDied
+from fusee.events import Bus, MessageDeadLettered
 from fusee.stores import Store
 
-__all__ = ["Graves"]
+__all__ = ["DeadLetterConsumer"]
 
 AT_ONCE = 8
 AGAIN_AFTER = 1.0
 
 
-class Graves:
-    def __init__(self, link: Link, names: Names, topology: Topology, store: Store, bus: Bus) -> None:
+class DeadLetterConsumer:
+    def __init__(
+        self, link: RobustConnection, names: Names, topology: Topology, store: Store, bus: Bus
+    ) -> None:
         self.names = names
         self.topology = topology
         self.store = store
@@ -47,7 +49,7 @@ class Graves:
         token = f"{message.header.properties.message_id}:{death.get('time')}"
         try:
             if await self.store.bury(queue, reason, message.body, runs, token):
-                self.bus.emit(MessageDied(queue=queue, reason=reason))
+                self.bus.emit(MessageDeadLettered(queue=queue, reason=reason))
         except Exception:
             # The store does not answer; this queue counts no deliveries, so nothing is lost by waiting.
             await asyncio.sleep(AGAIN_AFTER)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from fusee.broker.messages import Bundle, Message
 from fusee.engine.model.dispatched import LEVELS
 
-__all__ = ["Held", "Inbox"]
+__all__ = ["BufferedRun", "PrefetchBuffer"]
 
 
 @dataclass(slots=True)
@@ -23,16 +23,16 @@ class Delivery:
 
 
 @dataclass(slots=True)
-class Held:
+class BufferedRun:
     """One run of a delivery."""
 
     run: Message
     delivery: Delivery
 
 
-class Inbox:
+class PrefetchBuffer:
     def __init__(self) -> None:
-        self._waiting: dict[int, deque[Held]] = {level: deque() for level in LEVELS}
+        self._waiting: dict[int, deque[BufferedRun]] = {level: deque() for level in LEVELS}
         self._known: set[tuple[int, int]] = set()
         """(run, attempt) that wait here or are asked for just now: a copy of a message need not be."""
 
@@ -45,17 +45,17 @@ class Inbox:
         delivery = Delivery(acknowledge, len(new))
         self._known.update((run.id, run.attempt) for run in new)
         level = bundle.level if bundle.level in self._waiting else 0
-        self._waiting[level].extend(Held(run, delivery) for run in new)
+        self._waiting[level].extend(BufferedRun(run, delivery) for run in new)
         return delivery
 
-    def take(self, want: int) -> list[Held]:
-        taken: list[Held] = []
+    def take(self, want: int) -> list[BufferedRun]:
+        taken: list[BufferedRun] = []
         for waiting in self._waiting.values():
             while waiting and len(taken) < want:
                 taken.append(waiting.popleft())
         return taken
 
-    async def answered(self, taken: list[Held]) -> None:
+    async def answered(self, taken: list[BufferedRun]) -> None:
         """The store knows of these now, one way or the other: their messages are of no more use."""
         for held in taken:
             self._known.discard((held.run.id, held.run.attempt))

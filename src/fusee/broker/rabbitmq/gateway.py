@@ -9,41 +9,47 @@ from types import TracebackType
 from typing import Self
 
 from fusee.broker.names import Names
-from fusee.broker.rabbitmq.connection import Link
-from fusee.broker.rabbitmq.dead_letters import Graves
-from fusee.broker.rabbitmq.publisher import Outlet
-from fusee.broker.rabbitmq.rpc_server import Listener
+from fusee.broker.rabbitmq.connection import RobustConnection
+from fusee.broker.rabbitmq.dead_letters import DeadLetterConsumer
+from fusee.broker.rabbitmq.publisher import Publisher
+from fusee.broker.rabbitmq.rpc_server import RpcServer
 from fusee.broker.rabbitmq.topology import Topology
-from fusee.broker.store_rpc import Commands, Desk
+from fusee.broker.store_rpc import Commands, StoreRpc
 from fusee.engine.model.dispatched import Dispatched
 from fusee.engine.store.wakes import CANCEL, DRAIN
 from fusee.events import Bus
 from fusee.stores import Store
 
-__all__ = ["RabbitStation"]
+__all__ = ["RabbitGateway"]
 
 HINTS_APART = 0.05
 """Seconds between two hints at least: one of a kind is enough for all that happened in that time."""
 
 
-class RabbitStation:
-    """`async with station:` it is open; `outlet` and the listener share one connection."""
+class RabbitGateway:
+    """`async with gateway:` it is open; `publisher` and the RPC server share one connection."""
 
     def __init__(
-        self, link: Link, names: Names, topology: Topology, store: Store, commands: Commands, bus: Bus
+        self,
+        link: RobustConnection,
+        names: Names,
+        topology: Topology,
+        store: Store,
+        commands: Commands,
+        bus: Bus,
     ) -> None:
         @cache
-        def desk_of(namespace: str) -> Desk:
+        def store_rpc_of(namespace: str) -> StoreRpc:
             own = namespace == store.namespace
-            return Desk(store if own else store.for_namespace(namespace), commands)
+            return StoreRpc(store if own else store.for_namespace(namespace), commands)
 
         self.link = link
         self.store = store
         self.worker = names.worker
         self.on_granted: Callable[[], None] = lambda: None
-        self.outlet = Outlet(link, names, topology)
-        self.listener = Listener(link, names, topology, desk_of, bus, lambda: self.on_granted())
-        self.graves = Graves(link, names, topology, store, bus)
+        self.publisher = Publisher(link, names, topology)
+        self.rpc_server = RpcServer(link, names, topology, store_rpc_of, bus, lambda: self.on_granted())
+        self.dead_letters = DeadLetterConsumer(link, names, topology, store, bus)
         self._told = asyncio.Event()
         self._heard: set[str] = set()
         self._hinting: asyncio.Task[None] | None = None
@@ -51,13 +57,13 @@ class RabbitStation:
 
     @property
     def up(self) -> bool:
-        return self.outlet.up
+        return self.publisher.up
 
     async def publish(self, runs: Iterable[Dispatched], size: Mapping[int, int]) -> int:
-        return await self.outlet.publish(runs, size)
+        return await self.publisher.publish(runs, size)
 
     async def ready(self, lane: int, level: int) -> int:
-        return await self.outlet.ready(lane, level)
+        return await self.publisher.ready(lane, level)
 
     async def __aenter__(self) -> Self:
         undo = [self.store.wakes.on(kind, partial(self._hear, kind)) for kind in (CANCEL, DRAIN)]
@@ -85,5 +91,5 @@ class RabbitStation:
             self._told.clear()
             heard, self._heard = self._heard, set()
             for kind in heard:
-                await self.listener.hint(kind)
+                await self.rpc_server.hint(kind)
             await asyncio.sleep(HINTS_APART)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fusee.broker.names import Names
-from fusee.broker.rabbitmq.connection import Link
-from fusee.broker.rabbitmq.gateway import RabbitStation
+from fusee.broker.rabbitmq.connection import RobustConnection
+from fusee.broker.rabbitmq.gateway import RabbitGateway
 from fusee.broker.rabbitmq.topology import Topology
-from fusee.broker.rabbitmq.work_source import RabbitDepot
+from fusee.broker.rabbitmq.work_source import RabbitWorkSource
 from fusee.broker.store_rpc import Commands
 from fusee.events import Bus
 from fusee.stores import Store
@@ -22,7 +22,7 @@ class RabbitMQ:
     prefix: str = "fusee"
     prefetch: int = 16
     delivery_limit: int = 20
-    link: type[Link] = Link
+    link: type[RobustConnection] = RobustConnection
 
     @property
     def names(self) -> Names:
@@ -31,14 +31,16 @@ class RabbitMQ:
     def _topology(self) -> Topology:
         return Topology(self.names, delivery_limit=self.delivery_limit)
 
-    def depot(self, namespace: str, bus: Bus, *, name: str = "fusee worker") -> RabbitDepot:
+    def work_source(self, namespace: str, bus: Bus, *, name: str = "fusee worker") -> RabbitWorkSource:
         """The end of a worker without a database."""
         link = self.link(self.url, bus, name=name)
-        return RabbitDepot(link, self.names, self._topology(), namespace=namespace, prefetch=self.prefetch)
+        return RabbitWorkSource(
+            link, self.names, self._topology(), namespace=namespace, prefetch=self.prefetch
+        )
 
-    def station(
+    def gateway(
         self, store: Store, commands: Commands, bus: Bus, *, name: str = "fusee dispatcher"
-    ) -> RabbitStation:
+    ) -> RabbitGateway:
         """The end of a process that has the store."""
         link = self.link(self.url, bus, name=name)
-        return RabbitStation(link, self.names, self._topology(), store, commands, bus)
+        return RabbitGateway(link, self.names, self._topology(), store, commands, bus)

@@ -10,17 +10,17 @@ from aiormq.exceptions import ChannelNotFoundEntity, PublishError
 
 from fusee.broker.messages import Bundle, Message
 from fusee.broker.names import Names
-from fusee.broker.rabbitmq.connection import Link, LinkDown, own_cancels
+from fusee.broker.rabbitmq.connection import NotConnected, RobustConnection, own_cancels
 from fusee.broker.rabbitmq.topology import Topology
 from fusee.engine.model.dispatched import Dispatched
 
-__all__ = ["Outlet"]
+__all__ = ["Publisher"]
 
 PATIENCE = 5.0
 
 
-class Outlet:
-    def __init__(self, link: Link, names: Names, topology: Topology) -> None:
+class Publisher:
+    def __init__(self, link: RobustConnection, names: Names, topology: Topology) -> None:
         self.link = link
         self.names = names
         self.topology = topology
@@ -61,7 +61,7 @@ class Outlet:
         """Messages in that queue that wait for a worker."""
         queue = self.names.runs(lane, level)
         if self._connection is None:
-            raise LinkDown("RabbitMQ is not connected")
+            raise NotConnected("RabbitMQ is not connected")
         with own_cancels():
             channel = await self._connection.channel(publisher_confirms=False)
         try:
@@ -79,7 +79,7 @@ class Outlet:
     async def _declare(self, queue: str) -> None:
         if queue not in self._declared:
             if self._channel is None:
-                raise LinkDown("RabbitMQ is not connected")
+                raise NotConnected("RabbitMQ is not connected")
             with own_cancels():
                 async with asyncio.timeout(PATIENCE):  # the channel is closed then, and the link made anew
                     await self.topology.runs(self._channel, queue)

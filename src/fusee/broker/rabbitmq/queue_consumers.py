@@ -16,7 +16,7 @@ from aiormq.abc import AbstractChannel, AbstractConnection, DeliveredMessage
 from fusee.broker.rabbitmq.connection import own_cancels
 from fusee.broker.rabbitmq.topology import Topology
 
-__all__ = ["Tables"]
+__all__ = ["QueueConsumers"]
 
 log = logging.getLogger("fusee.broker")
 
@@ -30,7 +30,7 @@ OnMessage = Callable[[AbstractChannel, DeliveredMessage], Coroutine[None, None, 
 
 
 @dataclass(slots=True)
-class _Table:
+class _QueueConsumer:
     channel: AbstractChannel | None = None
     declared: bool = False
     tag: str | None = None
@@ -39,7 +39,7 @@ class _Table:
     sitting: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
 
-class Tables:
+class QueueConsumers:
     """`up` with each connection, `down` when it is lost; in between, `sit` at queues and `leave` them."""
 
     def __init__(self, topology: Topology, on_message: OnMessage, changed: Callable[[], None]) -> None:
@@ -48,7 +48,7 @@ class Tables:
         self.changed = changed
         """Called when a queue should be sat down at again."""
         self._connection: AbstractConnection | None = None
-        self._tables: dict[str, _Table] = {}
+        self._tables: dict[str, _QueueConsumer] = {}
         self._silences: dict[str, int] = {}
 
     @property
@@ -61,8 +61,8 @@ class Tables:
 
     def down(self) -> None:
         self._connection = None
-        tables, self._tables = self._tables, {}
-        for table in tables.values():
+        queue_consumers, self._tables = self._tables, {}
+        for table in queue_consumers.values():
             table.sitting.cancel()
 
     def sit(self, queue: str, window: int) -> None:
@@ -71,7 +71,7 @@ class Tables:
             return
         table = self._tables.get(queue)
         if table is None:
-            table = self._tables[queue] = _Table()
+            table = self._tables[queue] = _QueueConsumer()
         if not table.taken:
             table.taken = True
             sitting = self._sit(self._connection, queue, table, window)
@@ -87,7 +87,9 @@ class Tables:
                         await table.channel.basic_cancel(tag)
                 table.taken = False
 
-    async def _sit(self, connection: AbstractConnection, queue: str, table: _Table, window: int) -> None:
+    async def _sit(
+        self, connection: AbstractConnection, queue: str, table: _QueueConsumer, window: int
+    ) -> None:
         try:
             with own_cancels():
                 async with asyncio.timeout(PATIENCE):
@@ -109,12 +111,12 @@ class Tables:
                 await self._silent(connection, queue)
             self._forget(queue, table)
 
-    def _deleted(self, table: _Table) -> None:
+    def _deleted(self, table: _QueueConsumer) -> None:
         """By someone, while we sat there. What it brought is still acknowledged on its channel."""
         table.declared, table.tag, table.taken = False, None, False
         self.changed()
 
-    def _forget(self, queue: str, table: _Table) -> None:
+    def _forget(self, queue: str, table: _QueueConsumer) -> None:
         """Its channel is closed, or not answered: tried again in a while, on another one."""
 
         def forget() -> None:

@@ -1,4 +1,4 @@
-"""Asking the store by message, repeated until it is answered: a lost message costs time, nothing else."""
+"""RpcClient the store by message, repeated until it is answered: a lost message costs time, nothing else."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from aiormq.abc import AbstractConnection, DeliveredMessage
 
 from fusee.broker.messages import Reply, Request, answer_of
 from fusee.broker.names import Names
-from fusee.broker.rabbitmq.connection import Link
+from fusee.broker.rabbitmq.connection import RobustConnection
 from fusee.broker.rabbitmq.topology import Topology
 from fusee.errors import StoreUnavailable
 
-__all__ = ["Asking"]
+__all__ = ["RpcClient"]
 
 REPEAT_AFTER = 0.5
 REPEAT_AT_MOST = 5.0
@@ -29,11 +29,16 @@ class _Asked:
     reply: asyncio.Future[Reply] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
 
-class Asking:
+class RpcClient:
     """One for each worker: it has a queue that replies and hints come to."""
 
     def __init__(
-        self, link: Link, names: Names, topology: Topology, namespace: str, hear: Callable[[str], None]
+        self,
+        link: RobustConnection,
+        names: Names,
+        topology: Topology,
+        namespace: str,
+        hear: Callable[[str], None],
     ) -> None:
         self.link = link
         self.names = names

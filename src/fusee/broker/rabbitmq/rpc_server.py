@@ -1,4 +1,4 @@
-"""The state listener: answers what workers ask of the store. Any number may listen; one gets a request."""
+"""The RPC server: answers what workers ask of the store. Any number may listen; one gets a request."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from aiormq.abc import AbstractChannel, AbstractConnection, DeliveredMessage
 
 from fusee.broker.messages import Malformed, Reply, Request, arguments_of
 from fusee.broker.names import Names
-from fusee.broker.rabbitmq.connection import Link, taken
+from fusee.broker.rabbitmq.connection import RobustConnection, taken
 from fusee.broker.rabbitmq.topology import Topology
-from fusee.broker.store_rpc import Desk, HandedIn
+from fusee.broker.store_rpc import HandedIn, StoreRpc
 from fusee.errors import FuseeError, Invalid, StoreUnavailable
 from fusee.events import Bus, RunsGranted
 
-__all__ = ["Listener"]
+__all__ = ["RpcServer"]
 
 log = logging.getLogger("fusee.broker")
 
@@ -45,22 +45,22 @@ class _Open:
     ending: asyncio.Task[None] | None = None
 
 
-class Listener:
-    """Nothing that it remembers matters: an answer that is lost is asked for again, of any listener."""
+class RpcServer:
+    """Nothing that it remembers matters: an answer that is lost is asked for again, of any server."""
 
     def __init__(
         self,
-        link: Link,
+        link: RobustConnection,
         names: Names,
         topology: Topology,
-        desk_of: Callable[[str], Desk],
+        store_rpc_of: Callable[[str], StoreRpc],
         bus: Bus,
         on_granted: Callable[[], None],
     ) -> None:
         self.link = link
         self.names = names
         self.topology = topology
-        self.desk_of = desk_of
+        self.store_rpc_of = store_rpc_of
         self.bus = bus
         self.on_granted = on_granted
         self._open: dict[str, _Open] = {}
@@ -141,7 +141,7 @@ class Listener:
 
     async def _answer(self, request: Request, arguments: list[Any]) -> Reply:
         try:
-            answer = await getattr(self.desk_of(request.namespace), request.call)(*arguments)
+            answer = await getattr(self.store_rpc_of(request.namespace), request.call)(*arguments)
         except FuseeError as error:
             return Reply.of_error(error)
         except Exception as error:

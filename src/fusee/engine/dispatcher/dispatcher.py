@@ -12,7 +12,7 @@ from fusee.engine.dispatcher.expire import Expire
 from fusee.engine.dispatcher.lift import Lift
 from fusee.engine.dispatcher.promote import Promote
 from fusee.engine.dispatcher.prune import Prune
-from fusee.engine.dispatcher.publish import Publish, Station
+from fusee.engine.dispatcher.publish import BrokerGateway, Publish
 from fusee.engine.dispatcher.recover import Recover
 from fusee.engine.dispatcher.stalls import Stalls
 from fusee.events import Bus
@@ -41,11 +41,11 @@ class Dispatcher:
         stalled_after: float = 300.0,
         alert_webhook: str | None = None,
         region: str = "",
-        station: Station | None = None,
+        gateway: BrokerGateway | None = None,
         redispatch_after: float = 10.0,
     ) -> None:
         self.store = store
-        self.station = station
+        self.gateway = gateway
         self.recover = Recover(store, bus, recover_interval)
         self.promote = Promote(store, bus, interval)
         self.scan = Scan(store, bus, interval, region=region)
@@ -68,9 +68,9 @@ class Dispatcher:
             Prune(store, bus, retention=retention, batch_retention=batch_retention, batch=prune_batch)
         )
         self.publish: Publish | None = None
-        if station is not None:
-            self.publish = Publish(store, station, bus, redispatch_after=redispatch_after)
-            station.on_granted = self.publish.wake
+        if gateway is not None:
+            self.publish = Publish(store, gateway, bus, redispatch_after=redispatch_after)
+            gateway.on_granted = self.publish.wake
             loops.append(self.publish)
         self.loops: Sequence[Service] = loops
 
@@ -81,7 +81,7 @@ class Dispatcher:
         if self.publish is not None:
             forget.append(self.store.wakes.on("pending", self.publish.wake))
         try:
-            async with self.station or contextlib.nullcontext(), asyncio.TaskGroup() as group:
+            async with self.gateway or contextlib.nullcontext(), asyncio.TaskGroup() as group:
                 for loop in self.loops:
                     group.create_task(loop.run(), name=f"fusee-{loop.name}")
         finally:

@@ -16,7 +16,7 @@ from fusee.placement.placing import serves
 from fusee.service import Service
 from fusee.stores import Store
 
-__all__ = ["Publish", "Station"]
+__all__ = ["BrokerGateway", "Publish"]
 
 LOOK_EVERY = 0.5
 """Seconds between two looks at which workers there are."""
@@ -31,7 +31,7 @@ MEASURE = 0.1
 ATTENTIVE_FOR = 1.0
 
 
-class Station(Protocol):
+class BrokerGateway(Protocol):
     """A message broker, as far as a dispatcher needs it."""
 
     worker: str
@@ -85,17 +85,23 @@ class Publish(Service):
     """Woken when something is pending, and when something has started."""
 
     def __init__(
-        self, store: Store, station: Station, bus: Bus, *, redispatch_after: float, interval: float = 0.5
+        self,
+        store: Store,
+        gateway: BrokerGateway,
+        bus: Bus,
+        *,
+        redispatch_after: float,
+        interval: float = 0.5,
     ) -> None:
         super().__init__("publish", interval, bus)
         self.store = store
-        self.station = station
+        self.gateway = gateway
         self.redispatch_after = redispatch_after
         self.fed: dict[int, Fed] = {}
         self._looked = self._healed = self._busy = float("-inf")
 
     async def run_once(self) -> int:
-        if not self.station.up:
+        if not self.gateway.up:
             self.pause = 0.1
             return 0
         self.pause = None
@@ -119,7 +125,7 @@ class Publish(Service):
         """Which lanes have workers, and for how many runs at once."""
         slots: dict[int, int] = {}
         lanes, placed = await self.store.shared_lanes()
-        for session in await self.store.fed_sessions(self.station.worker):
+        for session in await self.store.fed_sessions(self.gateway.worker):
             for lane_id, lane in lanes.items():
                 if lane.namespace == session.namespace and serves(session.info, lane):
                     slots[lane_id] = slots.get(lane_id, 0) + session.info.capacity
@@ -135,7 +141,7 @@ class Publish(Service):
             return 0
         sent = await self.store.dispatch({lane: fed.ahead for lane, fed in self.fed.items()})
         if sent:
-            await self.station.publish(sent, {lane: fed.bundle for lane, fed in self.fed.items()})
+            await self.gateway.publish(sent, {lane: fed.bundle for lane, fed in self.fed.items()})
             self.bus.emit(RunsPublished(count=len(sent), again=False))
         counts: dict[int, int] = {}
         for run in sent:
@@ -155,7 +161,7 @@ class Publish(Service):
             if overdue.lane_id not in self.fed:
                 continue
             # First in, first out: the newest stand in the queue, so as many of the oldest are missing there.
-            missing = overdue.standing - await self.station.ready(overdue.lane_id, overdue.level)
+            missing = overdue.standing - await self.gateway.ready(overdue.lane_id, overdue.level)
             if missing <= 0:
                 continue
             lost = await self.store.republish(
@@ -163,7 +169,7 @@ class Publish(Service):
             )
             if lost:
                 # Each alone: should one of them be what kills its worker, the others get by.
-                await self.station.publish(lost, {})
+                await self.gateway.publish(lost, {})
                 self.bus.emit(RunsPublished(count=len(lost), again=True))
                 healed += len(lost)
         return healed

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from fusee.engine.store.callbacks import token_digest
 from fusee.engine.worker.executor import Job
-from fusee.engine.worker.work_source import Depot
+from fusee.engine.worker.work_source import WorkSource
 from fusee.errors import LeaseLost
 from fusee.executors.http.callback import Callback, Terms
 
@@ -17,8 +17,10 @@ __all__ = ["Tokens"]
 class Tokens:
     """`base_url` is where services reach the API; `session` tells which one this worker holds just now."""
 
-    def __init__(self, depot: Depot, base_url: str | None, session: Callable[[], int | None]) -> None:
-        self.depot = depot
+    def __init__(
+        self, work_source: WorkSource, base_url: str | None, session: Callable[[], int | None]
+    ) -> None:
+        self.work_source = work_source
         self.base_url = base_url
         self.session = session
 
@@ -33,7 +35,7 @@ class Tokens:
         if session is None:
             raise LeaseLost(f"attempt {job.attempt} of run {job.run_id}: this worker has lost its lease")
         token = secrets.token_urlsafe(32)
-        await self.depot.open_callback(
+        await self.work_source.open_callback(
             session,
             job.run_id,
             job.attempt,

@@ -20,7 +20,7 @@ from fusee.engine.worker.reports import Reports
 from fusee.engine.worker.served import ServedLanes
 from fusee.engine.worker.settings import WorkerSettings
 from fusee.engine.worker.tenure import Tenure
-from fusee.engine.worker.work_source import Depot
+from fusee.engine.worker.work_source import WorkSource
 from fusee.errors import LeaseLost
 from fusee.events import Bus, LoopFailed, RunsClaimed
 
@@ -37,7 +37,7 @@ class Couriers:
 
     def __init__(
         self,
-        depot: Depot,
+        work_source: WorkSource,
         pool: Pool,
         served: ServedLanes,
         reports: Reports,
@@ -50,7 +50,7 @@ class Couriers:
         memory: MemoryLimit,
         expire: Callable[[], None],
     ) -> None:
-        self.depot = depot
+        self.work_source = work_source
         self.pool = pool
         self.served = served
         self.reports = reports
@@ -184,7 +184,7 @@ class Couriers:
             # lost, the receipts must still be there.
             used_up, self._used_up = self._used_up, []
             order = Order(want, self.served.free, self.pool.receipts.next() if want else 0, used_up)
-            exchanged = await self.depot.exchange(session, finished, order)
+            exchanged = await self.work_source.exchange(session, finished, order)
         except BaseException as error:
             if isinstance(error, LeaseLost) and self.tenure.session == session:
                 self.pool.put_back(finished, settlements)
@@ -299,9 +299,11 @@ class Couriers:
             try:
                 order = Order(room, lanes, self.pool.receipts.next())
                 if lanes:
-                    claimed = await self.depot.claim_limited(session, queues[0], order)
+                    claimed = await self.work_source.claim_limited(session, queues[0], order)
                 else:
-                    claimed = await self._understood(await self.depot.claim_given(session, queues, order))
+                    claimed = await self._understood(
+                        await self.work_source.claim_given(session, queues, order)
+                    )
             except BaseException:
                 self._lose_answer()
                 raise

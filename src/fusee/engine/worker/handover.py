@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fusee.engine.worker.pool import Pool
-from fusee.engine.worker.work_source import Depot
+from fusee.engine.worker.work_source import WorkSource
 
 __all__ = ["HandOver"]
 
@@ -20,8 +20,8 @@ class _Lost:
 class HandOver:
     """Their leases may last for a while, and nobody else knows that nothing is done under them any more."""
 
-    def __init__(self, depot: Depot, pool: Pool, lease: float) -> None:
-        self.depot = depot
+    def __init__(self, work_source: WorkSource, pool: Pool, lease: float) -> None:
+        self.work_source = work_source
         self.pool = pool
         self.lease = lease
         self._lost: list[_Lost] = []
@@ -43,5 +43,5 @@ class HandOver:
             elif self.pool.still_runs(lost.at):
                 return
             else:
-                await self.depot.give_up_session(lost.session)
+                await self.work_source.give_up_session(lost.session)
             del self._lost[0]

@@ -7,7 +7,7 @@ from itertools import islice
 from fusee.engine.model.strategy import Strategy
 from fusee.engine.store.own_lanes import own_lane
 from fusee.engine.worker.plan import Plan, Planner
-from fusee.engine.worker.work_source import Depot
+from fusee.engine.worker.work_source import WorkSource
 
 __all__ = ["ServedLanes"]
 
@@ -15,8 +15,8 @@ __all__ = ["ServedLanes"]
 class ServedLanes:
     """Follows the store's lanes and limits; `plans` says how each served lane is run."""
 
-    def __init__(self, depot: Depot, planner: Planner, plans: dict[int, Plan]) -> None:
-        self.depot = depot
+    def __init__(self, work_source: WorkSource, planner: Planner, plans: dict[int, Plan]) -> None:
+        self.work_source = work_source
         self.planner = planner
         self.plans = plans
         self.free: list[int] = []
@@ -39,26 +39,26 @@ class ServedLanes:
         """Ask the store for new lanes, then for all limits: a queue may have got its limits just before its
         first run, and no run of it may start without them."""
         self.unread = False
-        await self.depot.read_new_lanes()
-        known = len(self.depot.lane_map.lanes)
-        await self.depot.read_limits()
+        await self.work_source.read_new_lanes()
+        known = len(self.work_source.lane_map.lanes)
+        await self.work_source.read_limits()
         self._ruled = known
         self.sort()
 
     async def look_for_new(self) -> bool:
         """True when there was a lane we did not know."""
         before = self._sorted
-        await self.depot.read_new_lanes()
-        if len(self.depot.lane_map.lanes) != self._ruled:
+        await self.work_source.read_new_lanes()
+        if len(self.work_source.lane_map.lanes) != self._ruled:
             await self.read()
         return self._sorted > before
 
     def notice(self) -> None:
         """This process itself may have made a new one."""
-        self.unread = self.unread or len(self.depot.lane_map.lanes) != self._ruled
+        self.unread = self.unread or len(self.work_source.lane_map.lanes) != self._ruled
 
     def sort(self) -> None:
-        lane_map = self.depot.lane_map
+        lane_map = self.work_source.lane_map
         self._sorted = self._ruled
         free: list[int] = []
         limited: dict[str, list[int]] = {}

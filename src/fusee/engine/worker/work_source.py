@@ -1,6 +1,6 @@
 """The contract of a broker: where a worker fetches runs, and hands in how they ended.
 
-The store fulfils it as it is (`database`): a claim is a statement. `rabbitmq.RabbitDepot` fulfils it for
+The store fulfils it as it is (`database`): a claim is a statement. `rabbitmq.RabbitWorkSource` fulfils it for
 workers that have no database: runs arrive as messages, and everything else is asked of the store by one.
 """
 
@@ -14,10 +14,10 @@ from fusee.engine.model.session import WorkerInfo
 from fusee.engine.store.contract import Exchanged, Finished, LaneMap, Order, Settlement
 from fusee.engine.store.wakes import Wakes
 
-__all__ = ["Depot"]
+__all__ = ["WorkSource"]
 
 
-class Depot(Protocol):
+class WorkSource(Protocol):
     """Each write is fenced by session and attempt, and may be repeated when its answer was lost."""
 
     @property

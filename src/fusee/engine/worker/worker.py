@@ -20,7 +20,7 @@ from fusee.engine.worker.reports import Late, Reports
 from fusee.engine.worker.served import ServedLanes
 from fusee.engine.worker.settings import WorkerSettings
 from fusee.engine.worker.tenure import Tenure
-from fusee.engine.worker.work_source import Depot
+from fusee.engine.worker.work_source import WorkSource
 from fusee.errors import FuseeError, LeaseLost
 from fusee.events import Bus, LoopFailed, RunCancelRequested, SessionEnded, SessionExpired, SessionStarted
 
@@ -36,17 +36,17 @@ class Worker:
     """`await worker.run()` until `worker.stop()`; then it drains."""
 
     def __init__(
-        self, depot: Depot, planner: Planner, info: WorkerInfo, settings: WorkerSettings, bus: Bus
+        self, work_source: WorkSource, planner: Planner, info: WorkerInfo, settings: WorkerSettings, bus: Bus
     ) -> None:
-        self.depot = depot
+        self.work_source = work_source
         self.planner = planner
         self.info = info
         self.settings = settings
         self.bus = bus
         self._nudge = Nudge()
         self.pool = Pool(info.capacity, settings.grace, bus, self._nudge, self._confirm_start)
-        self.served = ServedLanes(depot, planner, self.pool.plans)
-        self.reports = Reports(depot, bus)
+        self.served = ServedLanes(work_source, planner, self.pool.plans)
+        self.reports = Reports(work_source, bus)
         self.tenure = Tenure(Lease(settings.lease, time.monotonic() - settings.lease))
         self.started = asyncio.Event()
         """Set when the first session is open."""
@@ -57,13 +57,13 @@ class Worker:
         self._drain_hinted = asyncio.Event()
         self._sessions: list[int] = []
         """Of this life of the process: what was asked of one is asked of the next."""
-        self.hand_over = HandOver(depot, self.pool, settings.lease)
+        self.hand_over = HandOver(work_source, self.pool, settings.lease)
         self._beat_now = Nudge()
         self._late: list[Late] = []
         """What ended after the lease was lost: told to the store as stale, once it answers."""
         self.memory = MemoryLimit(settings.max_memory, info.name, bus)
         self.couriers = Couriers(
-            depot,
+            work_source,
             self.pool,
             self.served,
             self.reports,
@@ -89,9 +89,9 @@ class Worker:
 
     async def run(self) -> None:
         undo = [
-            self.depot.wakes.on("pending", self.couriers.hear_pending),
-            self.depot.wakes.on("cancel", self._cancels_wanted.set),
-            self.depot.wakes.on("drain", self._drain_hinted.set),
+            self.work_source.wakes.on("pending", self.couriers.hear_pending),
+            self.work_source.wakes.on("cancel", self._cancels_wanted.set),
+            self.work_source.wakes.on("drain", self._drain_hinted.set),
         ]
         try:
             await self._open()
@@ -142,7 +142,7 @@ class Worker:
 
         async def ask() -> int:
             await self.served.read()
-            return await self.depot.open_session(self.info, self.settings.lease)
+            return await self.work_source.open_session(self.info, self.settings.lease)
 
         asking, leaving = asyncio.ensure_future(ask()), asyncio.ensure_future(self._draining.wait())
         try:
@@ -160,7 +160,7 @@ class Worker:
         self.pool.tell_those_that_hand_over(time.monotonic())
         if self.session is not None:
             with contextlib.suppress(FuseeError):
-                await self.depot.drain_session(self.session)
+                await self.work_source.drain_session(self.session)
         if not await self._emptied(self.settings.drain_timeout):
             self.pool.tell_all(End.RETURNED, time.monotonic())
             await self._emptied(self.settings.grace + 10)
@@ -184,7 +184,7 @@ class Worker:
     async def _close(self) -> None:
         if self.session is not None:
             with contextlib.suppress(FuseeError):
-                await self.depot.end_session(self.session)
+                await self.work_source.end_session(self.session)
             self.bus.emit(SessionEnded(session=self.session, worker=self.info.name, returned=0))
         for executor in self.planner.executors.values():
             await executor.close()
@@ -214,7 +214,7 @@ class Worker:
         asked_at = time.monotonic()
         try:
             async with asyncio.timeout(max(1.0, self.tenure.lease.left(asked_at))):
-                await self.depot.renew(session, self.settings.lease, self.pool.busy)
+                await self.work_source.renew(session, self.settings.lease, self.pool.busy)
         except LeaseLost:
             self._expire()
         else:
@@ -256,7 +256,7 @@ class Worker:
             try:
                 if session is None:
                     return None
-                if not await self.depot.confirm_start(session, run_id, attempt):
+                if not await self.work_source.confirm_start(session, run_id, attempt):
                     return None
                 if self.tenure.allows(session, time.monotonic()):
                     return self.tenure.start_by(asked_at)
@@ -298,7 +298,7 @@ class Worker:
                     await self._drain_hinted.wait()
             self._drain_hinted.clear()
             try:
-                asked = bool(self._sessions) and await self.depot.drain_asked(self._sessions)
+                asked = bool(self._sessions) and await self.work_source.drain_asked(self._sessions)
             except Exception as error:
                 self.bus.emit(LoopFailed(loop="drain", error=error, failures=1))
                 continue
@@ -316,7 +316,7 @@ class Worker:
             if self.session is None or not self.pool.holding:
                 continue
             try:
-                asked = await self.depot.cancel_requests(self.session, self.pool.held_ids())
+                asked = await self.work_source.cancel_requests(self.session, self.pool.held_ids())
             except Exception as error:
                 self.bus.emit(LoopFailed(loop="cancels", error=error, failures=1))
                 continue

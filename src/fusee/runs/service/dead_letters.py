@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from fusee.engine.store.dead_letters import DeadLetter
 from fusee.stores import Store
 
-__all__ = ["LetterOperations"]
+__all__ = ["DeadLetterOperations"]
 
 
-class LetterOperations:
+class DeadLetterOperations:
     """Of all namespaces: whoever runs the platform looks after them."""
 
     def __init__(self, store: Store) -> None:
