@@ -22,9 +22,7 @@ def key() -> None:
     A server that listens on more than this machine needs a key to exist. Keys belong to a namespace, and have
     a role: a viewer looks, an operator also submits, cancels and retries, an admin also sets limits.
 
-    \b
-    Example:
-      fusee key create deploy --role operator
+    Example: fusee key create deploy --role operator
     """
 
 
@@ -42,7 +40,6 @@ def create(context: click.Context, name: str, role: str) -> None:
 
     Only its digest is stored: a key that was not written down cannot be had again.
 
-    \b
     Example:
       fusee key create deploy --role operator
       export FUSEE_API_KEY=$(fusee key create ci --role viewer --quiet)
@@ -69,9 +66,7 @@ def list_keys(context: click.Context) -> None:
 
     Digests from the configuration (api.keys) are not listed.
 
-    \b
-    Example:
-      fusee key list
+    Example: fusee key list
     """
     drive(_list(Shared.of(context), Out.of(context)))
 
@@ -110,9 +105,7 @@ async def _list(shared: Shared, out: Out) -> None:
 def revoke(context: click.Context, key_id: int) -> None:
     """Revoke a key: it opens nothing from now on.
 
-    \b
-    Example:
-      fusee key revoke 3
+    Example: fusee key revoke 3
     """
     drive(_revoke(Shared.of(context), Out.of(context), key_id))
 

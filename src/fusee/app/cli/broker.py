@@ -24,9 +24,7 @@ LETTER = click.argument("letter_id", metavar="ID", type=click.IntRange(1))
 def broker() -> None:
     """Look after the message broker (broker.type = "rabbitmq").
 
-    \b
-    Example:
-      fusee broker dead list
+    Example: fusee broker dead list
     """
 
 
@@ -39,7 +37,6 @@ def dead() -> None:
     that this happens to three times is held, as it may be what kills its workers. Held is until someone
     requeues or drops the letter here.
 
-    \b
     Example:
       fusee broker dead list
       fusee broker dead requeue 3
@@ -54,9 +51,7 @@ def dead() -> None:
 def list_letters(context: click.Context, limit: int) -> None:
     """List dead letters, the oldest first.
 
-    \b
-    Example:
-      fusee broker dead list
+    Example: fusee broker dead list
     """
     drive(_list(Shared.of(context), Out.of(context), limit))
 
@@ -85,9 +80,7 @@ async def _list(shared: Shared, out: Out, limit: int) -> None:
 def show(context: click.Context, letter_id: int) -> None:
     """Show a dead letter with what it said.
 
-    \b
-    Example:
-      fusee broker dead show 3
+    Example: fusee broker dead show 3
     """
     drive(_show(Shared.of(context), Out.of(context), letter_id))
 
@@ -109,9 +102,7 @@ async def _show(shared: Shared, out: Out, letter_id: int) -> None:
 def requeue(context: click.Context, letter_id: int) -> None:
     """Publish its runs again, and forget the letter.
 
-    \b
-    Example:
-      fusee broker dead requeue 3
+    Example: fusee broker dead requeue 3
     """
     drive(_requeue(Shared.of(context), Out.of(context), letter_id))
 
@@ -131,9 +122,7 @@ async def _requeue(shared: Shared, out: Out, letter_id: int) -> None:
 def drop(context: click.Context, letter_id: int) -> None:
     """Forget the letter, and cancel those of its runs that are held.
 
-    \b
-    Example:
-      fusee broker dead drop 3
+    Example: fusee broker dead drop 3
     """
     drive(_drop(Shared.of(context), Out.of(context), letter_id))
 

@@ -32,9 +32,7 @@ def check(context: click.Context, connect: bool, app: str | None) -> None:
     All that is wrong is told at once, each with its file and line (or variable) and what to do. Exits 1 when
     something is wrong. Nothing is changed: also --connect does not touch the schema.
 
-    \b
-    Example:
-      fusee check --config /etc/fusee/fusee.toml --connect
+    Example: fusee check --config /etc/fusee/fusee.toml --connect
     """
     shared, out = Shared.of(context), Out.of(context)
     config = shared.load()

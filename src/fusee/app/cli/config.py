@@ -24,7 +24,6 @@ __all__ = ["config"]
 def config() -> None:
     """Show the configuration, begin one, or read about it.
 
-    \b
     Example:
       fusee config init
       fusee config show
@@ -39,7 +38,6 @@ def show(context: click.Context, changed: bool) -> None:
 
     Later wins: defaults, file, environment, command line.
 
-    \b
     Example:
       fusee config show --changed
       FUSEE_WORKER__QUEUES=mail fusee config show --json
@@ -112,7 +110,6 @@ def init(context: click.Context, path: Path, force: bool) -> None:
     Every setting stands in it as a comment with its meaning and default. A file that is there is not
     overwritten; - prints it instead.
 
-    \b
     Example:
       fusee config init
       fusee config init /etc/fusee/fusee.toml
@@ -143,9 +140,7 @@ def reference(context: click.Context) -> None:
 
     With --json, one object a setting: its default, its environment variable and its meaning.
 
-    \b
-    Example:
-      fusee config reference | less
+    Example: fusee config reference | less
     """
     from fusee.config import reference as markdown
 

@@ -23,9 +23,7 @@ def db() -> None:
 
     `fusee up` and its kin do the former themselves unless database.migrate is false.
 
-    \b
-    Example:
-      fusee db upgrade --database postgresql://fusee@db/fusee
+    Example: fusee db upgrade --database postgresql://fusee@db/fusee
     """
 
 
@@ -38,9 +36,7 @@ def upgrade(context: click.Context) -> None:
     nothing away, so servers, dispatchers and workers of the version before go on working. A schema that a
     newer version made is left alone.
 
-    \b
-    Example:
-      fusee db upgrade
+    Example: fusee db upgrade
     """
     drive(_upgrade(Shared.of(context), Out.of(context)))
 
@@ -93,9 +89,7 @@ def status(context: click.Context) -> None:
 
     Exits 1 when they differ, so that a deployment can ask.
 
-    \b
-    Example:
-      fusee db status || fusee db upgrade
+    Example: fusee db status || fusee db upgrade
     """
     drive(_status(Shared.of(context), Out.of(context)))
 

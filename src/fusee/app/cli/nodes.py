@@ -67,7 +67,6 @@ def up(
     finish, the rest goes back in line; a second one stops at once. Any part that dies brings the process down
     with exit code 1, so that a supervisor starts it again.
 
-    \b
     Example:
       fusee up --app myproject.jobs:app
       fusee up --app jobs:app --bind 127.0.0.1:9000 --database postgresql://fusee@db/fusee
@@ -96,9 +95,7 @@ def server(context: click.Context, /, app: str | None, **given: Any) -> None:
     It answers on http://HOST:PORT/api/v1, with its reference at /docs. To listen on more than this machine it
     needs an API key: `fusee key create NAME`.
 
-    \b
-    Example:
-      fusee server --bind 0.0.0.0:8080
+    Example: fusee server --bind 0.0.0.0:8080
     """
     _start(context, app, given, lambda app: _parts(api=True))
 
@@ -112,7 +109,6 @@ def dispatcher(context: click.Context, /, **given: Any) -> None:
     It makes delayed runs due, returns the runs of dead workers, and deletes old ones. Run two or more: there
     is no leader, and any of them may die.
 
-    \b
     Example:
       fusee dispatcher
       fusee dispatcher --region eu
@@ -130,7 +126,6 @@ def worker(context: click.Context, /, app: str | None, **given: Any) -> None:
     It takes the runs that its handlers, queues and region allow, and no others. Start as many as you like; a
     dispatcher must run somewhere (`fusee up` or `fusee dispatcher`).
 
-    \b
     Example:
       fusee worker --app myproject.jobs:app --queue mail --queue default --capacity 64
       fusee worker --app myproject.jobs:app --region eu --cpu 8 --memory 16GiB

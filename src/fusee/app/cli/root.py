@@ -25,8 +25,9 @@ from fusee.runs.cli.group import run
 from fusee.runs.cli.queues import queue, queues
 from fusee.runs.cli.workers import workers
 from fusee.surfaces.cli.exits import Exit, Failure, failure_of, meanings
+from fusee.surfaces.cli.opening import opened
 from fusee.surfaces.cli.options import Group, Shared, shared_options
-from fusee.surfaces.cli.output import clean
+from fusee.surfaces.cli.output import told_error
 from fusee.tasks.cli.cron import cron
 from fusee.tasks.cli.explain import explain_alone
 from fusee.tasks.cli.group import task
@@ -65,7 +66,8 @@ class Root(Group):
         words = list(sys.argv[1:] if args is None else args)
         extra["standalone_mode"] = False
         try:
-            answer = super().main(words, prog_name or "fusee", **extra)
+            shared = Shared(opener=opened)
+            answer = super().main(words, prog_name or "fusee", obj=shared, **extra)
         except BaseException as error:
             if isinstance(error, SystemExit):
                 raise
@@ -104,8 +106,7 @@ def _tell(error: BaseException, words: Sequence[str]) -> int:
     if failure.exit is Exit.INTERRUPTED:
         click.echo("", err=True)
         return int(failure.exit)
-    label = click.style("error:", fg="red", bold=True)
-    click.echo(f"{label} {clean(str(failure))}", err=True)
+    told_error(str(failure))
     if isinstance(error, click.UsageError) and error.ctx is not None:
         click.echo(f"       `{error.ctx.command_path} --help` tells how it is used", err=True)
     return int(failure.exit)

@@ -22,9 +22,7 @@ def version(context: click.Context) -> None:
 
     Put this into a bug report.
 
-    \b
-    Example:
-      fusee version --json
+    Example: fusee version --json
     """
     import sqlite3
 

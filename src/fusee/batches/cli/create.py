@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
+import csv
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from fusee.batches.cli.files import targets_in
-from fusee.batches.cli.look import list_batches, recount, show, targets
+from fusee.batches.cli.look import BATCHES, list_batches, recount, settled, show, targets
 from fusee.batches.cli.plan import plan
-from fusee.batches.cli.progress import follow, summary
-from fusee.batches.cli.shapes import batch_object
 from fusee.batches.cli.steer import apply, cancel, retry, rollback, wait
-from fusee.surfaces.cli.inputs import json_or_text, member_from
-from fusee.surfaces.cli.opening import drive, opened
-from fusee.surfaces.cli.options import Command, Group, Shared
+from fusee.surfaces.cli.answer import Answer
+from fusee.surfaces.cli.commands import command
+from fusee.surfaces.cli.inputs import fields_from, json_or_text
+from fusee.surfaces.cli.options import KEY, Group, Wait, waits
 from fusee.surfaces.cli.output import Out
+
+if TYPE_CHECKING:
+    from fusee.batches.service.batches import BatchOperations
 
 __all__ = ["batch"]
 
@@ -27,7 +33,6 @@ def batch() -> None:
     A batch is planned first: `plan` shows what would change, `apply` starts it. Workers need the operation:
     start them with the application that registers it.
 
-    \b
     Example:
       fusee batch create "stop the old ones" --type cdc/cdc_job_stop --targets old.csv --canary 5
       fusee batch plan 17
@@ -36,18 +41,18 @@ def batch() -> None:
     """
 
 
-@click.command(cls=Command)
+@command(create=True)
 @click.argument("name")
 @click.option("--type", "kind", metavar="TARGET/OPERATION", required=True, help="Such as cdc/cdc_job_stop.")
 @click.option("--targets", "file", metavar="FILE", required=True, help="JSON lines, CSV, JSON, YAML, or -.")
-@click.option("--concurrency", metavar="N", type=click.IntRange(0), help="Targets at once; 0 is no cap.")
-@click.option("--canary", metavar="N", type=click.IntRange(0), help="So many go first, alone.")
-@click.option("--ramp", metavar="X", type=click.FloatRange(1), help="Then so many times more each round.")
-@click.option("--max-errors", metavar="N|N%", help="More failures than this stop it.")
+@click.option("--concurrency", metavar="N", type=click.IntRange(0), help="Targets at once; 0: no cap.")
+@click.option("--canary", metavar="N", type=click.IntRange(0), help="Start with this many targets alone.")
+@click.option("--ramp", metavar="X", type=click.FloatRange(1), help="Then X times as many in each round.")
+@click.option("--max-errors", metavar="N|N%", help="Stop when more targets than this have failed.")
 @click.option(
     "--on-error",
     type=click.Choice(["stop", "rollback"], case_sensitive=False),
-    help="What else happens then.",
+    help="When that happens: only stop, or also undo.",
 )
 @click.option(
     "--on-conflict",
@@ -55,63 +60,90 @@ def batch() -> None:
     help="Wait for targets that another batch is changing (the default), or do not start.",
 )
 @click.option("--creator", metavar="NAME", help="Who asked for it.")
-@click.option("--env", metavar="NAME")
-@click.option("--region", metavar="NAME")
-@click.option("--az", metavar="NAME")
+@click.option("--env", metavar="NAME", help="The environment of the targets.")
+@click.option("--region", metavar="NAME", help="Only dispatchers and workers of this region take it.")
+@click.option("--az", metavar="NAME", help="The availability zone of the targets.")
 @click.option("--set", "others", metavar="FIELD=VALUE", multiple=True, help="Any other field of a batch.")
-@click.option("--key", metavar="TEXT", help="Idempotency key: the same key creates it once only.")
+@KEY
 @click.option("--apply", "start", is_flag=True, help="Start it at once, without looking at the plan.")
-@click.option("--wait", "waits", is_flag=True, help="With --apply: follow it to its end.")
-@click.pass_context
-def create(
-    context: click.Context,
-    /,
-    name: str,
-    kind: str,
-    file: str,
-    others: tuple[str, ...],
-    key: str | None,
-    start: bool,
-    waits: bool,
-    **options: Any,
-) -> None:
-    """Take in a batch with its targets: all of them or nothing.
+@waits
+async def create(
+    batches: BatchOperations, out: Out, /, name: str, kind: str, file: str, others: tuple[str, ...],
+    key: str | None, start: bool, wait: Wait | None, **options: Any,
+) -> Answer:  # fmt: skip
+    """Create a batch with its targets: all of them or nothing.
 
     CSV has the columns target_id, target_name, target_env, before.x and after.y. A line of JSON is
-    {"target_id": "17", "before": {...}, "after": {...}}.
+    {"target_id": "17", "before": {...}, "after": {...}}. --wait goes with --apply.
 
-    \b
-    Example:
-      fusee batch create "more memory" --type cdc/cdc_change_config --targets jobs.csv --max-errors 2%
+    Example: fusee batch create "more memory" --type cdc/cdc_change_config --targets jobs.csv --max-errors 2%
     """
     target_type, slash, batch_type = kind.partition("/")
     if not slash:
         raise click.BadParameter("write TARGET/OPERATION, such as cdc/cdc_job_stop", param_hint="--type")
-    fields: dict[str, Any] = {"batch_name": name, "target_type": target_type, "batch_type": batch_type}
-    fields |= {option: value for option, value in options.items() if value is not None}
-    for other in others:
-        field, value = member_from(other, "--set")
-        fields[field] = json_or_text(value)
-    drive(_create(Shared.of(context), Out.of(context), fields, file, key, start, waits))
+    what = {"batch_name": name, "target_type": target_type, "batch_type": batch_type}
+    fields = what | fields_from(options, others)
+    made, new = await batches.create(fields, targets_in(file), idempotency_key=key, apply=start)
+    if start and wait:
+        out.say(f"batch {made.id} of {made.total} targets")
+        return await settled(batches, out, made, wait)
+    hint = f"look at it: fusee batch plan {made.id}; start it: fusee batch apply {made.id} --wait"
+    return BATCHES.one(made, *([] if start else [hint]), created=new)
 
 
-async def _create(
-    shared: Shared, out: Out, fields: dict[str, Any], file: str, key: str | None, start: bool, waits: bool
-) -> None:
-    async with opened(shared, create=True) as app:
-        made, new = await app.batches.create(fields, targets_in(file), idempotency_key=key, apply=start)
-        if start and waits:
-            out.say(f"batch {made.id} of {made.total} targets")
-            await follow(app, out, made.id, None)
-        elif out.json:
-            out.data({**batch_object(made), "created": new})
-        else:
-            out.show(summary(made))
-            if not start:
-                out.say(
-                    f"look at it: fusee batch plan {made.id}; start it: fusee batch apply {made.id} --wait"
-                )
+def targets_in(file: str) -> Iterator[Mapping[str, Any]]:
+    """Targets from lines of JSON, CSV, or one JSON or YAML document, read as they are needed.
+
+    `-` is standard input, as lines of JSON.
+    """
+    if file == "-":
+        yield from _lines(sys.stdin, "standard input")
+        return
+    path = Path(file)
+    if not path.is_file():
+        raise click.BadParameter(f"there is no file {file}", param_hint="--targets")
+    with path.open(encoding="utf-8-sig", newline="") as text:
+        match path.suffix.lower():
+            case ".csv":
+                yield from _rows(text)
+            case ".json":
+                yield from _array(json.load(text), file)
+            case ".yaml" | ".yml":
+                import yaml
+
+                yield from _array(yaml.safe_load(text), file)
+            case _:
+                yield from _lines(text, file)
 
 
-for command in (create, list_batches, show, plan, targets, apply, wait, cancel, retry, rollback, recount):
-    batch.add_command(command)
+def _lines(text: IO[str], where: str) -> Iterator[Mapping[str, Any]]:
+    for number, line in enumerate(text, 1):
+        if line.strip():
+            try:
+                yield json.loads(line)
+            except ValueError as error:
+                raise click.UsageError(f"{where}, line {number}: not JSON: {error}") from None
+
+
+def _array(value: Any, where: str) -> Iterator[Mapping[str, Any]]:
+    targets = value.get("targets") if isinstance(value, dict) else value
+    if not isinstance(targets, list):
+        raise click.UsageError(f"{where}: targets must be a list")
+    yield from targets
+
+
+def _rows(text: IO[str]) -> Iterator[Mapping[str, Any]]:
+    """Columns target_id, target_name, target_env, before.x, after.y; JSON values are read as such."""
+    for row in csv.DictReader(text):
+        target: dict[str, Any] = {}
+        for column, value in row.items():
+            side, _, name = str(column).partition(".")
+            if name and side in ("before", "after"):
+                target.setdefault(side, {})[name] = json_or_text(value or "")
+            else:
+                target[str(column)] = value
+        yield target
+
+
+for command_ in (create, list_batches, show, plan, targets, apply, wait, cancel, retry, rollback, recount):
+    batch.add_command(command_)

@@ -1,187 +1,199 @@
-"""`fusee batch list`, `show`, `targets` and `recount`."""
+"""How a batch and its targets are shown; `fusee batch list`, `show`, `targets` and `recount`."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from fusee.batches.cli.progress import summary
 from fusee.batches.cli.shapes import batch_object, target_object
+from fusee.surfaces.cli.answer import Answer, Noun
+from fusee.surfaces.cli.commands import command, lists
 from fusee.surfaces.cli.exits import Exit
-from fusee.surfaces.cli.opening import drive, opened
-from fusee.surfaces.cli.options import Command, Shared
-from fusee.surfaces.cli.output import Out, clean, status_text, table
-from fusee.surfaces.cli.shapes import time_text
+from fusee.surfaces.cli.follow import Progress, follow
+from fusee.surfaces.cli.inputs import members_of
+from fusee.surfaces.cli.moments import time_text
+from fusee.surfaces.cli.options import Wait
+from fusee.surfaces.cli.output import Out, facts, status_text, table
 
-__all__ = ["BATCH_ID", "list_batches", "recount", "show", "targets"]
+if TYPE_CHECKING:
+    from fusee.batches.model.batch import Batch, BatchTask
+    from fusee.batches.service.batches import BatchOperations
+
+__all__ = [
+    "BATCHES",
+    "BATCH_ID",
+    "GOOD",
+    "SOME_UNDONE",
+    "list_batches",
+    "recount",
+    "settled",
+    "show",
+    "targets",
+]
 
 BATCH_ID = click.argument("batch_id", metavar="ID", type=click.IntRange(1))
-LIMIT = click.option(
-    "--limit", metavar="N", default=50, type=click.IntRange(1, 1000), help="At most so many."
+STATUS = click.option("--status", "-s", multiple=True, metavar="STATUS", help="Only these; repeatable.")
+GOOD = ("success", "rollback_success")
+SOME_UNDONE = ("rollback_success", "partial_rollback")
+"""What a rollback of chosen targets may end as."""
+FACTS = (
+    "batch_name", "batch_type", "target_type", "creator", "env", "region", "az", "concurrency", "canary",
+    "ramp", "max_errors", "on_error", "on_conflict",
+)  # fmt: skip
+
+
+def summary(batch: Batch) -> str:
+    counts = ", ".join(f"{count} {status}" for status, count in batch.counts.items() if count)
+    reason = f"; {batch.reason}" if batch.reason else ""
+    return f"batch {batch.id} {batch.status}: {counts} of {batch.total}{reason}{_waits(batch, '; ')}"
+
+
+def _waits(batch: Batch, mark: str) -> str:
+    waits = f"{mark}waits for targets that batch {batch.waits_for} has" if batch.waits_for else ""
+    return waits + (f"{mark}waits: {batch.waiting}" if batch.waiting else "")
+
+
+def _whole(batch: Batch) -> Sequence[Any]:
+    pairs = [(name, getattr(batch.spec, name)) for name in FACTS]
+    kept = batch.kept_until and f"{time_text(batch.kept_until)}; it can be rolled back until then"
+    pairs += [("phase", batch.phase), ("kept until", kept), ("version", batch.version)]
+    return summary(batch), facts(pairs)
+
+
+BATCHES: Noun[Batch] = Noun(
+    shape=batch_object,
+    line=summary,
+    whole=_whole,
+    none="no batch",
+    columns={
+        ">id": lambda batch: batch.id,
+        "name": lambda batch: batch.spec.batch_name,
+        "operation": lambda batch: f"{batch.spec.target_type}/{batch.spec.batch_type}",
+        "status": lambda batch: batch.status,
+        ">targets": lambda batch: batch.total,
+        ">success": lambda batch: _counts(batch)["success"],
+        ">fail": lambda batch: _counts(batch)["fail"],
+        "creator": lambda batch: batch.spec.creator,
+    },
+)
+TARGETS: Noun[BatchTask] = Noun(
+    shape=target_object,
+    none="no such target",
+    columns={
+        "target": lambda task: task.target_id,
+        "name": lambda task: task.target_name,
+        "status": lambda task: task.status,
+        "effect": lambda task: task.effect,
+        ">retries": lambda task: task.retry_time,
+        ">run": lambda task: task.rollback_run_id or task.run_id,
+        "info": lambda task: (task.info or "").partition("\n")[0],
+    },
 )
 
 
-@click.command("list", cls=Command)
-@click.option("--status", multiple=True, metavar="STATUS", help="Only these; may be repeated.")
-@click.option("--type", "batch_type", metavar="OPERATION")
-@click.option("--creator", metavar="NAME")
-@click.option("--env", metavar="NAME")
-@click.option("--region", metavar="NAME")
-@click.option("--az", metavar="NAME")
-@LIMIT
-@click.pass_context
-def list_batches(context: click.Context, /, status: tuple[str, ...], limit: int, **filters: Any) -> None:
+@lists(BATCHES)
+@STATUS
+@click.option("--type", "batch_type", metavar="OPERATION", help="Only batches of this operation.")
+@click.option("--creator", metavar="NAME", help="Only batches that this person or service asked for.")
+@click.option("--env", metavar="NAME", help="Only batches of this environment.")
+@click.option("--region", metavar="NAME", help="Only batches of this region.")
+@click.option("--az", metavar="NAME", help="Only batches of this availability zone.")
+async def list_batches(
+    batches: BatchOperations, /, status: tuple[str, ...], **wanted: Any
+) -> Sequence[Batch]:
     """List batches, newest first.
 
-    \b
-    Example:
-      fusee batch list --status partial_fail --env live
+    Example: fusee batch list --status partial_fail --env live
     """
-    drive(_list(Shared.of(context), Out.of(context), status, limit, filters))
-
-
-async def _list(
-    shared: Shared, out: Out, status: tuple[str, ...], limit: int, filters: dict[str, Any]
-) -> None:
+    from fusee.batches.model.batch import BatchStatus
     from fusee.batches.store.queries import BatchFilter
 
-    wanted = BatchFilter(status=_statuses(status), limit=limit, **filters)
-    async with opened(shared) as app:
-        found = await app.batches.list(wanted)
-    if out.json:
-        out.data({"items": [batch_object(one) for one in found]})
-        return
-    from rich.text import Text
-
-    drawn = table(">id", "name", "operation", "status", ">targets", ">success", ">fail", "creator")
-    for one in found:
-        counts = {str(name): count for name, count in one.counts.items()}
-        drawn.add_row(
-            str(one.id),
-            Text(clean(one.spec.batch_name)),
-            f"{one.spec.target_type}/{one.spec.batch_type}",
-            status_text(str(one.status)),
-            str(one.total),
-            str(counts["success"]),
-            str(counts["fail"]),
-            Text(clean(one.spec.creator)),
-        )
-    out.show(drawn) if found else out.say("no batch")
+    return await batches.list(BatchFilter(status=members_of(BatchStatus, status, "--status"), **wanted))
 
 
-@click.command(cls=Command)
+@command()
 @BATCH_ID
-@click.pass_context
-def show(context: click.Context, batch_id: int) -> None:
-    """Show a batch: where its targets stand.
+async def show(batches: BatchOperations, /, batch_id: int) -> Answer:
+    """Show a batch: its settings, and how many of its targets have which status.
 
-    \b
-    Example:
-      fusee batch show 17
+    Example: fusee batch show 17
     """
-    drive(_show(Shared.of(context), Out.of(context), batch_id))
+    return BATCHES.all(await batches.get(batch_id))
 
 
-async def _show(shared: Shared, out: Out, batch_id: int) -> None:
-    async with opened(shared) as app:
-        found = await app.batches.get(batch_id)
-    if out.json:
-        out.data(batch_object(found))
-        return
-    spec = found.spec
-    out.show(summary(found))
-    drawn = table("field", "value")
-    for field in ("batch_name", "batch_type", "target_type", "creator", "env", "region", "az", "concurrency",
-                  "canary", "ramp", "max_errors", "on_error", "on_conflict"):  # fmt: skip
-        if (value := getattr(spec, field)) not in ("", None):
-            drawn.add_row(field, clean(str(value)))
-    drawn.add_row("phase", str(found.phase))
-    if found.kept_until is not None:
-        drawn.add_row("kept until", f"{time_text(found.kept_until)}; it can be rolled back until then")
-    drawn.add_row("version", str(found.version))
-    out.show(drawn)
-
-
-@click.command(cls=Command)
+@lists(TARGETS, "targets", watch=False)
 @BATCH_ID
-@click.option("--status", multiple=True, metavar="STATUS", help="Only these; may be repeated.")
-@LIMIT
-@click.pass_context
-def targets(context: click.Context, batch_id: int, status: tuple[str, ...], limit: int) -> None:
-    """List a batch's targets, each with where it stands and why.
+@STATUS
+async def targets(
+    batches: BatchOperations, /, batch_id: int, status: tuple[str, ...], limit: int
+) -> Sequence[BatchTask]:
+    """List a batch's targets, each with its status and the reason for it.
 
-    \b
-    Example:
-      fusee batch targets 17 --status fail
+    Example: fusee batch targets 17 --status fail
     """
-    drive(_targets(Shared.of(context), Out.of(context), batch_id, status, limit))
-
-
-async def _targets(shared: Shared, out: Out, batch_id: int, status: tuple[str, ...], limit: int) -> None:
+    from fusee.batches.model.batch import BatchStatus
     from fusee.batches.store.queries import TargetFilter
 
-    async with opened(shared) as app:
-        wanted = TargetFilter(status=_statuses(status), limit=limit)
-        found = await app.batches.tasks(batch_id, wanted)
-    if out.json:
-        out.data({"items": [target_object(task) for task in found]})
-        return
-    drawn = table("target", "name", "status", "effect", ">retries", ">run", "info")
-    for task in found:
-        drawn.add_row(
-            clean(task.target_id),
-            clean(task.target_name),
-            status_text(str(task.status)),
-            str(task.effect or ""),
-            str(task.retry_time),
-            str(task.rollback_run_id or task.run_id or ""),
-            clean((task.info or "").splitlines()[0] if task.info else ""),
-        )
-    out.show(drawn) if found else out.say("no such target")
+    wanted = TargetFilter(status=members_of(BatchStatus, status, "--status"), limit=limit)
+    return await batches.tasks(batch_id, wanted)
 
 
-@click.command(cls=Command)
+@command()
 @BATCH_ID
-@click.pass_context
-def recount(context: click.Context, batch_id: int) -> None:
-    """Look at every target and compare with the counts that are kept.
+async def recount(batches: BatchOperations, /, batch_id: int) -> Answer:
+    """Count every target and compare with the counts that are kept.
 
     Exits 5 when they differ, which would be a bug worth reporting. Slow for a large batch.
 
-    \b
-    Example:
-      fusee batch recount 17
+    Example: fusee batch recount 17
     """
-    drive(_recount(Shared.of(context), Out.of(context), batch_id))
-
-
-async def _recount(shared: Shared, out: Out, batch_id: int) -> None:
-    async with opened(shared) as app:
-        kept, counted = await app.batches.recount(batch_id)
+    kept, counted = await batches.recount(batch_id)
     equal = kept == counted
-    if out.json:
-        out.data(
-            {
-                "equal": equal,
-                "kept": {str(s): n for s, n in kept.items()},
-                "counted": {str(s): n for s, n in counted.items()},
-            }
-        )
-    else:
-        drawn = table("status", ">kept", ">counted")
+
+    def drawn() -> Sequence[Any]:
+        rows = table("status", ">kept", ">counted")
         for status in kept:
             if kept[status] or counted[status]:
-                drawn.add_row(status_text(str(status)), str(kept[status]), str(counted[status]))
-        out.show(drawn, "equal" if equal else "NOT equal")
-    if not equal:
-        raise SystemExit(Exit.UNSUCCESSFUL)
+                rows.add_row(status_text(str(status)), str(kept[status]), str(counted[status]))
+        return rows, "equal" if equal else "NOT equal"
+
+    data = {
+        "equal": equal,
+        "kept": {str(status): count for status, count in kept.items()},
+        "counted": {str(status): count for status, count in counted.items()},
+    }
+    return Answer(data, drawn, exit=Exit.OK if equal else Exit.UNSUCCESSFUL)
 
 
-def _statuses(names: tuple[str, ...]) -> tuple[Any, ...]:
-    from fusee.batches.model.batch import BatchStatus
+async def settled(
+    batches: BatchOperations, out: Out, batch: Batch, wait: Wait | None, good: tuple[str, ...] = GOOD
+) -> Answer:
+    """The batch as it is; with `wait`, as it ended: the exit code is 5 unless it ended as one of `good`."""
+    if wait is None:
+        return BATCHES.one(batch)
+    ended = await follow(
+        out,
+        lambda: batches.get(batch.id),
+        _progress,
+        lambda it: it.phase == "done",
+        timeout=wait.timeout,
+        line=summary,
+    )
+    return BATCHES.one(ended, exit=Exit.OK if ended.status in good else Exit.UNSUCCESSFUL)
 
-    try:
-        return tuple(BatchStatus(name) for name in names)
-    except ValueError:
-        raise click.BadParameter(f"one of {', '.join(BatchStatus)}", param_hint="--status") from None
+
+def _progress(batch: Batch) -> Progress:
+    counts = _counts(batch)
+    if batch.phase == "rolling_back":
+        over = counts["rollback_success"] + counts["rollback_fail"]
+        total = over + counts["rollback_pending"] + counts["rollback_running"]
+        return f"rolling back, {counts['rollback_fail']} failed{_waits(batch, ', ')}", over, total, ""
+    over = counts["success"] + counts["fail"] + counts["cancel"]
+    words = f"{batch.phase}, {counts['running']} at work, {counts['fail']} failed{_waits(batch, ', ')}"
+    return words, over, batch.total, ""
+
+
+def _counts(batch: Batch) -> dict[str, int]:
+    return {str(status): count for status, count in batch.counts.items()}

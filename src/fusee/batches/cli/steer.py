@@ -2,160 +2,115 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from fusee.batches.cli.look import BATCH_ID
-from fusee.batches.cli.progress import GOOD, SOME_UNDONE, follow, summary
-from fusee.batches.cli.shapes import batch_object
-from fusee.surfaces.cli.opening import drive, opened
-from fusee.surfaces.cli.options import Command, Shared, duration
+from fusee.batches.cli.look import BATCH_ID, BATCHES, GOOD, SOME_UNDONE, settled
+from fusee.surfaces.cli.answer import Answer
+from fusee.surfaces.cli.commands import command, steer
+from fusee.surfaces.cli.options import KEY, TIMEOUT, VERSION, Wait, reasoned, waits
 from fusee.surfaces.cli.output import Out
 
 if TYPE_CHECKING:
-    from fusee.app.fusee import Fusee
-    from fusee.batches.model.batch import Batch
+    from fusee.batches.service.batches import BatchOperations
 
 __all__ = ["apply", "cancel", "retry", "rollback", "wait"]
 
-WAIT = click.option("--wait", "waits", is_flag=True, help="Follow it to its end; exit 5 when it is not good.")
-VERSION = click.option(
-    "--version", metavar="N", type=click.IntRange(1), help="Only if the batch is at this version."
-)
 
-
-@click.command(cls=Command)
+@command()
 @BATCH_ID
-@WAIT
+@waits
 @VERSION
-@click.pass_context
-def apply(context: click.Context, batch_id: int, waits: bool, version: int | None) -> None:
+async def apply(
+    batches: BatchOperations, out: Out, /, batch_id: int, version: int | None, wait: Wait | None
+) -> Answer:
     """Start a batch that was planned.
 
-    \b
-    Example:
-      fusee batch apply 17 --wait
+    Example: fusee batch apply 17 --wait
     """
-    _steer(context, batch_id, waits, lambda app: app.batches.apply(batch_id, version=version))
+    return await settled(batches, out, await batches.apply(batch_id, version=version), wait)
 
 
-@click.command(cls=Command)
+@command()
 @BATCH_ID
-@click.option("--timeout", metavar="TIME", callback=duration(), help="Give up after this, such as 5m.")
-@click.pass_context
-def wait(context: click.Context, batch_id: int, timeout: float | None) -> None:
-    """Follow a batch to its end, with a bar that shows how far it is.
+@TIMEOUT
+async def wait(batches: BatchOperations, out: Out, /, batch_id: int, timeout: float | None) -> Answer:
+    """Follow a batch to its end, with a bar that shows its progress.
 
-    Exits 0 when it ended well, 5 when not, 124 when the time was up first.
+    Exits 0 when it ended well, 5 when it did not, 124 when it did not end within --timeout.
 
-    \b
-    Example:
-      fusee batch wait 17
+    Example: fusee batch wait 17
     """
-
-    async def work(shared: Shared, out: Out) -> None:
-        async with opened(shared) as app:
-            await follow(app, out, batch_id, timeout)
-
-    drive(work(Shared.of(context), Out.of(context)))
+    return await settled(batches, out, await batches.get(batch_id), Wait(timeout))
 
 
-@click.command(cls=Command)
-@BATCH_ID
-@click.option("--reason", default="canceled by request", metavar="TEXT", help="Kept with the batch.")
-@WAIT
+@steer(BATCHES, "batch_id")
+@reasoned("canceled by request", kept="the batch")
+@waits
 @VERSION
-@click.pass_context
-def cancel(context: click.Context, batch_id: int, reason: str, waits: bool, version: int | None) -> None:
-    """Start no further targets; what runs keeps its real outcome.
+async def cancel(
+    batches: BatchOperations, out: Out, /, batch_id: int, reason: str, version: int | None, wait: Wait | None
+) -> Answer:
+    """Start no further targets; running ones keep their real outcome.
 
-    \b
-    Example:
-      fusee batch cancel 17 --reason "wrong list"
+    Example: fusee batch cancel 17 --reason "wrong list"
     """
-    _steer(context, batch_id, waits, lambda app: app.batches.cancel(batch_id, reason=reason, version=version))
+    made = await batches.cancel(batch_id, reason=reason, version=version)
+    return await settled(batches, out, made, wait)
 
 
-@click.command(cls=Command)
+@command()
 @BATCH_ID
 @click.option("--canceled", is_flag=True, help="Also the targets that were canceled.")
-@click.option("--key", metavar="TEXT", help="Idempotency key: the same key tries them again once only.")
-@WAIT
+@KEY
+@waits
 @VERSION
-@click.pass_context
-def retry(
-    context: click.Context, batch_id: int, canceled: bool, key: str | None, waits: bool, version: int | None
-) -> None:
+async def retry(
+    batches: BatchOperations,
+    out: Out,
+    /,
+    batch_id: int,
+    canceled: bool,
+    key: str | None,
+    version: int | None,
+    wait: Wait | None,
+) -> Answer:  # fmt: skip
     """Try the failed targets again, and no others.
 
-    \b
-    Example:
-      fusee batch retry 17 --wait
+    Example: fusee batch retry 17 --wait
     """
-
-    async def again(app: Fusee) -> Batch:
-        made, count = await app.batches.retry(
-            batch_id, canceled=canceled, version=version, idempotency_key=key
-        )
-        Out.of(context).say(f"{count} targets are tried again")
-        return made
-
-    _steer(context, batch_id, waits, again)
+    made, count = await batches.retry(batch_id, canceled=canceled, version=version, idempotency_key=key)
+    out.say(f"{count} targets are tried again")
+    return await settled(batches, out, made, wait)
 
 
-@click.command(cls=Command)
+@command()
 @BATCH_ID
-@click.option("--target", "chosen", metavar="ID", multiple=True, help="Only this one; may be repeated.")
+@click.option("--target", "chosen", metavar="ID", multiple=True, help="Only this target; repeatable.")
 @click.option("--force", is_flag=True, help="Also targets that have drifted.")
-@WAIT
+@waits
 @VERSION
-@click.pass_context
-def rollback(
-    context: click.Context,
+async def rollback(
+    batches: BatchOperations,
+    out: Out,
+    /,
     batch_id: int,
     chosen: tuple[str, ...],
     force: bool,
-    waits: bool,
     version: int | None,
-) -> None:
-    """Undo what was applied, or may have been; newest first.
+    wait: Wait | None,
+) -> Answer:
+    """Undo what was applied, or may have been applied, newest first.
 
-    A target that is no longer as the batch left it is reported and left alone, unless forced. With --wait:
-    exits 5 unless all is undone (rollback_success); with --target, that of those chosen none is left
-    (partial_rollback) will do.
+    A target that is no longer as the batch left it is reported and left alone, unless --force is given. With
+    --wait: exits 5 unless everything is undone (rollback_success); with --target, it is enough that all
+    chosen targets are undone (partial_rollback).
 
-    \b
     Example:
       fusee batch rollback 17 --wait
       fusee batch rollback 17 --target 4711 --target 4712
     """
     targets = list(chosen) or None
-    _steer(
-        context,
-        batch_id,
-        waits,
-        lambda app: app.batches.roll_back(batch_id, targets=targets, force=force, version=version),
-        SOME_UNDONE if chosen else GOOD,
-    )
-
-
-def _steer(
-    context: click.Context,
-    batch_id: int,
-    waits: bool,
-    command: Callable[[Any], Awaitable[Batch]],
-    good: tuple[str, ...] = GOOD,
-) -> None:
-    async def work(shared: Shared, out: Out) -> None:
-        async with opened(shared) as app:
-            made = await command(app)
-            if waits:
-                await follow(app, out, batch_id, None, good)
-            elif out.json:
-                out.data(batch_object(made))
-            else:
-                out.show(summary(made))
-
-    drive(work(Shared.of(context), Out.of(context)))
+    made = await batches.roll_back(batch_id, targets=targets, force=force, version=version)
+    return await settled(batches, out, made, wait, SOME_UNDONE if chosen else GOOD)

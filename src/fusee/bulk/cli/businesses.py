@@ -31,7 +31,6 @@ def business() -> None:
 
     Any worker that may make HTTP calls serves them; businesses in Python need no registration.
 
-    \b
     Example:
       fusee business register mail --item https://crm.example/mail --default concurrency=16
       fusee bulk create newsletter --business mail --source users.csv --start --wait
@@ -73,7 +72,6 @@ def _fields(function: Callable[..., None]) -> Callable[..., None]:
 def register(context: click.Context, /, name: str, **options: Any) -> None:
     """Register a business that is reached over HTTP.
 
-    \b
     Example:
       fusee business register mail --chunk https://crm.example/mail --chunk-size 200 \\
         --header "Authorization: Bearer $TOKEN" --default rate=500
@@ -100,7 +98,6 @@ def change(
 
     Headers and defaults that are not named stay as they are.
 
-    \b
     Example:
       fusee business change mail --timeout 30s --remove on_stop
       fusee business change mail --header "X-Team: ops" --remove headers.X-Old
@@ -123,9 +120,7 @@ def change(
 def list_businesses(context: click.Context, limit: int) -> None:
     """List all businesses that are known: of the registry, and those that workers have.
 
-    \b
-    Example:
-      fusee business list
+    Example: fusee business list
     """
     drive(_list(Shared.of(context), Out.of(context), limit))
 
@@ -155,9 +150,7 @@ async def _list(shared: Shared, out: Out, limit: int) -> None:
 def show(context: click.Context, name: str) -> None:
     """Show a business: its addresses and defaults. Header values are shown to nobody.
 
-    \b
-    Example:
-      fusee business show mail
+    Example: fusee business show mail
     """
     drive(_show(Shared.of(context), Out.of(context), name))
 
@@ -182,9 +175,7 @@ async def _show(shared: Shared, out: Out, name: str) -> None:
 def delete(context: click.Context, name: str, version: int | None) -> None:
     """Delete a business; refused while a job that is not finished needs it.
 
-    \b
-    Example:
-      fusee business delete mail
+    Example: fusee business delete mail
     """
 
     async def work(shared: Shared, out: Out) -> None:

@@ -10,7 +10,7 @@ import click
 from fusee.bulk.cli.look import list_jobs, logs, quarantine, show
 from fusee.bulk.cli.progress import follow, summary
 from fusee.bulk.cli.shapes import bulk_object
-from fusee.bulk.cli.sources import source_from
+from fusee.bulk.cli.sources import rate_of, source_from
 from fusee.bulk.cli.steer import (
     data,
     delete,
@@ -26,7 +26,7 @@ from fusee.bulk.cli.steer import (
     wait,
     watch,
 )
-from fusee.surfaces.cli.inputs import json_or_text, member_from, rate_of, text_of
+from fusee.surfaces.cli.inputs import json_or_text, member_from, text_of
 from fusee.surfaces.cli.opening import drive, opened
 from fusee.surfaces.cli.options import Command, Group, Shared
 from fusee.surfaces.cli.output import Out
@@ -41,7 +41,6 @@ def bulk() -> None:
     Workers need the business: start them with the application that registers it, or register one that is
     reached over HTTP with `fusee business register`.
 
-    \b
     Example:
       fusee bulk create newsletter --business mail --source users.csv --rate 500 --start --wait
       fusee bulk rate 17 --rate 2000
@@ -97,7 +96,6 @@ def create(
 
     A file is read by the workers: it must be on a disk that all of them see, under the same path.
 
-    \b
     Example:
       fusee bulk create recount --business counters --source 0..10_000_000_000 --rate 5000 --start
       fusee bulk create mail --business mail --source https://crm.example/users.csv --error-budget 2%

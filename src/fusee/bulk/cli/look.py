@@ -40,9 +40,7 @@ def list_jobs(
 ) -> None:
     """List bulk jobs, newest first.
 
-    \b
-    Example:
-      fusee bulk list --status running
+    Example: fusee bulk list --status running
     """
     drive(_list(Shared.of(context), Out.of(context), status, business, name, limit))
 
@@ -82,9 +80,7 @@ async def _list(
 def show(context: click.Context, job_id: int) -> None:
     """Show a bulk job: how far it is, and where its segments stand.
 
-    \b
-    Example:
-      fusee bulk show 17
+    Example: fusee bulk show 17
     """
     drive(_show(Shared.of(context), Out.of(context), job_id))
 
@@ -146,9 +142,7 @@ async def _show(shared: Shared, out: Out, job_id: int) -> None:
 def logs(context: click.Context, job_id: int, kind: str | None, after: int, limit: int) -> None:
     """Show what the business wrote, and what was done to the job.
 
-    \b
-    Example:
-      fusee bulk logs 17 --kind operator
+    Example: fusee bulk logs 17 --kind operator
     """
     drive(_logs(Shared.of(context), Out.of(context), job_id, kind, after, limit))
 
@@ -175,7 +169,6 @@ async def _logs(shared: Shared, out: Out, job_id: int, kind: str | None, after: 
 def quarantine(context: click.Context, job_id: int, form: str | None, after: int, limit: int) -> None:
     """List the items that failed as often as they may be tried.
 
-    \b
     Example:
       fusee bulk quarantine 17
       fusee bulk quarantine 17 --format csv > failed.csv

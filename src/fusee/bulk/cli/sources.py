@@ -9,9 +9,9 @@ from typing import Any
 
 import click
 
-from fusee.surfaces.cli.inputs import text_of
+from fusee.surfaces.cli.inputs import json_or_text, text_of
 
-__all__ = ["source_from"]
+__all__ = ["rate_of", "source_from"]
 
 _RANGE = re.compile(r"([0-9][0-9_]*)\.\.([0-9][0-9_]*)")
 
@@ -36,3 +36,13 @@ def source_from(text: str) -> Any:
         )
     # Workers have another folder: they are told the whole path.
     return {"kind": "file", "path": str(path.resolve())}
+
+
+def rate_of(text: str) -> float | str:
+    """The rate of a bulk job: items a second, `unlimited` or `hold`."""
+    from fusee.bulk.model.pacing import rate_from, rate_shown
+
+    try:
+        return rate_shown(rate_from(json_or_text(text)))
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None

@@ -11,7 +11,8 @@ import click
 from fusee.bulk.cli.look import JOB_ID
 from fusee.bulk.cli.progress import follow, summary
 from fusee.bulk.cli.shapes import bulk_object
-from fusee.surfaces.cli.inputs import rate_of, text_of
+from fusee.bulk.cli.sources import rate_of
+from fusee.surfaces.cli.inputs import text_of
 from fusee.surfaces.cli.opening import drive, opened
 from fusee.surfaces.cli.options import Command, Shared, duration
 from fusee.surfaces.cli.output import Out
@@ -56,9 +57,7 @@ def start(
 ) -> None:
     """Start a bulk job, or go on where it was. One that failed gets a fresh error budget.
 
-    \b
-    Example:
-      fusee bulk start 17 --wait
+    Example: fusee bulk start 17 --wait
     """
     _steer(
         context,
@@ -77,9 +76,7 @@ def start(
 def resume(context: click.Context, job_id: int, waits: bool, version: int | None) -> None:
     """Go on where the job was when it stopped or failed. One that failed gets a fresh error budget.
 
-    \b
-    Example:
-      fusee bulk resume 17 --wait
+    Example: fusee bulk resume 17 --wait
     """
     _steer(context, waits, lambda app: app.bulk_jobs.resume(job_id, who=WHO, version=version))
 
@@ -92,9 +89,7 @@ def resume(context: click.Context, job_id: int, waits: bool, version: int | None
 def stop(context: click.Context, job_id: int, reason: str, version: int | None) -> None:
     """Start no further item; every worker sees it within 2 s. What is done stays done.
 
-    \b
-    Example:
-      fusee bulk stop 17 --reason "the mail server is down"
+    Example: fusee bulk stop 17 --reason "the mail server is down"
     """
     _stop(context, job_id, reason, version)
 
@@ -107,9 +102,7 @@ def stop(context: click.Context, job_id: int, reason: str, version: int | None) 
 def pause(context: click.Context, job_id: int, reason: str, version: int | None) -> None:
     """The same as stop: a job that was stopped goes on where it was.
 
-    \b
-    Example:
-      fusee bulk pause 17
+    Example: fusee bulk pause 17
     """
     _stop(context, job_id, reason, version)
 
@@ -131,9 +124,7 @@ def _stop(context: click.Context, job_id: int, reason: str, version: int | None)
 def extend(context: click.Context, job_id: int, starts: bool, waits: bool, version: int | None) -> None:
     """Add what the source has behind the last item of a job at rest, also of a finished one.
 
-    \b
-    Example:
-      fusee bulk extend 17 --start
+    Example: fusee bulk extend 17 --start
     """
     _steer(
         context,
@@ -152,9 +143,7 @@ def wait(context: click.Context, job_id: int, timeout: float | None) -> None:
     Exits 0 when it finished, 5 when it stopped or failed or when every item was quarantined, 124 when the
     time was up first.
 
-    \b
-    Example:
-      fusee bulk wait 17
+    Example: fusee bulk wait 17
     """
     _follow(context, job_id, timeout, lines=False)
 
@@ -166,9 +155,7 @@ def wait(context: click.Context, job_id: int, timeout: float | None) -> None:
 def watch(context: click.Context, job_id: int, timeout: float | None) -> None:
     """Look at a bulk job as it goes, until it rests; with --json a line whenever it has moved.
 
-    \b
-    Example:
-      fusee bulk watch 17 --json
+    Example: fusee bulk watch 17 --json
     """
     _follow(context, job_id, timeout, lines=True)
 
@@ -206,7 +193,6 @@ def rate(
 ) -> None:
     """Set another rate, concurrency, window, item timeout or error budget, also while the job runs.
 
-    \b
     Example:
       fusee bulk rate 17 --rate 2000 --concurrency 128
       fusee bulk rate 17 --rate hold
@@ -237,9 +223,7 @@ def rate(
 def data(context: click.Context, job_id: int, value: str, version: int | None) -> None:
     """Set the business's own data; refused while the job runs. @FILE reads it from a file.
 
-    \b
-    Example:
-      fusee bulk data 17 '{"template": 4}'
+    Example: fusee bulk data 17 '{"template": 4}'
     """
     try:
         given: Any = json.loads(text_of(value, "JSON"))
@@ -255,9 +239,7 @@ def data(context: click.Context, job_id: int, value: str, version: int | None) -
 def delete(context: click.Context, job_id: int, version: int | None) -> None:
     """Delete a bulk job that is at rest, with its segments, its quarantine and its logs.
 
-    \b
-    Example:
-      fusee bulk delete 17
+    Example: fusee bulk delete 17
     """
 
     async def work(shared: Shared, out: Out) -> None:
@@ -275,9 +257,7 @@ def delete(context: click.Context, job_id: int, version: int | None) -> None:
 def log(context: click.Context, job_id: int, text: str) -> None:
     """Append a line to the job's data log.
 
-    \b
-    Example:
-      fusee bulk log 17 "downloaded 4,711 rows"
+    Example: fusee bulk log 17 "downloaded 4,711 rows"
     """
 
     async def work(shared: Shared, out: Out) -> None:
@@ -313,9 +293,7 @@ def _following(name: str) -> Callable[[Callable[..., None]], click.Command]:
 def rerun(context: click.Context, /, job_id: int, waits: bool, **options: Any) -> None:
     """Make a new job of the quarantined items; each keeps its index.
 
-    \b
-    Example:
-      fusee bulk rerun 17 --start --wait
+    Example: fusee bulk rerun 17 --start --wait
     """
     given = _wishes(waits, options)
     _steer(context, waits, lambda app: app.bulk_jobs.rerun_quarantine(job_id, who=WHO, **given))
@@ -325,9 +303,7 @@ def rerun(context: click.Context, /, job_id: int, waits: bool, **options: Any) -
 def undo(context: click.Context, /, job_id: int, waits: bool, **options: Any) -> None:
     """Make a new job that undoes what is done, the last item first.
 
-    \b
-    Example:
-      fusee bulk undo 17 --start --wait
+    Example: fusee bulk undo 17 --start --wait
     """
     given = _wishes(waits, options)
     _steer(context, waits, lambda app: app.bulk_jobs.undo(job_id, who=WHO, **given))

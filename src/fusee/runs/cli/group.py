@@ -20,7 +20,6 @@ def run() -> None:
 
     A run is one piece of work: a call of a handler, a program, or an HTTP request.
 
-    \b
     Example:
       fusee run submit greet -p name=Ada --wait
       fusee run list --status failed

@@ -67,7 +67,6 @@ def list_runs(
 
     With --watch the list is live; with --watch --json each change of a run is one line of JSON.
 
-    \b
     Example:
       fusee run list --status failed --status timed_out --handler send_mail
       fusee run list --json | jq '.items[].id'

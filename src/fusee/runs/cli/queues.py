@@ -29,9 +29,7 @@ def queues(context: click.Context) -> None:
     A queue appears when it has work or limits. "unserved" names handlers that have runs waiting and no live
     worker that could take them.
 
-    \b
-    Example:
-      fusee queues
+    Example: fusee queues
     """
     drive(_queues(Shared.of(context), Out.of(context)))
 
@@ -84,7 +82,6 @@ def queue() -> None:
 
     Limits are counted in the database, so they hold however many workers there are.
 
-    \b
     Example:
       fusee queue limit mail --rate 50 --burst 100
       fusee queue pause mail
@@ -104,7 +101,6 @@ def limit(
 
     They hold within a second, across all workers. Runs over a limit wait; nothing fails.
 
-    \b
     Example:
       fusee queue limit mail --concurrency 10
       fusee queue limit mail --rate 50 --burst 100
@@ -134,7 +130,6 @@ def strategy(context: click.Context, name: str, strategy: str) -> None:
     shared is the default: the next free worker takes them. docs/workers.md tells when to use which of the
     others. Workers follow within a second; what is under way is not disturbed.
 
-    \b
     Example:
       fusee queue strategy reports least_loaded
       fusee queue strategy reports shared
@@ -155,9 +150,7 @@ def pause(context: click.Context, name: str) -> None:
 
     Runs can still be submitted to it and wait there until `fusee queue resume`.
 
-    \b
-    Example:
-      fusee queue pause mail
+    Example: fusee queue pause mail
     """
     drive(_pause(Shared.of(context), Out.of(context), name, True))
 
@@ -170,9 +163,7 @@ def resume(context: click.Context, name: str) -> None:
 
     Its other limits are as they were.
 
-    \b
-    Example:
-      fusee queue resume mail
+    Example: fusee queue resume mail
     """
     drive(_pause(Shared.of(context), Out.of(context), name, False))
 

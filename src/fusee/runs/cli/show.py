@@ -30,7 +30,6 @@ def show(context: click.Context, run_id: int) -> None:
     An attempt that ended in another way than success is kept with its error, so that the story of a run that
     was retried, lost or timed out can be read afterwards.
 
-    \b
     Example:
       fusee run show 42
       fusee run show 42 --json | jq .result

@@ -30,9 +30,7 @@ def cancel(context: click.Context, run_ids: tuple[int, ...], reason: str) -> Non
     A run that has not started is over at once. A running one is told to stop within two seconds, and killed
     after its grace where it can be; `fusee run wait` tells how it ended.
 
-    \b
-    Example:
-      fusee run cancel 42 43 --reason "wrong customer list"
+    Example: fusee run cancel 42 43 --reason "wrong customer list"
     """
 
     async def one(app: Fusee, run_id: int) -> tuple[str, dict[str, Any]]:
@@ -55,7 +53,6 @@ def retry(context: click.Context, run_ids: tuple[int, ...], key: str | None) -> 
     fire, under the task's policies. A run of a batch, a workflow or a bulk job is refused with the command of
     its owner that does it.
 
-    \b
     Example:
       fusee run retry 42
       fusee run list -s failed --json | jq '.items[].id' | xargs fusee run retry

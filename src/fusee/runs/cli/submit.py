@@ -9,7 +9,7 @@ import click
 
 from fusee.runs.cli.bulk import submit_file
 from fusee.runs.cli.wait import await_runs, tell_ends
-from fusee.surfaces.cli.inputs import member_from, payload_from, request_from
+from fusee.surfaces.cli.inputs import member_from, object_from, request_from
 from fusee.surfaces.cli.opening import drive, opened
 from fusee.surfaces.cli.options import Command, Shared, duration
 from fusee.surfaces.cli.output import Out
@@ -88,7 +88,6 @@ def submit(context: click.Context, /, words: tuple[str, ...], **given: Any) -> N
     memory, hash_key, idempotency_key. Give each an idempotency_key, and the file may be submitted again after
     an interruption.
 
-    \b
     Example:
       fusee run submit greet -p name=Ada --wait
       fusee run submit report --payload '{"year": 2030}' --delay 5m --key report-2030
@@ -189,5 +188,5 @@ def _spec(words: tuple[str, ...], given: dict[str, Any]) -> RunSpec:
         }
     else:
         what = {"executor": given["executor"]} if given["executor"] else {"handler": words[0]}
-        fields |= {**what, "payload": payload_from(given["payload"], given["members"])}
+        fields |= {**what, "payload": object_from(given["payload"], given["members"])}
     return spec_from({name: value for name, value in fields.items() if value is not None})

@@ -36,9 +36,7 @@ def wait(context: click.Context, run_ids: tuple[int, ...], timeout: float | None
     Exits 0 when all succeeded, 5 when one ended in another way, 124 when the time was up first. The runs
     themselves go on: waiting changes nothing.
 
-    \b
-    Example:
-      fusee run wait 42 43 --timeout 10m && echo done
+    Example: fusee run wait 42 43 --timeout 10m && echo done
     """
     drive(_wait(Shared.of(context), Out.of(context), run_ids, timeout))
 

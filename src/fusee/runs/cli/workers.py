@@ -38,7 +38,6 @@ def workers(context: click.Context, /, all_states: bool, labels: tuple[str, ...]
 
     A worker is alive while it renews its lease; one that stops doing so is lost, and its runs go to others.
 
-    \b
     Example:
       fusee workers
       fusee workers --queue mail --label gpu=yes
@@ -131,7 +130,6 @@ def drain(context: click.Context, name: str, wait: float | None) -> None:
     sees this within two seconds. There is no way back: start it again. A supervisor that restarts whatever
     ends will do just that.
 
-    \b
     Example:
       fusee worker drain worker-7
       fusee worker drain worker-7 --wait 2m && echo "safe to turn off"

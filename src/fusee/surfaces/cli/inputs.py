@@ -4,29 +4,58 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
-__all__ = ["json_or_text", "member_from", "payload_from", "rate_of", "request_from", "text_of"]
+__all__ = [
+    "fields_from",
+    "json_from",
+    "json_or_text",
+    "member_from",
+    "members_of",
+    "object_from",
+    "request_from",
+    "text_of",
+]
+
+E = TypeVar("E", bound=Enum)
 
 
-def payload_from(text: str | None, members: Sequence[str]) -> dict[str, Any] | None:
-    """`--payload` and over it each `-p`; None when neither was given."""
-    payload: dict[str, Any] | None = None
+def object_from(text: str | None, members: Sequence[str], option: str = "--payload") -> dict[str, Any] | None:
+    """The option's JSON object and over it each `-p`; None when neither was given."""
+    found: dict[str, Any] | None = None
     if text is not None:
-        try:
-            payload = json.loads(text_of(text, "--payload"))
-        except ValueError as error:
-            raise click.BadParameter(f"not JSON: {error}", param_hint="--payload") from None
-        if not isinstance(payload, dict):
-            raise click.BadParameter('must be an object such as {"name": "Ada"}', param_hint="--payload")
+        found = json_from(text, option)
+        if not isinstance(found, dict):
+            raise click.BadParameter('must be an object such as {"name": "Ada"}', param_hint=option)
     for member in members:
         name, value = member_from(member, "-p")
-        payload = {**(payload or {}), name: json_or_text(value)}
-    return payload
+        found = {**(found or {}), name: json_or_text(value)}
+    return found
+
+
+def json_from(text: str, option: str) -> Any:
+    try:
+        return json.loads(text_of(text, option))
+    except ValueError as error:
+        raise click.BadParameter(f"not JSON: {error}", param_hint=option) from None
+
+
+def fields_from(options: Mapping[str, Any], others: Sequence[str]) -> dict[str, Any]:
+    """The options that were given, and each `--set FIELD=VALUE`."""
+    fields = {name: value for name, value in options.items() if value is not None}
+    return fields | {name: json_or_text(value) for name, value in (member_from(o, "--set") for o in others)}
+
+
+def members_of(kind: type[E], names: Sequence[str], option: str) -> tuple[E, ...]:
+    try:
+        return tuple(kind(name) for name in names)
+    except ValueError:
+        raise click.BadParameter(f"one of {', '.join(str(one) for one in kind)}", param_hint=option) from None
 
 
 def request_from(url: str, method: str | None, headers: Sequence[str], body: str | None) -> dict[str, Any]:
@@ -50,16 +79,6 @@ def member_from(text: str, option: str) -> tuple[str, str]:
     if not equals or not name:
         raise click.BadParameter(f"write KEY=VALUE, not {text!r}", param_hint=option)
     return name, value
-
-
-def rate_of(text: str) -> float | str:
-    """The rate of a bulk job: items a second, `unlimited` or `hold`."""
-    from fusee.bulk.model.pacing import rate_from, rate_shown
-
-    try:
-        return rate_shown(rate_from(json_or_text(text)))
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from None
 
 
 def json_or_text(value: str) -> Any:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
-__all__ = ["TIMES", "away", "local_text", "moment", "times_table"]
+__all__ = ["TIMES", "away", "local_text", "moment", "time_text", "times_table"]
 
 TIMES = "2027-01-31T03:00:00Z, 2027-01-31 03:00 (its time zone), 03:00 (today), now, -5m (ago), +5m"
 
@@ -73,6 +73,15 @@ def _offset(second: int, zone: ZoneInfo) -> timedelta | None:
 
 def _microseconds(at: datetime) -> int:
     return (at - _EPOCH) // timedelta(microseconds=1)
+
+
+def time_text(at: int | None) -> str | None:
+    """Microseconds since the epoch as RFC 3339 in UTC, with six digits of a second."""
+    if at is None:
+        return None
+    seconds, micro = divmod(at, 1_000_000)
+    moment = datetime.fromtimestamp(seconds, UTC).replace(microsecond=micro)
+    return moment.isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 def local_text(at: int, zone: ZoneInfo) -> str:

@@ -1,8 +1,10 @@
-"""The options that every command takes, before or after its name."""
+"""The options that every command takes, before or after its name, and those that many share."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +14,23 @@ import click
 if TYPE_CHECKING:
     from fusee.config import Config
 
-__all__ = ["Command", "Group", "Shared", "duration", "shared_options"]
+__all__ = [
+    "ALLOW_UNKNOWN",
+    "KEY",
+    "TIMEOUT",
+    "VERSION",
+    "Command",
+    "Group",
+    "Shared",
+    "Wait",
+    "duration",
+    "limited",
+    "reasoned",
+    "shared_options",
+    "waits",
+]
+
+Option = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 @dataclass
@@ -25,12 +43,18 @@ class Shared:
     json: bool = False
     verbose: int = 0
     quiet: bool = False
+    opener: Callable[..., AbstractAsyncContextManager[Any]] | None = None
+    """Opens the application for one command; the assembly sets it."""
 
     @classmethod
     def of(cls, context: click.Context) -> Shared:
         found = context.find_root().ensure_object(cls)
         assert isinstance(found, cls)
         return found
+
+    def opened(self, *, create: bool = False) -> AbstractAsyncContextManager[Any]:
+        assert self.opener is not None
+        return self.opener(self, create=create)
 
     def overrides(self) -> dict[str, Any]:
         """The flags as settings; `None` counts as not given."""
@@ -91,11 +115,22 @@ def shared_options(*, hidden: bool) -> list[click.Option]:
     ]
 
 
+def _examples(text: str | None) -> str | None:
+    """Keeps the lines of the example as they are written; one may stand behind `Example:` itself."""
+    return text and re.sub(r"^( *)Example:(?: (\S.*)|)$", _example, text, flags=re.MULTILINE)
+
+
+def _example(found: re.Match[str]) -> str:
+    indent, command = found[1], found[2]
+    return f"{indent}\b\n{indent}Example:" + (f"\n{indent}  {command}" if command else "")
+
+
 class Command(click.Command):
     """A command that takes the shared options too."""
 
     def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **settings)
+        self.help = _examples(self.help)
         taken = {name for parameter in self.params for name in parameter.opts}
         self.params += [o for o in shared_options(hidden=True) if not taken & set(o.opts)]
 
@@ -106,6 +141,7 @@ class Group(click.Group):
 
     def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **settings)
+        self.help = _examples(self.help)
         self.params += shared_options(hidden=True)
 
 
@@ -126,3 +162,59 @@ def duration(*, least: float = 0.0) -> Callable[[click.Context, click.Parameter,
         return seconds
 
     return parse
+
+
+def limited(default: int) -> Option:
+    return click.option(
+        "--limit",
+        "-n",
+        metavar="N",
+        default=default,
+        show_default=True,
+        type=click.IntRange(1, 1000),
+        help="List at most this many.",
+    )
+
+
+def reasoned(default: str | None = None, *, kept: str) -> Option:
+    text = f"Why; kept with {kept}."
+    return click.option("--reason", metavar="TEXT", default=default, show_default=True, help=text)
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """`--wait` was given."""
+
+    timeout: float | None = None
+
+    @staticmethod
+    def of(given: dict[str, Any]) -> None:
+        """Replaces the two options by one: `wait`, which is None when nobody waits."""
+        if "waits" in given:
+            wait = Wait(given.pop("wait_timeout"))
+            given["wait"] = wait if given.pop("waits") else None
+
+
+def waits(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`--wait` and `--wait-timeout`; the command gets one parameter, `wait: Wait | None`."""
+    wait = click.option(
+        "--wait", "-w", "waits", is_flag=True, help="Follow it to its end; exit 5 unless it succeeds."
+    )
+    timeout = click.option(
+        "--wait-timeout", metavar="TIME", callback=duration(), help="With --wait: exit 124 after this long."
+    )
+    return wait(timeout(function))
+
+
+KEY = click.option(
+    "--key", metavar="TEXT", help="Idempotency key: a repeated command with the same key changes nothing."
+)
+TIMEOUT = click.option(
+    "--timeout", metavar="TIME", callback=duration(), help="Exit 124 after this long, such as 5m."
+)
+VERSION = click.option(
+    "--version", metavar="N", type=click.IntRange(1), help="Refuse unless it is still at this version."
+)
+ALLOW_UNKNOWN = click.option(
+    "--allow-unknown", is_flag=True, help="Accept handlers that no worker has registered yet."
+)

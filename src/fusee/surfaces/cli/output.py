@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import sys
+import time
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-__all__ = ["Out", "clean", "human", "status_text", "table"]
+__all__ = ["Out", "ago", "clean", "facts", "human", "status_text", "table", "told_error"]
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
@@ -93,6 +95,28 @@ def table(*columns: str) -> Table:
         right = column.startswith(">")
         made.add_column(column.lstrip(">"), justify="right" if right else "left", overflow="fold")
     return made
+
+
+def ago(at: int | None, then: int | None = None) -> str:
+    """How long ago that was, or how long it lasted until `then`."""
+    return "" if at is None else human(((then or time.time_ns() // 1000) - at) / 1e6)
+
+
+def facts(pairs: Iterable[tuple[str, Any]]) -> Table:
+    """One row for each fact about a thing; what is empty is left out."""
+    from rich.text import Text
+
+    drawn = table("", "")
+    drawn.show_header = False
+    for name, value in pairs:
+        if value not in (None, "", {}):
+            text = value if isinstance(value, Text) else Text(clean(str(value)))
+            drawn.add_row(Text(clean(name), "bold"), text)
+    return drawn
+
+
+def told_error(message: str) -> None:
+    click.echo(f"{click.style('error:', fg='red', bold=True)} {clean(message)}", err=True)
 
 
 class Out:

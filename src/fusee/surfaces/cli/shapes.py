@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
+
+from fusee.surfaces.cli.moments import time_text
 
 if TYPE_CHECKING:
     from fusee.engine.model.queue import QueueStats
@@ -23,15 +24,6 @@ __all__ = [
     "words_object",
     "worker_object",
 ]
-
-
-def time_text(at: int | None) -> str | None:
-    """Microseconds since the epoch as RFC 3339, in UTC."""
-    if at is None:
-        return None
-    seconds, micro = divmod(at, 1_000_000)
-    moment = datetime.fromtimestamp(seconds, UTC).replace(microsecond=micro)
-    return moment.isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 def run_object(run: Run, attempts: Sequence[Attempt] | None = None) -> dict[str, Any]:

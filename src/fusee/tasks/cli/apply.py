@@ -60,7 +60,6 @@ def apply(
     --prune looks only at tasks that were applied under the same --group before; tasks made in other ways are
     never deleted. With --prune a task that others made is taken over into the group.
 
-    \b
     Example:
       fusee task apply tasks.yaml --dry-run
       fusee task apply tasks/*.yaml --prune --group billing
@@ -90,7 +89,6 @@ def diff(
 
     The same as `fusee task apply --dry-run`: nothing is written.
 
-    \b
     Example:
       fusee task diff tasks.yaml
       fusee task diff tasks.yaml --prune --exit-code || echo "there is something to apply"

@@ -40,7 +40,6 @@ def backfill(context: click.Context, /, name: str, **given: Any) -> None:
     Those that ran before are left alone. They do not count against the task's own cap, and the schedule goes
     on beside them; the task's policies do not decide about them. Look first, with --dry-run.
 
-    \b
     Example:
       fusee task backfill nightly --from 2027-01-01 --to 2027-01-31 --dry-run
       fusee task backfill nightly --from 2027-01-01 --to 2027-01-31 --concurrency 4 --wait

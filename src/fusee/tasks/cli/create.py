@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fusee.surfaces.cli.exits import Exit, Failure
-from fusee.surfaces.cli.inputs import json_or_text, member_from, payload_from, request_from
+from fusee.surfaces.cli.inputs import json_or_text, member_from, object_from, request_from
 from fusee.surfaces.cli.moments import moment
 from fusee.surfaces.cli.opening import drive, opened
 from fusee.surfaces.cli.options import Command, Shared
@@ -130,7 +130,6 @@ def create(context: click.Context, /, words: tuple[str, ...], **given: Any) -> N
     named have the defaults shown above; docs/tasks.md tells what each of them does. With --file the file says
     it all, and what else is named on the command line goes over it.
 
-    \b
     Example:
       fusee task create nightly --cron "0 3 * * *" --timezone Europe/Berlin --handler tidy
       fusee task create poll --every 15s --overlap SKIP --url https://example.com/poll
@@ -206,7 +205,7 @@ def _fields(
     elif given["url"]:
         call = request_from(given["url"], given["method"], given["headers"], given["body"])
         fields |= {"executor": "http", "payload": call}
-    elif (payload := payload_from(given["payload"], given["members"])) is not None:
+    elif (payload := object_from(given["payload"], given["members"])) is not None:
         fields["payload"] = payload
     fields |= fields_of_words(given["others"], "--set", fields)
     if given["template"]:

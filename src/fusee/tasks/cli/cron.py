@@ -29,7 +29,6 @@ def cron(context: click.Context, expression: str, timezone: str, count: int, beg
     as @daily. Names, lists, ranges, steps, L, W and # are understood. An expression that is wrong, or that
     never fires, is refused with the field that is to blame. Needs no database.
 
-    \b
     Example:
       fusee cron "*/15 * * * * *"
       fusee cron "0 9 * * MON-FRI" --timezone Asia/Shanghai -n 10

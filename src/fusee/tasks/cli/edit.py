@@ -33,7 +33,6 @@ def edit(
     When someone else changed the task in between, the edit is refused with exit code 4: nothing is lost
     without a word. --version says which version you looked at.
 
-    \b
     Example:
       fusee task edit nightly cron="0 4 * * *" timezone=Europe/Berlin
       fusee task edit nightly payload.days=30 retry.max_attempts=5 description=

@@ -38,7 +38,6 @@ def explain(context: click.Context, name: str, at: str) -> None:
     or now, or -5m (five minutes ago). A whole second means all of it. Where there is no record, the answer
     tells why.
 
-    \b
     Example:
       fusee task explain nightly "2027-01-31 03:00"
       fusee task explain poll -5m
@@ -55,7 +54,6 @@ explain_alone = Explain(
 
     The same as `fusee task explain`.
 
-    \b
     Example:
       fusee explain nightly "2027-01-31 03:00"
       fusee explain poll now

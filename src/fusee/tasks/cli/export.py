@@ -28,7 +28,6 @@ def export(context: click.Context, names: tuple[str, ...]) -> None:
     What is as by default is left out. Applying what was exported changes nothing; applying it to another
     database makes the same tasks there. With --json it is JSON, which apply takes too.
 
-    \b
     Example:
       fusee task export > tasks.yaml
       fusee task export nightly report

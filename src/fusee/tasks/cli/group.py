@@ -28,7 +28,6 @@ def task() -> None:
     A task says what to run, when, and under which policies. Each time that it is due leaves a row: it ran, or
     it was skipped, queued or missed, with the rule that decided.
 
-    \b
     Example:
       fusee task create nightly --cron "0 3 * * *" --timezone Europe/Berlin --handler tidy
       fusee task list

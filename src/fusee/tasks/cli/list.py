@@ -49,7 +49,6 @@ def list_tasks(
 ) -> None:
     """List tasks by name: what fires them, when next, and how the last one went.
 
-    \b
     Example:
       fusee task list
       fusee task list --status paused

@@ -45,7 +45,6 @@ def runs(context: click.Context, /, name: str, **given: Any) -> None:
     Every due fire has a row here, also one that was skipped or missed. The record of a deleted task is
     found by its name or its number.
 
-    \b
     Example:
       fusee task runs nightly
       fusee task runs nightly --decision skip --decision miss --since -24h

@@ -23,7 +23,6 @@ def show(context: click.Context, name: str) -> None:
 
     What is as by default is left out; --json has every field.
 
-    \b
     Example:
       fusee task show nightly
       fusee task show nightly --json | jq .next_fires
@@ -54,7 +53,6 @@ async def _show(shared: Shared, out: Out, name: str) -> None:
 def next_fires(context: click.Context, name: str, count: int) -> None:
     """Tell when a task fires next, in its time zone and in UTC.
 
-    \b
     Example:
       fusee task next nightly
       fusee task next nightly -n 20 --json

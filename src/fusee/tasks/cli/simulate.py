@@ -56,7 +56,6 @@ def simulate(
     Fields: overlap_action, max_concurrency, concurrency_policy, queue_depth, failure_action, jitter, rate,
     burst.
 
-    \b
     Example:
       fusee task simulate poll --from -1h --policy overlap_action=SKIP
       fusee task simulate poll --from 09:00 --to 10:00 -p max_concurrency=2 -p concurrency_policy=QUEUE

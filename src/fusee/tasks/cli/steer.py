@@ -32,9 +32,7 @@ def enable(context: click.Context, name: str, version: int | None) -> None:
 
     What was due while it was disabled or paused does not fire; `fusee task backfill` makes up for it.
 
-    \b
-    Example:
-      fusee task enable nightly
+    Example: fusee task enable nightly
     """
     _steer(context, name, "enable", None, version)
 
@@ -48,9 +46,7 @@ def disable(context: click.Context, name: str, version: int | None, reason: str 
     What is under way goes on; fires that stand in line or wait for other tasks are left out, and recorded as
     skipped. To let it rest and still fire it by hand, pause it.
 
-    \b
-    Example:
-      fusee task disable nightly --reason "moved to the other cluster"
+    Example: fusee task disable nightly --reason "moved to the other cluster"
     """
     _steer(context, name, "disable", reason, version)
 
@@ -64,9 +60,7 @@ def pause(context: click.Context, name: str, version: int | None, reason: str | 
     What is under way goes on; fires that stand in line are held until the task is resumed. `fusee task
     clear-queue` leaves them out. Pausing a paused task changes nothing.
 
-    \b
-    Example:
-      fusee task pause nightly --reason "the warehouse is down"
+    Example: fusee task pause nightly --reason "the warehouse is down"
     """
     _steer(context, name, "pause", reason, version)
 
@@ -79,9 +73,7 @@ def resume(context: click.Context, name: str, version: int | None) -> None:
     Fires that stood in line when it was paused start first, oldest first; `fusee task clear-queue` leaves
     them out. What was due while it was paused does not fire; `fusee task backfill` makes up for it.
 
-    \b
-    Example:
-      fusee task resume nightly
+    Example: fusee task resume nightly
     """
     _steer(context, name, "resume", None, version)
 
@@ -94,9 +86,7 @@ def delete(context: click.Context, name: str, version: int | None) -> None:
     Its name is free again. What is under way goes on, what waits is left out and recorded as skipped. Refused
     while other tasks wait for it.
 
-    \b
-    Example:
-      fusee task delete nightly
+    Example: fusee task delete nightly
     """
     _steer(context, name, "delete", None, version)
 
@@ -112,9 +102,7 @@ def clear_queue(context: click.Context, name: str, reason: str) -> None:
 
     Each is recorded as skipped, with the reason. What runs goes on, and so does the schedule.
 
-    \b
-    Example:
-      fusee task clear-queue nightly --reason "stale by now"
+    Example: fusee task clear-queue nightly --reason "stale by now"
     """
 
     async def work(shared: Shared, out: Out) -> None:

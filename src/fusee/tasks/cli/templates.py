@@ -24,7 +24,6 @@ A_PAGE = 500
 def template() -> None:
     """Keep what many tasks share: defaults with parameters, from which tasks are made.
 
-    \b
     Example:
       fusee template apply templates.yaml
       fusee task create poll-billing --template poll --with service=billing
@@ -51,9 +50,7 @@ def apply(context: click.Context, files: tuple[str, ...]) -> None:
     - is standard input. Applying the same file again changes nothing, and tasks that were made before stay as
     they are.
 
-    \b
-    Example:
-      fusee template apply templates.yaml
+    Example: fusee template apply templates.yaml
     """
     drive(_apply(Shared.of(context), Out.of(context), files))
 
@@ -87,9 +84,7 @@ async def _apply(shared: Shared, out: Out, files: tuple[str, ...]) -> None:
 def list_templates(context: click.Context, limit: int) -> None:
     """List the templates, by name.
 
-    \b
-    Example:
-      fusee template list
+    Example: fusee template list
     """
     drive(_list(Shared.of(context), Out.of(context), limit))
 
@@ -113,9 +108,7 @@ async def _list(shared: Shared, out: Out, limit: int) -> None:
 def show(context: click.Context, name: str) -> None:
     """Show a template as YAML that `fusee template apply` takes.
 
-    \b
-    Example:
-      fusee template show poll
+    Example: fusee template show poll
     """
     drive(_export(Shared.of(context), Out.of(context), (name,)))
 
@@ -126,9 +119,7 @@ def show(context: click.Context, name: str) -> None:
 def export(context: click.Context, names: tuple[str, ...]) -> None:
     """Print templates as YAML that `fusee template apply` takes; all of them, or those that are named.
 
-    \b
-    Example:
-      fusee template export > templates.yaml
+    Example: fusee template export > templates.yaml
     """
     drive(_export(Shared.of(context), Out.of(context), names, whole=True))
 
@@ -161,9 +152,7 @@ async def _export(shared: Shared, out: Out, names: tuple[str, ...], *, whole: bo
 def delete(context: click.Context, name: str, version: int | None) -> None:
     """Delete a template; tasks that were made of it stay as they are.
 
-    \b
-    Example:
-      fusee template delete poll
+    Example: fusee template delete poll
     """
 
     async def work(shared: Shared, out: Out) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fusee.runs.cli.wait import await_runs, tell_ends
-from fusee.surfaces.cli.inputs import payload_from
+from fusee.surfaces.cli.inputs import object_from
 from fusee.surfaces.cli.opening import drive, opened
 from fusee.surfaces.cli.options import Command, Shared, duration
 from fusee.surfaces.cli.output import Out
@@ -41,7 +41,6 @@ def trigger(context: click.Context, /, name: str, **given: Any) -> None:
     It may be skipped or stand in line, as any other fire; the answer has the rule that decided. Other tasks
     that it waits for are not waited for. A paused task can be triggered, a disabled one cannot.
 
-    \b
     Example:
       fusee task trigger nightly --wait
       fusee task trigger report -p year=2030 --key report-2030
@@ -61,9 +60,7 @@ def restart(context: click.Context, /, name: str, **given: Any) -> None:
     All of its shards, with the payload and the logical time of that fire, also when it succeeded. A fire that
     the policies would skip is refused; one that is under way is not stopped: `fusee run cancel` does that.
 
-    \b
-    Example:
-      fusee task restart nightly --wait
+    Example: fusee task restart nightly --wait
     """
     drive(_restart(Shared.of(context), Out.of(context), name, given))
 
@@ -74,7 +71,7 @@ async def _restart(shared: Shared, out: Out, name: str, given: dict[str, Any]) -
 
 
 async def _trigger(shared: Shared, out: Out, name: str, given: dict[str, Any]) -> None:
-    payload = payload_from(given["payload"], given["members"])
+    payload = object_from(given["payload"], given["members"])
     async with opened(shared) as app:
         fired = await app.tasks.trigger(
             name, payload=payload, idempotency_key=given["key"], reason=given["reason"]

@@ -31,9 +31,7 @@ def create(context: click.Context, file: str, allow_unknown: bool) -> None:
     The file is YAML, JSON or TOML (- reads standard input): a workflow with its name, params and nodes, or a
     list of workflows. A circle is refused with the nodes that close it.
 
-    \b
-    Example:
-      fusee workflow create nightly.yaml
+    Example: fusee workflow create nightly.yaml
     """
     drive(_write(Shared.of(context), Out.of(context), [file], allow_unknown, new=True))
 
@@ -47,9 +45,7 @@ def apply(context: click.Context, files: tuple[str, ...], allow_unknown: bool) -
 
     Applying the same file again changes nothing. What was started before goes on as it was started.
 
-    \b
-    Example:
-      fusee workflow apply flows/*.yaml
+    Example: fusee workflow apply flows/*.yaml
     """
     drive(_write(Shared.of(context), Out.of(context), files, allow_unknown, new=False))
 
@@ -92,9 +88,7 @@ async def _write_one(
 def delete(context: click.Context, name: str, version: int | None) -> None:
     """Delete a workflow; what was started goes on, and its name is free again.
 
-    \b
-    Example:
-      fusee workflow delete nightly
+    Example: fusee workflow delete nightly
     """
     drive(_delete(Shared.of(context), Out.of(context), name, version))
 

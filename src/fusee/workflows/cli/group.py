@@ -18,7 +18,6 @@ def workflow() -> None:
 
     A workflow is a named graph of nodes that is started as one. A node is a run that waits for others.
 
-    \b
     Example:
       fusee workflow apply nightly.yaml
       fusee workflow start nightly -p day=2026-11-15 --wait

@@ -34,9 +34,7 @@ PAGE = 1000
 def list_workflows(context: click.Context, prefix: str, limit: int) -> None:
     """List the workflows, by name.
 
-    \b
-    Example:
-      fusee workflow list --prefix report-
+    Example: fusee workflow list --prefix report-
     """
     drive(_list(Shared.of(context), Out.of(context), prefix, limit))
 
@@ -80,7 +78,6 @@ def show(context: click.Context, name: str | None, workflow_run_id: int | None, 
     A node stands below the last of those that it waits for; the others are named beside it. Of a
     workflow run the tree shows how each node stands and which run it is.
 
-    \b
     Example:
       fusee workflow show nightly
       fusee workflow show --run 17
@@ -193,7 +190,6 @@ def _of_run(run: WorkflowRun) -> Iterator[tuple[str, Any]]:
 def runs(context: click.Context, name: str | None, statuses: tuple[str, ...], limit: int) -> None:
     """List workflow runs, newest first: of one workflow, or of all.
 
-    \b
     Example:
       fusee workflow runs nightly
       fusee workflow runs --status failed

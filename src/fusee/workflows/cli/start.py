@@ -54,9 +54,7 @@ def start(
     Nodes that wait for nothing can be claimed at once; the others are blocked until those that they wait for
     have ended.
 
-    \b
-    Example:
-      fusee workflow start nightly -p day=2026-11-15 --wait
+    Example: fusee workflow start nightly -p day=2026-11-15 --wait
     """
     given = _params(params, members)
     drive(_start(Shared.of(context), Out.of(context), name, given, key, waits, wait_timeout))
@@ -101,9 +99,7 @@ def wait(context: click.Context, workflow_run_id: int, timeout: float | None) ->
 
     Exits 0 when it succeeded, 5 when it ended in another way, 124 when the time was up first.
 
-    \b
-    Example:
-      fusee workflow wait 17 --timeout 2h && echo done
+    Example: fusee workflow wait 17 --timeout 2h && echo done
     """
     drive(_wait(Shared.of(context), Out.of(context), workflow_run_id, timeout))
 
@@ -154,9 +150,7 @@ def cancel(context: click.Context, workflow_run_id: int, reason: str) -> None:
     Nodes that have not started are over at once. Running ones are told to stop within two seconds; `fusee
     workflow wait` tells when all have ended.
 
-    \b
-    Example:
-      fusee workflow cancel 17 --reason "wrong day"
+    Example: fusee workflow cancel 17 --reason "wrong day"
     """
     drive(_cancel(Shared.of(context), Out.of(context), workflow_run_id, reason))
 
@@ -184,9 +178,7 @@ def rerun(
 
     Their payloads are those of the first time; nodes that succeeded are not waited for any more.
 
-    \b
-    Example:
-      fusee workflow rerun 17 --wait
+    Example: fusee workflow rerun 17 --wait
     """
     drive(_rerun(Shared.of(context), Out.of(context), workflow_run_id, key, waits, wait_timeout))
 

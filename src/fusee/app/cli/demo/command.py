@@ -38,7 +38,6 @@ def demo(context: click.Context, what: str, plain: bool) -> None:
     hangs after it was moved; the failed ones are retried, everything is rolled back, and the control plane's
     own journal is held against what the batch says. That one listens on a free port of the loopback address.
 
-    \b
     Example:
       fusee demo
       fusee demo cdc
