@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from fusee.engine.model.outcome import Abandon, Wait
@@ -14,7 +14,9 @@ __all__ = ["BatchStarter", "Creates"]
 
 
 class Creates(Protocol):
-    async def create(self, fields: Any, targets: Any, *, apply: bool, waiter: Waiter) -> Any: ...
+    async def create(
+        self, fields: Mapping[str, Any], targets: Sequence[Any], *, apply: bool, waiter: Waiter
+    ) -> object: ...
 
 
 class BatchStarter:

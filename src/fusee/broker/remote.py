@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from fusee.batches.model.batch import Batch, BatchSpec
 from fusee.batches.registry import Operations
-from fusee.batches.service.batches import BatchOperations
+from fusee.batches.service.batches import BatchOperations, Targets
 from fusee.broker.no_database import NoStoreHere
 from fusee.bulk.business import Businesses
 from fusee.bulk.model.job import BulkJob, BulkSpec
@@ -105,7 +105,7 @@ class RemoteBatches(BatchOperations):
     async def create(
         self,
         fields: Mapping[str, Any] | BatchSpec,
-        targets: Any,
+        targets: Targets,
         *,
         idempotency_key: str | None = None,
         apply: bool = False,

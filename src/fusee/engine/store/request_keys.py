@@ -19,6 +19,8 @@ from fusee.engine.store.tables import request_keys
 from fusee.errors import Conflict, Invalid
 
 if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
     from fusee.engine.store.database import Database
 
 __all__ = [
@@ -61,7 +63,7 @@ def digest_of(kind: str, content: Any) -> str:
     return str(RequestDigest(kind, content))
 
 
-def asked(spec: Any, *, without: tuple[str, ...] = ()) -> dict[str, Any]:
+def asked(spec: DataclassInstance, *, without: tuple[str, ...] = ()) -> dict[str, Any]:
     """The fields of a dataclass that differ from their defaults: a field that a later version adds changes
     nothing, and neither does a default that is written out."""
     found: dict[str, Any] = {}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from fusee.batches.operation import Target
 from fusee.contrib.cdc.driver import Driver
 from fusee.engine.model.outcome import Abandon
@@ -11,7 +9,7 @@ from fusee.engine.model.outcome import Abandon
 __all__ = ["be"]
 
 
-async def be(driver: Driver, target: Target, status: Any) -> None:
+async def be(driver: Driver, target: Target, status: object) -> None:
     match status:
         case "running":
             await driver.start(target)
