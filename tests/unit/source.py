@@ -67,6 +67,16 @@ class Module:
     def parents(self) -> dict[ast.AST, ast.AST]:
         return {child: node for node in ast.walk(self.tree) for child in ast.iter_child_nodes(node)}
 
+    @cached_property
+    def declared(self) -> dict[str, str]:
+        """The tables that it declares: variable → name in the database."""
+        found: dict[str, str] = {}
+        for node in self.tree.body:
+            match node:
+                case ast.Assign([ast.Name(variable)], ast.Call(ast.Name("Table"), [ast.Constant(name), *_])):
+                    found[variable] = name
+        return found
+
     def scope(self, node: ast.AST) -> Function | None:
         """The innermost function around a node."""
         while (above := self.parents.get(node)) is not None:
@@ -118,18 +128,7 @@ def modules() -> tuple[Module, ...]:
 @cache
 def tables() -> dict[str, str]:
     """The variable of each declared table → its name in the database."""
-    return {
-        node.targets[0].id: node.value.args[0].value
-        for module in modules()
-        for node in ast.walk(module.tree)
-        if isinstance(node, ast.Assign)
-        and isinstance(node.targets[0], ast.Name)
-        and isinstance(node.value, ast.Call)
-        and isinstance(node.value.func, ast.Name)
-        and node.value.func.id == "Table"
-        and node.value.args
-        and isinstance(node.value.args[0], ast.Constant)
-    }
+    return {variable: table for module in modules() for variable, table in module.declared.items()}
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,397 @@
+"""The architecture, read from the code.
+
+Each rule has a table of what does not keep it, with the reason. A table equals the truth: what breaks a rule
+and is not listed fails, and so does an entry that is no longer needed. So the tables can only shrink.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+
+import pytest
+
+from tests.unit.source import ROOT, Module, modules, writes_of
+
+LONGEST_FILE = 400
+DEEPEST_CLASS = 2
+
+Reasons = Mapping[str, Iterable[str]]
+
+
+def exactly(found: Iterable[str], allowed: Reasons) -> None:
+    """Fails when something unlisted breaks a rule, and when something listed keeps it."""
+    true, listed = set(found), {name for names in allowed.values() for name in names}
+    assert true <= listed, f"break the rule, and are not in the table: {sorted(true - listed)}"
+    assert listed <= true, f"keep the rule now, take them out of the table: {sorted(listed - true)}"
+
+
+# --- each table is written by the package that declares it --------------------------------------------
+
+WRITTEN_ELSEWHERE: Reasons = {
+    "declared with the tables of another package": [
+        "fusee_api_keys by access",
+        "fusee_callbacks by engine",
+        "fusee_edges by workflows",
+        "fusee_gates by engine",
+        "fusee_workflow_nodes by workflows",
+        "fusee_workflow_runs by workflows",
+        "fusee_workflows by workflows",
+    ],
+    "written where it happens, past the part that owns the table": [
+        "fusee_assigned by placement",
+        "fusee_ended by batches",
+        "fusee_ended by bulk",
+        "fusee_ended by engine",
+        "fusee_fires by engine",
+        "fusee_fires by placement",
+        "fusee_lanes by placement",
+        "fusee_line by batches",
+        "fusee_line by placement",
+        "fusee_runs by batches",
+        "fusee_runs by placement",
+        "fusee_runs by tasks",
+        "fusee_runs by workflows",
+        "fusee_turns by engine",
+        "fusee_turns by placement",
+        "fusee_waits by engine",
+    ],
+}
+
+
+def written_elsewhere(code: Iterable[Module]) -> Iterator[str]:
+    homes = {table: module.package for module in modules() for table in module.declared.values()}
+    for module in code:
+        for write in writes_of(module):
+            if module.package != homes[write.table]:
+                yield f"{write.table} by {module.package}"
+
+
+def test_each_table_is_written_by_the_package_that_declares_it() -> None:
+    exactly(written_elsewhere(modules()), WRITTEN_ELSEWHERE)
+
+
+# --- classes ------------------------------------------------------------------------------------------
+
+DEEP: Reasons = {
+    "a part of the store that is inherited by the next one": [
+        "Admission",
+        "Aggregate",
+        "Alarms",
+        "Awaiting",
+        "BatchBirths",
+        "BatchEnds",
+        "BatchIntake",
+        "BatchMoves",
+        "BatchRetention",
+        "BatchWaiters",
+        "Batches",
+        "Births",
+        "Broadcasts",
+        "BulkCheckpoints",
+        "BulkChecks",
+        "BulkDeletes",
+        "BulkJobs",
+        "BulkMoves",
+        "BulkStalls",
+        "BulkWaiters",
+        "Callbacks",
+        "Cancels",
+        "Enqueue",
+        "Firing",
+        "Gates",
+        "Given",
+        "Letters",
+        "Placement",
+        "Queues",
+        "Record",
+        "Runs",
+        "Sessions",
+        "Settle",
+        "Starting",
+        "Steering",
+        "Store",
+        "TakenOver",
+        "TaskGraph",
+        "Tasks",
+        "Triggers",
+        "Upkeep",
+        "Upstreams",
+        "Waiting",
+        "WorkflowBirths",
+        "WorkflowCancels",
+        "WorkflowEnds",
+        "WorkflowReruns",
+        "WorkflowStarts",
+        "WorkflowWaiters",
+        "Workflows",
+    ],
+    "the body of a request, or of a reply, that has the fields of another": [
+        "BackfillIn",
+        "BulkShown",
+        "BusinessChangeIn",
+        "BusinessIn",
+        "SimulateIn",
+        "TemplateReplaceIn",
+        "WorkflowReplaceIn",
+    ],
+    "a part of the application that is inherited by the next one": [
+        "Builds",
+        "Declares",
+        "Fusee",
+    ],
+    "an operation that does the opposite of another": [
+        "JobStop",
+    ],
+    "a database: what all have, what those with a pool of connections have, and itself": [
+        "MysqlDatabase",
+        "PostgresDatabase",
+    ],
+    "an error: its base, its family, and itself": [
+        "UnknownHandler",
+    ],
+}
+USED_TWICE: Reasons = {
+    "one word with two meanings": [
+        "Accepted",
+        "Aggregate",
+        "Answer",
+        "ChangeOut",
+        "Commands",
+        "Config",
+        "Entry",
+        "Failure",
+        "Gate",
+        "Group",
+        "Keys",
+        "Lane",
+        "Lanes",
+        "Names",
+        "Operations",
+        "Order",
+        "Part",
+        "Place",
+        "Planned",
+        "Progress",
+        "Refused",
+        "Request",
+        "RetriedOut",
+        "Shape",
+        "Source",
+        "Standing",
+        "Started",
+        "Stretch",
+        "Turns",
+        "Wanted",
+    ],
+    "private, each to its module": [
+        "_Call",
+        "_NotOurs",
+        "_Watched",
+    ],
+}
+
+
+def depths(code: Iterable[Module]) -> dict[str, int]:
+    """Class → 1, and 1 more for each class of ours that it has above it, along its longest line."""
+    classes: dict[tuple[str, str], ast.ClassDef] = {}
+    names: dict[tuple[str, str], tuple[str, str]] = {}
+    for module in code:
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.ClassDef):
+                classes[module.dotted, node.name] = node
+            elif isinstance(node, ast.ImportFrom):
+                for name in node.names:
+                    names[module.dotted, name.asname or name.name] = (node.module or "", name.name)
+
+    def found(place: tuple[str, str]) -> tuple[str, str] | None:
+        while place not in classes and place in names and names[place] != place:
+            place = names[place]
+        return place if place in classes else None
+
+    def depth(place: tuple[str, str]) -> int:
+        plain = [base.value if isinstance(base, ast.Subscript) else base for base in classes[place].bases]
+        above = [found((place[0], base.id)) for base in plain if isinstance(base, ast.Name)]
+        return 1 + max((depth(one) for one in above if one is not None and one != place), default=0)
+
+    deepest: dict[str, int] = defaultdict(int)
+    for place in classes:
+        deepest[place[1]] = max(deepest[place[1]], depth(place))
+    return deepest
+
+
+def test_no_class_is_deep() -> None:
+    exactly((name for name, depth in depths(modules()).items() if depth > DEEPEST_CLASS), DEEP)
+
+
+def test_no_name_of_a_class_is_used_twice() -> None:
+    places = defaultdict(list)
+    for module in modules():
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.ClassDef):
+                places[node.name].append(module.where)
+    exactly((name for name, where in places.items() if len(where) > 1), USED_TWICE)
+
+
+# --- files --------------------------------------------------------------------------------------------
+
+LONG: dict[str, int] = {
+    "batches/model/batch.py": 407,
+    "batches/store/moves.py": 609,
+    "bulk/execution/lanes.py": 525,
+    "bulk/model/job.py": 432,
+    "bulk/service/jobs.py": 580,
+    "bulk/store/checkpoints.py": 502,
+    "bulk/store/jobs.py": 441,
+    "engine/store/mysql.py": 418,
+    "engine/store/postgres.py": 507,
+    "engine/worker/pool.py": 467,
+    "tasks/service/fields.py": 418,
+    "tasks/store/firing.py": 503,
+    "tasks/store/triggers.py": 402,
+}
+"""File → the lines that it may have until it is divided."""
+
+
+def test_no_file_is_long() -> None:
+    lines = {module.where: module.text.count("\n") for module in modules()}
+    exactly((where for where, many in lines.items() if many > LONGEST_FILE), {"too long": LONG})
+    assert {where for where, most in LONG.items() if lines[where] > most} == set(), "grew"
+
+
+# --- nothing of ours is typed Any ---------------------------------------------------------------------
+
+# Values that are nobody's part: names under which they are passed on.
+DATA: Reasons = {
+    "a value of the caller, or of a handler, that may be anything that JSON can hold": [
+        "after",
+        "answer",
+        "before",
+        "body",
+        "change",
+        "content",
+        "data",
+        "default",
+        "document",
+        "given",
+        "image",
+        "item",
+        "part",
+        "payload",
+        "request",
+        "result",
+        "value",
+    ],
+    "a type, as Pydantic takes it": [
+        "params",
+    ],
+    "a row, as SQLAlchemy returns it": [
+        "row",
+        "rows",
+    ],
+    "an object of a library without types": [
+        "connection",
+        "context",
+        "transport",
+    ],
+}
+UNTYPED: Reasons = {
+    "a row, under the name of what it is": [
+        "Started.end(run)",
+        "next_of(job)",
+    ],
+    "the errors are below the model of a run": [
+        "RunFailed.__init__(run)",
+    ],
+}
+
+
+def untyped(code: Iterable[Module]) -> Iterator[tuple[str, str]]:
+    """(what, name) of each parameter and attribute that others can see and that is annotated `Any`."""
+    for module in code:
+        for holder in [module.tree, *(n for n in ast.walk(module.tree) if isinstance(n, ast.ClassDef))]:
+            around = "" if isinstance(holder, ast.Module) else holder.name
+            if around.startswith("_"):
+                continue
+            for node in holder.body:
+                if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                    yield from _untyped_in(node, around)
+                match node:
+                    case ast.AnnAssign(ast.Name(name), annotation) if around and _is_any(annotation):
+                        yield around, name
+
+
+def _untyped_in(function: ast.FunctionDef | ast.AsyncFunctionDef, around: str) -> Iterator[tuple[str, str]]:
+    if function.name.startswith("_") and function.name != "__init__":
+        return
+    what = ".".join(filter(None, (around, function.name)))
+    given = function.args
+    for argument in (*given.posonlyargs, *given.args, *given.kwonlyargs):
+        if _is_any(argument.annotation):
+            yield what, argument.arg
+    for node in ast.walk(function):
+        match node:
+            case ast.AnnAssign(ast.Attribute(ast.Name("self"), name), annotation) if _is_any(annotation):
+                if not name.startswith("_"):
+                    yield around, name
+
+
+def _is_any(annotation: ast.expr | None) -> bool:
+    return annotation is not None and ast.unparse(annotation) in ("Any", "Any | None")
+
+
+def test_nothing_of_ours_is_typed_any() -> None:
+    data = {word for words in DATA.values() for word in words}
+    found = list(untyped(modules()))
+    exactly((f"{what}({name})" for what, name in found if name not in data), UNTYPED)
+    assert sorted(data - {name for _, name in found}) == [], "no longer needed"
+
+
+# --- the rules would notice ---------------------------------------------------------------------------
+
+
+def example(code: str, where: str = "engine/example.py") -> Module:
+    return Module(ROOT / where, code)
+
+
+def test_a_write_from_elsewhere_is_noticed() -> None:
+    for code in ("insert(batches).values(id=1)", "sql = 'DELETE FROM fusee_batches'"):
+        assert list(written_elsewhere([example(code)])) == ["fusee_batches by engine"]
+        assert list(written_elsewhere([example(code, "batches/store/example.py")])) == []
+    loop = "def forget():\n    for table in (batches, runs):\n        delete(table)"
+    assert list(written_elsewhere([example(loop)])) == ["fusee_batches by engine"]
+
+
+def test_a_deep_class_is_noticed() -> None:
+    below = example("class A: ...\nclass B(A): ...", "values/below.py")
+    above = example("from fusee.values.below import B as Base\nclass C(Base[int]): ...\nclass D(dict): ...")
+    assert depths([below, above]) == {"A": 1, "B": 2, "C": 3, "D": 1}
+
+
+def test_a_part_of_ours_that_is_typed_any_is_noticed() -> None:
+    code = """
+class Part:
+    database: Any
+    def __init__(self, store: Any, size: int) -> None:
+        self.queue: Any | None = None
+        self._own: Any = None
+    def _private(self, app: Any) -> None: ...
+class _Private:
+    broker: Any
+def start(worker: Any, *, sizes: list[Any]) -> Any: ...
+"""
+    assert sorted(untyped([example(code)])) == [
+        ("Part", "database"),
+        ("Part", "queue"),
+        ("Part.__init__", "store"),
+        ("start", "worker"),
+    ]
+
+
+def test_a_table_of_exceptions_equals_the_truth() -> None:
+    exactly(["a", "b"], {"because": ["a"], "and because": ["b"]})
+    with pytest.raises(AssertionError, match="not in the table"):
+        exactly(["a", "b"], {"because": ["a"]})
+    with pytest.raises(AssertionError, match="take them out"):
+        exactly(["a"], {"because": ["a", "b"]})
