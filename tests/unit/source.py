@@ -77,6 +77,11 @@ class Module:
                     found[variable] = name
         return found
 
+    def imports(self, library: str) -> set[str]:
+        """The names that it has from a library."""
+        found = [n for n in ast.walk(self.tree) if isinstance(n, ast.ImportFrom) and n.module == library]
+        return {name.name for node in found for name in node.names}
+
     def scope(self, node: ast.AST) -> Function | None:
         """The innermost function around a node."""
         while (above := self.parents.get(node)) is not None:
@@ -158,15 +163,13 @@ def writes_of(module: Module) -> Iterator[Write]:
 
 
 def _built(module: Module) -> Iterator[Write]:
+    if module.source is None and not module.imports("sqlalchemy") & set(VERBS):
+        return
     for node in ast.walk(module.tree):
-        if (
-            isinstance(node, ast.Call)
-            and isinstance(node.func, ast.Name)
-            and node.func.id in VERBS
-            and node.args
-        ):
-            for table in _named(module, node.args[0]):
-                yield Write(module, node, node.func.id, table)
+        match node:
+            case ast.Call(ast.Name(verb), [table, *_]) if verb in VERBS:
+                for name in _named(module, table):
+                    yield Write(module, node, verb, name)
 
 
 def _named(module: Module, node: ast.expr) -> list[str]:

@@ -183,6 +183,7 @@ USED_TWICE: Reasons = {
         "Started",
         "Stretch",
         "Turns",
+        "Wait",
         "Wanted",
     ],
     "private, each to its module": [

@@ -19,6 +19,7 @@ import pytest
 from fusee.bulk.model.job import BulkStatus, next_bulk_status
 from fusee.engine.model.states import RunStatus
 from fusee.engine.store.tables import metadata
+from fusee.stores import Store  # noqa: F401 (declares every table)
 from tests.unit.source import ROOT, Module, modules, tables, writes, writes_of
 from tests.unit.statuses import COLUMNS, MACHINES, Change, changes
 
