@@ -56,7 +56,7 @@ class TestKit:
             await self.app.store.upgrade()
         self._worker = self.app.worker()
         self._session = await self.app.store.open_session(self._worker.info, ttl=10 * 366 * 86400.0)
-        self._worker.tenure.session = self._worker.served.session = self._session
+        self._worker.held.session = self._worker.served.session = self._session
         return self
 
     async def __aexit__(
@@ -110,7 +110,7 @@ class TestKit:
             tasks = [slot.task for slot in pool.slots if slot.task is not None]
             await asyncio.wait(tasks, timeout=0.05)
             pool.watch(time.monotonic())
-        finished, settlements = pool.collect()
+        finished, settlements = pool.outcomes.collect()
         if settlements:
             await store.settle(self._session, settlements)
         used_up = pool.receipts.ended([*finished.receipts, *(s.receipt for s in settlements)])

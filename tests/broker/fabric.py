@@ -35,7 +35,7 @@ class Hired:
         """It vanishes: nothing is drained, no goodbye is said."""
         self.task.cancel()
         for slot in list(self.worker.pool.slots):
-            slot.reported = True  # whatever its handlers still do, nobody hears of it
+            slot.settled = True  # whatever its handlers still do, nobody hears of it
             if slot.task is not None:
                 slot.task.cancel()
 

@@ -78,7 +78,7 @@ async def test_nothing_is_handed_over_while_an_old_attempt_still_runs(
         handle = await fabric.app.enqueue("stubborn", allow_unknown=True)
         await until(lambda: fabric.journal.started(handle))
         if told_before is not None:
-            worker.pool.tell_all(told_before, time.monotonic())
+            worker.pool.stop_all(told_before, time.monotonic())
         worker._expire()
         await until(lambda: worker.session not in (None, old), 30)
         await two_beats(worker)

@@ -18,7 +18,7 @@ from fusee.config import load
 from fusee.engine.model.run import Run
 from fusee.engine.store.runs import _run as run_from
 from fusee.engine.store.tables import runs, sessions
-from fusee.engine.worker.pace import Pace
+from fusee.engine.worker.claims import Pace
 from fusee.engine.worker.worker import Worker
 from fusee.events import Bus, Event
 from fusee.runs.handle import RunHandle

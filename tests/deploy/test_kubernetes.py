@@ -292,7 +292,7 @@ async def test_the_role_allows_what_the_executor_asks_for_and_no_more() -> None:
         await heir
         last = asyncio.create_task(executor.execute(jobs[2]))
         await cluster.run(await cluster.until_made(2))
-        jobs[2].told = End.CANCELED
+        jobs[2].stop_reason = End.CANCELED
         last.cancel()
         await asyncio.wait({last})
         await executor.close()

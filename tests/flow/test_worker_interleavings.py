@@ -20,8 +20,8 @@ from fusee.engine.model.queue import QueueLimits
 from fusee.engine.model.states import RunStatus
 from fusee.engine.store.contract import Order
 from fusee.engine.store.tables import lanes
+from fusee.engine.worker.claims import LostClaims
 from fusee.engine.worker.couriers import MOST_A_TRIP
-from fusee.engine.worker.doubt import Doubt
 from fusee.errors import StoreUnavailable
 from fusee.events import RunRefused, SessionStarted
 from fusee.runs.handle import RunHandle
@@ -70,7 +70,7 @@ async def test_a_claim_that_commits_after_the_worker_looked_is_handed_back_at_a_
     database_url: str, claim: str, looks: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Long before the lease could end, and by this worker: a dispatcher would count the attempt as lost."""
-    monkeypatch.setattr("fusee.engine.worker.couriers.Doubt", lambda _lease_ttl: Doubt(0.1))
+    monkeypatch.setattr("fusee.engine.worker.couriers.LostClaims", lambda _lease_ttl: LostClaims(0.1))
     app, journal = make_app(database_url, lease_ttl=60, heartbeat_interval_seconds=0.05), Journal()
     under_way: list[tuple[Any, ...]] = []
     committed = asyncio.Event()
@@ -253,7 +253,7 @@ async def test_a_trip_begun_under_the_old_session_leaves_the_new_ones_outcomes_a
             handle = await app.enqueue("work")  # the first lane of all: nothing was claimed before
             await parked.wait()
             end.set()
-            await until(lambda: worker.pool.finished.ids == [handle.id], what="its outcome")
+            await until(lambda: worker.pool.outcomes.finished.ids == [handle.id], what="its outcome")
             answered.set()
             (run,) = await all_ended(app, [handle])
     assert (run.status, run.attempt) == (RunStatus.SUCCEEDED, 1)

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fusee.engine.model.run import Claimed
-from fusee.engine.worker.pace import MOST_AHEAD, Pace
-from fusee.engine.worker.receipts import Receipts
+from fusee.engine.worker.claims import MOST_AHEAD, Pace, Receipts
 
 
 class NaivePace:

@@ -56,10 +56,10 @@ async def test_what_a_service_took_is_waited_for_whatever_the_call_was_told(told
     pool.take([Claimed(5, 1, 0, 1, None, None, start_by=time.monotonic() + 60)])
     await executor.begun.wait()
     (slot,) = pool.slots
-    pool.tell_all(told, time.monotonic())
+    pool.stop_all(told, time.monotonic())
     assert slot.task is not None
     await slot.task
-    _, (settlement,) = pool.collect()
+    _, (settlement,) = pool.outcomes.collect()
     assert (settlement.ended.end, settlement.verdict.status) == (End.ACCEPTED, RunStatus.WAITING)
     assert ended == [], "the attempt has not ended"
 
@@ -73,10 +73,10 @@ async def test_a_worker_without_its_lease_says_nothing() -> None:
     pool.take([Claimed(5, 1, 0, 1, None, None, start_by=time.monotonic() + 60)])
     await executor.begun.wait()
     (slot,) = pool.slots
-    pool.tell_all(End.LOST, time.monotonic())
+    pool.stop_all(End.LOST, time.monotonic())
     assert slot.task is not None
     await slot.task
-    assert pool.collect()[1] == []
+    assert pool.outcomes.collect()[1] == []
 
 
 class Counting:
@@ -129,7 +129,7 @@ async def test_a_run_that_cannot_be_read_fails_and_its_worker_goes_on(
     (slot,) = pool.slots
     assert slot.task is not None
     await slot.task
-    finished, (settlement,) = pool.collect()
+    finished, (settlement,) = pool.outcomes.collect()
     assert executor.jobs == [6] and finished.ids == [6]
     assert (settlement.run_id, settlement.ended.end) == (5, End.FAILED)
     assert says in (settlement.ended.error or "")
@@ -227,7 +227,7 @@ async def told_to_stop(deaf: Deaf, kind: str | None, end: End) -> tuple[Pool, Sl
     pool.take([Claimed(5, 1, 0, 1, None, None, start_by=time.monotonic() + 60, kind=kind)])
     await deaf.begun.wait()
     (slot,) = pool.slots
-    pool.tell_all(end, time.monotonic())
+    pool.stop_all(end, time.monotonic())
     for seconds in (10.1, 20.0, 1000.0):
         pool.watch(time.monotonic() + seconds)
     return pool, slot, stuck
@@ -236,11 +236,11 @@ async def told_to_stop(deaf: Deaf, kind: str | None, end: End) -> tuple[Pool, Sl
 async def test_a_canceled_fire_ends_when_its_handler_has_ended(deaf: Deaf) -> None:
     pool, slot, stuck = await told_to_stop(deaf, "task", End.CANCELED)
     assert len(stuck) == 1, "told once"
-    assert pool.collect()[1] == [], "the next fire would start beside it"
+    assert pool.outcomes.collect()[1] == [], "the next fire would start beside it"
     deaf.let_go.set()
     assert slot.task is not None
     await slot.task
-    _, (settlement,) = pool.collect()
+    _, (settlement,) = pool.outcomes.collect()
     assert settlement.verdict.status == RunStatus.CANCELED
 
 
@@ -256,19 +256,19 @@ async def test_any_other_run_that_does_not_stop_is_ended_for_good(
     deaf: Deaf, kind: str | None, end: End, status: RunStatus
 ) -> None:
     pool, slot, stuck = await told_to_stop(deaf, kind, end)
-    _, (settlement,) = pool.collect()
+    _, (settlement,) = pool.outcomes.collect()
     assert (settlement.verdict.status, settlement.ended.final, len(stuck)) == (status, True, 1)
     deaf.let_go.set()
     assert slot.task is not None
     await slot.task
-    assert pool.collect()[1] == [], "what it says afterwards changes nothing"
+    assert pool.outcomes.collect()[1] == [], "what it says afterwards changes nothing"
 
 
 async def test_a_worker_that_leaves_waits_for_no_canceled_fire(deaf: Deaf) -> None:
     pool, slot, stuck = await told_to_stop(deaf, "task", End.CANCELED)
-    pool.tell_all(End.RETURNED, time.monotonic())
+    pool.stop_all(End.RETURNED, time.monotonic())
     pool.watch(time.monotonic() + 1000)
-    _, (settlement,) = pool.collect()
+    _, (settlement,) = pool.outcomes.collect()
     assert (settlement.verdict.status, len(stuck)) == (RunStatus.CANCELED, 1)
     deaf.let_go.set()
     assert slot.task is not None
@@ -304,16 +304,16 @@ async def test_a_canceled_fire_in_a_thread_ends_when_the_thread_has_ended(leaves
     pool.take([Claimed(5, 1, 0, 1, None, None, start_by=time.monotonic() + 60, kind="task")])
     await mute.begun.wait()
     (slot,) = pool.slots
-    pool.tell_all(End.CANCELED, time.monotonic())
+    pool.stop_all(End.CANCELED, time.monotonic())
     await stuck.wait()
-    assert pool.collect()[1] == []
+    assert pool.outcomes.collect()[1] == []
     if leaves:
-        pool.tell_all(End.RETURNED, time.monotonic())
+        pool.stop_all(End.RETURNED, time.monotonic())
     else:
         mute.over = True
     assert slot.task is not None
     await slot.task
-    _, (settlement,) = pool.collect()
+    _, (settlement,) = pool.outcomes.collect()
     assert (settlement.verdict.status, settlement.ended.final) == (RunStatus.CANCELED, leaves)
 
 
@@ -339,10 +339,10 @@ async def test_a_run_that_waits_in_the_worker_is_canceled_and_never_starts() -> 
         assert not pool.cancel(6, 2, time.monotonic()), "another attempt"
         assert pool.cancel(6, 3, time.monotonic())
         assert not pool.cancel(6, 3, time.monotonic()), "it has been told"
-        (settlement,) = pool.settlements
+        (settlement,) = pool.outcomes.settlements
         assert (settlement.run_id, settlement.attempt) == (6, 3)
         assert (settlement.ended.end, settlement.ended.effect) == (End.CANCELED, Effect.NONE)
         assert [claimed.id for claimed in pool.ready] == [7]
     finally:
         pool.ready.clear()
-        pool.tell_all(End.LOST, time.monotonic())
+        pool.stop_all(End.LOST, time.monotonic())

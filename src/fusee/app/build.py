@@ -17,7 +17,7 @@ from fusee.config import ApiConfig
 from fusee.engine.dispatcher.dispatcher import Dispatcher
 from fusee.engine.model.retry import RetryPolicy
 from fusee.engine.model.session import WorkerInfo
-from fusee.engine.worker.callbacks import Tokens
+from fusee.engine.worker.callbacks import CallbackTokens, OpenCallback
 from fusee.engine.worker.executor import Executor
 from fusee.engine.worker.plan import Planner
 from fusee.engine.worker.settings import WorkerSettings
@@ -25,7 +25,6 @@ from fusee.engine.worker.work_source import WorkSource
 from fusee.engine.worker.worker import Worker
 from fusee.errors import ConfigError
 from fusee.executors import plugins
-from fusee.executors.http.callback import OpenCallback
 from fusee.executors.http.executor import HttpExecutor
 from fusee.executors.python.executor import PythonExecutor
 from fusee.executors.shell import ShellExecutor
@@ -90,7 +89,7 @@ class Builds(Declares):
             work_source = self._work_sources[-1]
         else:
             work_source = self.store
-        tokens = Tokens(work_source, self.config.api.base_url, lambda: worker.session)
+        tokens = CallbackTokens(work_source, self.config.api.base_url, lambda: worker.session)
         executors = self.executors(tokens.open)
         info = WorkerInfo(
             name=settings.worker_id or f"{socket.gethostname()}-{os.getpid()}",

@@ -13,8 +13,9 @@ from typing import IO, Any
 
 from fusee.engine.model.outcome import Effect, End, Ended
 from fusee.engine.worker.executor import Job
+from fusee.engine.worker.results import storable
 from fusee.executors.process_group import Group, Warden, died_of
-from fusee.executors.tail import Tail, storable
+from fusee.executors.tail import Tail
 
 __all__ = ["ShellExecutor", "check_shell"]
 

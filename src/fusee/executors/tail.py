@@ -1,13 +1,8 @@
-"""The last bytes of what something printed, ready for a database's text column."""
+"""The last bytes of what a program printed, ready for a text column of a database."""
 
 from __future__ import annotations
 
-__all__ = ["Tail", "storable"]
-
-
-def storable(text: str) -> str:
-    """Text that every database takes: no NUL, no half of a surrogate pair."""
-    return text.replace("\x00", "").encode("utf-8", "replace").decode("utf-8")
+__all__ = ["Tail"]
 
 
 class Tail:
@@ -31,11 +26,11 @@ class Tail:
 
     @property
     def dropped(self) -> int:
-        """Bytes that came before the ones kept."""
+        """The number of bytes that came before the ones kept."""
         return self._written - min(len(self._kept), self._limit)
 
     def text(self) -> str:
-        """What is kept, as text; says how much is missing at the front."""
+        """Return what is kept, as text; it says how much is missing at the front."""
         kept = bytes(self._kept[-self._limit :])
         dropped = self.dropped
         if dropped:

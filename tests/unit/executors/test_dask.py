@@ -52,7 +52,7 @@ async def begun() -> None:
 
 
 async def told(task: asyncio.Task[Ended], job: Job, why: End) -> None:
-    job.told = why
+    job.stop_reason = why
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task

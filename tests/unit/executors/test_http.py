@@ -14,9 +14,9 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 
 from fusee.clock import ManualClock
 from fusee.engine.model.outcome import Effect, End
+from fusee.engine.worker.callbacks import Callback, CallbackTerms
 from fusee.engine.worker.executor import Job
 from fusee.errors import LeaseLost, StoreUnavailable
-from fusee.executors.http.callback import Callback, Terms
 from fusee.executors.http.executor import HttpExecutor, retry_after
 
 LOOPBACK = ["127.0.0.0/8"]
@@ -349,9 +349,9 @@ class Desk:
 
     def __init__(self, refusal: Exception | None = None) -> None:
         self.refusal = refusal
-        self.opened: list[tuple[int, int, Terms]] = []
+        self.opened: list[tuple[int, int, CallbackTerms]] = []
 
-    async def open(self, job: Job, terms: Terms) -> Callback:
+    async def open(self, job: Job, terms: CallbackTerms) -> Callback:
         if self.refusal is not None:
             raise self.refusal
         self.opened.append((job.run_id, job.attempt, terms))
@@ -386,7 +386,7 @@ async def test_an_asynchronous_call_that_is_accepted_has_not_ended(
     ended = await calling(desk).execute(this)
     assert (ended.end, ended.effect, ended.result) == (End.ACCEPTED, Effect.UNKNOWN, None)
     assert ended.output == this.output == "will do, ***", "whoever reads a run cannot thereby end it"
-    assert desk.opened == [(7, 2, Terms(60.0, signed=True))]
+    assert desk.opened == [(7, 2, CallbackTerms(60.0, signed=True))]
     assert site.seen[0].headers["X-Fusee-Callback-Url"] == "https://f.example/api/v1/callbacks/7"
 
 

@@ -54,7 +54,7 @@ def attempt(number: int = 1, run_id: int = 7, **fields: Any) -> Job:
 
 async def told(task: asyncio.Task[Ended], job: Job, why: End) -> None:
     """As the pool tells it, to its end."""
-    job.told = why
+    job.stop_reason = why
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -223,7 +223,7 @@ async def test_the_next_attempt_waits_until_the_pod_of_the_last_is_gone(
     running = asyncio.create_task(kubernetes.execute(first))
     name = await cluster.until_made()
     await cluster.run(name)
-    first.told = End.TIMED_OUT
+    first.stop_reason = End.TIMED_OUT
     running.cancel()
     await cluster.until(lambda: "deletionTimestamp" in cluster.jobs[name]["metadata"])
     second = asyncio.create_task(kubernetes.execute(attempt(2)))
@@ -332,7 +332,7 @@ async def test_told_to_stop_while_the_job_is_being_made_it_still_deletes_it(
     job = attempt()
     running = asyncio.create_task(kubernetes.execute(job))
     await arrived.wait()
-    job.told = End.CANCELED
+    job.stop_reason = End.CANCELED
     running.cancel()
     await asyncio.wait({running}, timeout=0.2)
     assert not running.done(), "it waits to learn whether there is a Job"
@@ -352,7 +352,7 @@ async def test_a_pod_that_does_not_go_is_unstoppable(
     job = attempt(grace=0.1)
     running = asyncio.create_task(kubernetes.execute(job))
     await cluster.run(await cluster.until_made())
-    job.told = End.CANCELED
+    job.stop_reason = End.CANCELED
     running.cancel()
     with pytest.raises(Unstoppable, match="not gone after"):
         await running

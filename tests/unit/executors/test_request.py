@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from fusee.engine.worker.callbacks import Callback, CallbackTerms
 from fusee.engine.worker.executor import Job
-from fusee.executors.http.callback import Callback, Terms, terms_of
-from fusee.executors.http.request import check_http, prepare, success_codes
+from fusee.executors.http.request import check_http, prepare, success_codes, terms_of
 
 
 @pytest.mark.parametrize(
@@ -148,8 +148,8 @@ def test_an_asynchronous_call_says_where_and_with_which_token_it_is_answered(job
 def test_what_an_asynchronous_call_asks_for() -> None:
     assert terms_of({"url": "http://h/"}) is None
     assert terms_of({"mode": "sync"}) is None
-    assert terms_of({"mode": "async"}) == Terms(timeout=3600.0, signed=False)
-    assert terms_of({"mode": "async", "callback_timeout": 2592000, "callback_hmac": True}) == Terms(
+    assert terms_of({"mode": "async"}) == CallbackTerms(timeout=3600.0, signed=False)
+    assert terms_of({"mode": "async", "callback_timeout": 2592000, "callback_hmac": True}) == CallbackTerms(
         2592000.0, True
     )
 

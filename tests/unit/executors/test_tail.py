@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fusee.executors.tail import Tail, storable
+from fusee.engine.worker.results import storable
+from fusee.executors.tail import Tail
 
 
 def test_a_short_output_is_kept_whole() -> None:

@@ -1,1 +1,1 @@
-"""Claim, execute, report. Import from the modules: a child process needs only a few of them."""
+"""The worker: claim, execute, report. Import from the modules: a child process needs only a few of them."""

@@ -1,21 +1,48 @@
-"""Tokens for calls that are answered later: made here, sent once, kept by the store as a digest."""
+"""Callbacks: a service that accepted a call reports its result later, with a token.
+
+A token belongs to one attempt. It is made here, sent once, and kept by the store as a digest.
+"""
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 
 from fusee.engine.store.callbacks import token_digest
 from fusee.engine.worker.executor import Job
 from fusee.engine.worker.work_source import WorkSource
 from fusee.errors import LeaseLost
-from fusee.executors.http.callback import Callback, Terms
 
-__all__ = ["Tokens"]
+__all__ = ["Callback", "CallbackTerms", "CallbackTokens", "OpenCallback"]
 
 
-class Tokens:
-    """`base_url` is where services reach the API; `session` tells which one this worker holds just now."""
+@dataclass(frozen=True, slots=True)
+class CallbackTerms:
+    """What an asynchronous call asks of its callback."""
+
+    timeout: float
+    """Seconds from the moment that the call was accepted."""
+    signed: bool = False
+    method: str = "POST"
+
+
+@dataclass(frozen=True, slots=True)
+class Callback:
+    """The address of a callback, and the secret that authorizes it."""
+
+    url: str
+    token: str = field(repr=False)
+    method: str = "POST"
+    """The method that the service is told to use; the address accepts POST, PUT and PATCH."""
+
+
+OpenCallback = Callable[[Job, CallbackTerms], Awaitable[Callback]]
+"""Lets a service end this attempt; raises `LeaseLost` when the attempt no longer belongs to this session."""
+
+
+class CallbackTokens:
+    """Opens callbacks. `base_url` is where services reach the API; `session` returns the session held now."""
 
     def __init__(
         self, work_source: WorkSource, base_url: str | None, session: Callable[[], int | None]
@@ -24,11 +51,11 @@ class Tokens:
         self.base_url = base_url
         self.session = session
 
-    async def open(self, job: Job, terms: Terms) -> Callback:
-        """Let a service end this attempt; `LeaseLost` when the attempt is not this session's any more."""
+    async def open(self, job: Job, terms: CallbackTerms) -> Callback:
+        """An `OpenCallback`."""
         if self.base_url is None:
             raise ValueError(
-                "an async call needs an address to be answered at, and api.bind_address is none that others"
+                "an async call needs an address for its callback, and api.bind_address is none that others"
                 " could call: set api.public_url"
             )
         session = self.session()

@@ -1,5 +1,7 @@
-"""Couriers go to the store and back: each trip hands in outcomes and brings new runs, so while one is under
-way the other's runs execute. The store is never asked about a single run.
+"""Couriers: the loops that fetch claimed runs from the store and report outcomes to it.
+
+Each trip hands in outcomes and brings new runs, so while one courier is under way the runs of the other
+execute. The store is never asked about a single run.
 """
 
 from __future__ import annotations
@@ -11,15 +13,14 @@ from collections.abc import Callable, Sequence
 from fusee.engine.model.outcome import End
 from fusee.engine.model.run import Claimed
 from fusee.engine.store.contract import Exchanged, Order
-from fusee.engine.worker.doubt import Doubt
+from fusee.engine.worker.claims import LostClaims, Pace
 from fusee.engine.worker.memory import MemoryLimit
 from fusee.engine.worker.nudge import Nudge
-from fusee.engine.worker.pace import Pace
+from fusee.engine.worker.outcomes import Reports
 from fusee.engine.worker.pool import Pool
-from fusee.engine.worker.reports import Reports
 from fusee.engine.worker.served import ServedLanes
+from fusee.engine.worker.session import HeldSession
 from fusee.engine.worker.settings import WorkerSettings
-from fusee.engine.worker.tenure import Tenure
 from fusee.engine.worker.work_source import WorkSource
 from fusee.errors import LeaseLost
 from fusee.events import Bus, LoopFailed, RunsClaimed
@@ -28,12 +29,13 @@ __all__ = ["COURIERS", "Couriers"]
 
 COURIERS = 2
 MOST_A_TRIP = 500
-"""Runs claimed by one statement at most: beyond this the database's time a run no longer falls."""
+"""Runs that one statement claims at most: beyond this the database's time per run no longer falls."""
 LIMITED_EVERY = 0.1
+"""Seconds between two claims from queues with limits."""
 
 
 class Couriers:
-    """What the couriers of a worker share; `courier` is one of them, at work until it is cancelled."""
+    """Fetch and report loops of a worker: `courier` is one loop, which runs until it is cancelled."""
 
     def __init__(
         self,
@@ -41,7 +43,7 @@ class Couriers:
         pool: Pool,
         served: ServedLanes,
         reports: Reports,
-        tenure: Tenure,
+        held: HeldSession,
         settings: WorkerSettings,
         bus: Bus,
         *,
@@ -54,7 +56,7 @@ class Couriers:
         self.pool = pool
         self.served = served
         self.reports = reports
-        self.tenure = tenure
+        self.held = held
         self.settings = settings
         self.bus = bus
         self.nudge = nudge
@@ -63,14 +65,14 @@ class Couriers:
         self.expire = expire
         """Called when the store says that the lease is over."""
         self.pace = Pace(settings.prefetch)
-        self.lost_answer = False
-        """The store may have given us runs that we never heard of: they go back before we ask for more."""
-        self._doubt = Doubt(settings.lease_ttl)
+        self.lost_reply = False
+        """The store may have given us runs in a reply that was lost: they go back before we claim more."""
+        self._lost_claims = LostClaims(settings.lease_ttl)
         self._dry_until = 0.0
         self._hints = 0
         self._limited_at = 0.0
         self._wanted = 0
-        """Runs asked for by trips under way."""
+        """Runs that trips under way asked for."""
         self._trips = 0
         self._used_up: list[int] = []
         self._lanes_read_at = 0.0
@@ -80,28 +82,30 @@ class Couriers:
         return self._trips > 0
 
     def opened(self) -> None:
-        """A session began: there may be work for it."""
+        """A session began: claim at once."""
         self._dry_until = 0.0
         self.nudge()
 
     def renewed(self) -> None:
-        # A claim that lost its connection may commit later than we looked for it.
-        if self._doubt.due(time.monotonic()):
-            self.lost_answer = True
+        # A claim that lost its connection may commit after we looked for it.
+        if self._lost_claims.due(time.monotonic()):
+            self.lost_reply = True
             self.nudge()
 
     def expired(self) -> None:
         """The session is over, and with it all its receipts."""
         self._used_up.clear()
-        self._doubt.end()
+        self._lost_claims.end()
 
     def hear_pending(self) -> None:
+        """A hint: there may be runs to claim."""
         self.served.notice()
         self._hints += 1
         self._dry_until = 0.0
         self.nudge()
 
     async def courier(self) -> None:
+        """One loop."""
         failures = 0
         while True:
             try:
@@ -109,7 +113,7 @@ class Couriers:
                     await self.rest()
                 failures = 0
             except Exception as error:
-                # Whatever it was, what is in our hands must still be written: go on trying.
+                # Whatever failed, outcomes must still be written: go on trying.
                 failures += 1
                 self.bus.emit(LoopFailed(loop="courier", error=error, failures=failures))
                 await asyncio.sleep(min(2.0, 0.05 * 2 ** min(failures, 6)))
@@ -120,37 +124,37 @@ class Couriers:
             # The other courier is under way and nudges when it is back: let outcomes gather until then.
             await self.nudge.wait(self.settings.poll_interval)
             return
-        if self.pool.finished.ids or self.pool.settlements:
+        if self.pool.outcomes:
             return
         pause = self._dry_until - time.monotonic()
-        if pause <= 0:  # there is work, but no room: whatever ends here nudges
+        if pause <= 0:  # there is work but no room: a run that ends nudges
             pause = self.settings.poll_interval
         if self.served.limited or self.served.own_limited:
             pause = min(pause, LIMITED_EVERY)
         await self.nudge.wait(pause)
 
     async def _trip(self) -> bool:
-        """To the store and back, when there is something to bring or to fetch; false when there was not."""
-        session = self.tenure.session
+        """Go to the store if there is something to report or to fetch; returns whether there was."""
+        session = self.held.session
         if session is None:
             await asyncio.sleep(0.01)
             return True
-        if self.lost_answer:
+        if self.lost_reply:
             if self._trips:
-                return False  # what is on its way would be taken for a stranger
+                return False  # runs in a reply under way would be handed back as unknown
             await self._reconcile(session)
         if self.served.unread:
             await self.served.read()
-            if session != self.tenure.session:
+            if session != self.held.session:
                 return True
         now = time.monotonic()
-        self.pace.measure(self.pool.completed, now)
+        self.pace.measure(self.pool.outcomes.completed, now)
         if not self.served.free and now >= self._dry_until:
             await self._ran_dry(self._hints)
-            if session != self.tenure.session:
-                return True  # expired meanwhile: what is in our hands now is another session's
+            if session != self.held.session:
+                return True  # it expired meanwhile: what we hold now belongs to another session
         want = self._room(now)
-        if not want and not self.pool.finished.ids and not self.pool.settlements:
+        if not want and not self.pool.outcomes:
             return await self.claim_limited(session)
         hints = self._hints
         self._trips += 1
@@ -169,8 +173,9 @@ class Couriers:
         return True
 
     async def _exchange(self, session: int, want: int, now: float) -> Exchanged | None:
-        """Hand in what has ended, take in what is new; none when the lease turns out to be over."""
-        finished, settlements = self.pool.collect()
+        """Report outcomes and claim up to `want` runs; returns None when the lease turns out to be over."""
+        outcomes = self.pool.outcomes
+        finished, settlements = outcomes.collect()
         used_up: list[int] = []
         try:
             if settlements:
@@ -180,38 +185,38 @@ class Couriers:
                 if any(s.ticket for s in settlements):
                     self._limited_at = 0.0  # a place came free
                 settlements = []
-            # Forgotten with a later trip than the one that writes their last outcome: should that one be
-            # lost, the receipts must still be there.
+            # Forgotten one trip after the one that writes their last outcome: if that trip is lost, the
+            # receipts must still be there.
             used_up, self._used_up = self._used_up, []
             order = Order(want, self.served.free, self.pool.receipts.next() if want else 0, used_up)
             exchanged = await self.work_source.exchange(session, finished, order)
         except BaseException as error:
-            if isinstance(error, LeaseLost) and self.tenure.session == session:
-                self.pool.put_back(finished, settlements)
+            if isinstance(error, LeaseLost) and self.held.session == session:
+                outcomes.put_back(finished, settlements)
                 self.expire()
                 return None
             if want:
-                self._lose_answer()
-            if self.tenure.session == session:
-                self.pool.put_back(finished, settlements)
+                self._lose_reply()
+            if self.held.session == session:
+                outcomes.put_back(finished, settlements)
                 self._used_up += used_up
             raise
-        self._arrive(session, await self._understood(exchanged.claimed), now)
-        if not exchanged.refused:  # else they stay until the session ends: a receipt too many harms nobody
+        self._arrive(session, await self._of_known_lanes(exchanged.claimed), now)
+        if not exchanged.refused:  # else they stay until the session ends, which does no harm
             self._used_up += self.pool.receipts.ended(finished.receipts)
         else:
             await self.reports.refused((run, attempt, End.SUCCEEDED) for run, attempt in exchanged.refused)
         return exchanged
 
-    def _lose_answer(self) -> None:
-        self.lost_answer = True
-        self._doubt.begin(time.monotonic())
+    def _lose_reply(self) -> None:
+        self.lost_reply = True
+        self._lost_claims.begin(time.monotonic())
 
     def _room(self, now: float) -> int:
-        """How many to ask for: enough to keep busy, and not in many small portions."""
+        """Return how many runs to claim: enough to keep busy, and not in many small portions."""
         if self.draining.is_set() or now < self._dry_until or not self.served.free:
             return 0
-        if not self.tenure.lease.holds(now) or self.lost_answer or self.memory.full:
+        if not self.held.lease.holds(now) or self.lost_reply or self.memory.full:
             return 0
         pool = self.pool
         target = pool.capacity + self.pace.ahead
@@ -221,29 +226,29 @@ class Couriers:
             return 0
         return min(room, MOST_A_TRIP)
 
-    async def _understood(self, claimed: list[Claimed]) -> list[Claimed]:
-        """Those of a lane that we know. A dispatcher may have given us runs of one that it read before us."""
+    async def _of_known_lanes(self, claimed: list[Claimed]) -> list[Claimed]:
+        """Return the runs of lanes that we know; a dispatcher may have read a new lane before us."""
         if not self.served.given or all(run.lane_id in self.pool.plans for run in claimed):
             return claimed
         try:
             await self.served.look_for_new()
         except BaseException:
-            self.lost_answer = True  # they go back as strangers
+            self.lost_reply = True  # they go back as unknown
             raise
         known = [run for run in claimed if run.lane_id in self.pool.plans]
         if len(known) < len(claimed):
-            self.lost_answer = True
+            self.lost_reply = True
         return known
 
     def _arrive(self, session: int, claimed: list[Claimed], asked_at: float) -> None:
         if not claimed:
             return
-        if not self.tenure.allows(session, time.monotonic()):
-            # Not ours any more: the dispatcher returns them with the rest of that session, or, should the
-            # session live on after all, we do.
-            self.lost_answer = self.lost_answer or session == self.tenure.session
+        if not self.held.allows(session, time.monotonic()):
+            # No longer ours: the dispatcher returns them with the rest of that session; if the session lives
+            # on after all, we do.
+            self.lost_reply = self.lost_reply or session == self.held.session
             return
-        start_by = self.tenure.start_by(asked_at)
+        start_by = self.held.start_by(asked_at)
         for run in claimed:
             run.start_by = start_by
         if self.bus.wants(RunsClaimed):
@@ -253,9 +258,9 @@ class Couriers:
             self.pool.hand_back_all()
 
     async def _ran_dry(self, hints: int, *, found: bool = False) -> None:
-        """There was less than we asked for: wait for a hint, unless one came while we asked.
+        """Fewer runs came than we asked for: wait for a hint, unless one came meanwhile.
 
-        A hint that led to nothing may be about a lane that another process has just made.
+        A hint that led to nothing may be about a lane that another process has just created.
         """
         now = time.monotonic()
         if not found or now - self._lanes_read_at > self.settings.poll_interval:
@@ -266,7 +271,10 @@ class Couriers:
             self._dry_until = time.monotonic() + self.settings.poll_interval
 
     async def claim_limited(self, session: int) -> bool:
-        """Queues with limits, one after the other; at most ten times a second, or when a place came free."""
+        """Claim from queues with limits, one after the other: ten times a second, or when a place came free.
+
+        Returns whether anything was claimed.
+        """
         now = time.monotonic()
         nothing = not self.served.limited and not self.served.own_limited
         if (
@@ -276,8 +284,8 @@ class Couriers:
             or now - self._limited_at < LIMITED_EVERY / 2
         ):
             return False
-        if self.lost_answer:
-            return False  # what we claim now would be taken for a stranger
+        if self.lost_reply:
+            return False  # what we claim now would be handed back as unknown
         self._limited_at = now
         took = False
         claims: list[tuple[Sequence[str], list[int]]] = [
@@ -287,12 +295,7 @@ class Couriers:
             claims.append((self.served.own_limited, []))
         for queues, lanes in claims:
             room = self.pool.capacity - self.pool.holding - self._wanted
-            if (
-                room <= 0
-                or self.lost_answer
-                or session != self.tenure.session
-                or not self.tenure.lease.holds(now)
-            ):
+            if room <= 0 or self.lost_reply or session != self.held.session or not self.held.lease.holds(now):
                 break
             self._trips += 1
             self._wanted += room
@@ -301,11 +304,11 @@ class Couriers:
                 if lanes:
                     claimed = await self.work_source.claim_limited(session, queues[0], order)
                 else:
-                    claimed = await self._understood(
+                    claimed = await self._of_known_lanes(
                         await self.work_source.claim_given(session, queues, order)
                     )
             except BaseException:
-                self._lose_answer()
+                self._lose_reply()
                 raise
             finally:
                 self._trips -= 1
@@ -317,7 +320,7 @@ class Couriers:
     async def _reconcile(self, session: int) -> None:
         self._trips += 1
         try:
-            await self.reports.return_strangers(session, self.pool.in_hand())
-            self.lost_answer = False
+            await self.reports.return_unknown(session, self.pool.in_hand())
+            self.lost_reply = False
         finally:
             self._trips -= 1

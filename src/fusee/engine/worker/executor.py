@@ -1,4 +1,4 @@
-"""The contract of an executor: one small async method that returns how the attempt ended."""
+"""The contract between the pool and an executor: one async method that returns how the attempt ended."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ import threading
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from datetime import datetime
 from math import inf
 from typing import Any, Protocol
 
 from fusee.engine.model.outcome import Effect, End, Ended
-from fusee.engine.worker.context import RunContext
+from fusee.engine.worker.context import RunContext, RunFacts
 
 __all__ = ["Executor", "Job", "Unstoppable"]
 
@@ -26,16 +25,16 @@ class Job:
     queue: str
     payload: dict[str, Any]
     timeout: float | None
-    """Seconds; the pool keeps the time, an executor only passes it on where that is useful."""
+    """Seconds. The pool keeps the time; an executor passes it on where that is useful."""
     grace: float
     """Seconds between being told to stop and being killed."""
     output: str | None = None
     """A bounded tail of what it printed; set before returning *and* before raising."""
     effect: Effect = Effect.UNKNOWN
-    """What was done, should it be stopped."""
+    """The effect to record if the attempt is stopped."""
     stop: threading.Event = field(default_factory=threading.Event)
     """Set when the attempt is told to stop; handlers in threads look at it."""
-    told: End | None = None
+    stop_reason: End | None = None
     """Why it was told to stop; set before it is cancelled."""
     fire_time: str | None = None
     """The logical time of a scheduled run, as ISO 8601."""
@@ -50,10 +49,10 @@ class Job:
     """Asks the store, and moves `start_by`."""
 
     async def may_begin(self) -> None:
-        """Return when the attempt may begin; call it right before its first effect, unknown from then on.
+        """Return when the attempt may begin; call it right before the first effect, unknown from then on.
 
-        Returns at once within `start_by`. Later, someone may have been told that their cancel was final, so
-        the store is asked first; a canceled attempt does not return from here, it is stopped.
+        Returns at once within `start_by`. Later, a caller may have been told that their cancel was final, so
+        the store is asked first. A canceled attempt does not return from here: it is stopped.
         """
         while time.monotonic() > self.start_by:
             assert self.confirm is not None
@@ -62,15 +61,18 @@ class Job:
         self.effect = Effect.UNKNOWN
 
     def context(self, stopping: Callable[[], bool] | None = None) -> RunContext:
-        """What the handler may know of it."""
-        return RunContext(
+        """Return what the handler may know of the run, for a handler in this process."""
+        return self.facts(self.handler).context(stopping or self.stop.is_set)
+
+    def facts(self, handler: str) -> RunFacts:
+        """Return what the handler may know of the run, for a handler in another process."""
+        return RunFacts(
             self.run_id,
             self.attempt,
-            self.handler,
+            handler,
             self.queue,
-            stopping or self.stop.is_set,
             self.task,
-            None if self.fire_time is None else datetime.fromisoformat(self.fire_time),
+            self.fire_time,
             self.shard_index,
             self.shard_total,
             self.kind,
@@ -80,14 +82,14 @@ class Job:
 class Executor(Protocol):
     """Runs attempts of one kind.
 
-    `execute` is stopped by cancelling it. It then tells its work to stop, waits `job.grace` seconds,
-    kills what is left (the whole process group), and only when nothing of it is alive any more
-    lets the `CancelledError` through. Cancelled a second time, it kills at once. If something cannot be
-    killed it raises `Unstoppable`.
-    An executor whose work goes on elsewhere, and is found there by the next attempt, has `hands_over = True`:
-    it is told to stop as soon as its worker drains, and by `job.told` leaves that work alone.
-    An error of the work itself is not raised: it is the `Ended` it returns.
-    It awaits `job.may_begin()` right before the work has its first effect.
+    - `execute` is stopped by cancelling it. It then tells its work to stop, waits `job.grace` seconds, kills
+      what is left (the whole process group), and lets the `CancelledError` through only when nothing of the
+      work is alive. Cancelled a second time, it kills at once.
+    - If something cannot be killed, it raises `Unstoppable`.
+    - An executor whose work goes on elsewhere, where the next attempt finds it, has `hands_over = True`. It
+      is told to stop as soon as its worker drains, and `job.stop_reason` says when to leave that work alone.
+    - An error of the work itself is not raised: it is the `Ended` that `execute` returns.
+    - It awaits `job.may_begin()` right before the work has its first effect.
     """
 
     name: str
@@ -99,9 +101,9 @@ class Executor(Protocol):
 
 
 class Unstoppable(Exception):
-    """Told to stop and out of grace, the work goes on and cannot be killed (a thread).
+    """The work was told to stop, its grace is over, and it goes on and cannot be killed (a thread).
 
-    `over` tells whether it has ended since; None when nobody here can know.
+    `over` returns whether it has ended since; it is None when nothing in this process can know.
     """
 
     def __init__(self, message: str, over: Callable[[], bool] | None = None) -> None:

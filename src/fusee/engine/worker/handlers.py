@@ -30,11 +30,11 @@ class Handler:
     run_parameter: str | None
     builtin: bool = False
     hands_over: bool = False
-    """Another attempt goes on where this one was: a worker that drains stops it at once."""
+    """Another attempt resumes where this one stopped, so a worker that drains stops it at once."""
 
 
 class Handlers:
-    """The registry of one app; built-ins register as yours do, under names that begin with `fusee.`."""
+    """The registry of one app. Built-in handlers register as yours do; their names begin with `fusee.`."""
 
     def __init__(self) -> None:
         self._by_name: dict[str, Handler] = {}
@@ -102,16 +102,16 @@ class Handlers:
         return len(self._by_name)
 
     def names(self) -> tuple[str, ...]:
-        """Yours; the built-in ones are left out."""
+        """Return the names of your handlers, without the built-in ones."""
         return tuple(sorted(handler.name for handler in self.all() if not handler.builtin))
 
     def served(self) -> tuple[str, ...]:
-        """All that a worker with this registry can run."""
+        """Return the names of all handlers that a worker with this registry can run."""
         return tuple(sorted(self._by_name))
 
 
 def _run_parameter(function: Callable[..., Any]) -> str | None:
-    """The parameter annotated `RunContext`, whatever its name."""
+    """Return the name of the parameter annotated `RunContext`."""
     try:
         parameters = inspect.signature(function).parameters
     except (TypeError, ValueError):

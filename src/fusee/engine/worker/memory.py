@@ -12,11 +12,11 @@ __all__ = ["MemoryLimit", "resident"]
 
 _STATM = Path("/proc/self/statm")
 LOW = 0.9
-"""Of the limit: so far it must fall before runs are claimed again, or it would go on and off at the edge."""
+"""The share of the limit below which runs are claimed again; one threshold alone would flip on and off."""
 
 
 def resident() -> int | None:
-    """Bytes of memory that this process holds; None where the system does not tell."""
+    """Return the bytes of memory that this process holds; None where the system does not say."""
     try:
         return int(_STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, IndexError):
@@ -24,7 +24,7 @@ def resident() -> int | None:
 
 
 class MemoryLimit:
-    """`full` while the process is above its limit; `measure` is a part that tests exchange."""
+    """`full` is true while the process is above its limit. Tests replace `measure`."""
 
     def __init__(
         self, limit: int | None, worker: str, bus: Bus, measure: Callable[[], int | None] = resident
@@ -36,12 +36,12 @@ class MemoryLimit:
         self.full = False
 
     def look(self) -> bool:
-        """Measure; true when runs may be claimed again that could not be before."""
+        """Measure; returns true when claiming may resume."""
         if self.limit is None:
             return False
         used = self.measure()
         if used is None:
-            # It cannot be kept, and whoever set it must know.
+            # The limit cannot be kept, and the operator must know.
             self.bus.emit(WorkerMemory(worker=self.worker, used=None, limit=self.limit, full=False))
             self.limit = None
             return False

@@ -1,4 +1,4 @@
-"""Waiting to be nudged, for a while: lighter than an `asyncio.Event` under `wait_for`, which makes a task."""
+"""A wake-up with a timeout, lighter than an `asyncio.Event` under `wait_for`, which makes a task."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["Nudge"]
 
 
 class Nudge:
-    """Several may wait; a nudge that comes while nobody waits is kept until someone does."""
+    """Wakes all who wait; a nudge that comes while nobody waits is kept for the next one who does."""
 
     __slots__ = ("_kept", "_waiting")
 
@@ -25,7 +25,7 @@ class Nudge:
         self._waiting.clear()
 
     async def wait(self, seconds: float) -> None:
-        """Until a nudge, at most that long."""
+        """Return at the next nudge, or when the time is up."""
         if self._kept:
             self._kept = False
             return

@@ -1,4 +1,4 @@
-"""From what a function returned or raised to how its attempt ended."""
+"""What a handler returned or raised, as the end of its attempt."""
 
 from __future__ import annotations
 
@@ -14,9 +14,17 @@ import msgspec
 from fusee.engine.model.outcome import Abandon, Done, Effect, End, Ended, HandBack, Retry, Skip, Wait
 from fusee.engine.worker.context import RunContext
 from fusee.engine.worker.handlers import Handler
-from fusee.executors.tail import storable
 
-__all__ = ["Stopped", "arguments", "ended_by", "ended_by_call", "ended_by_error", "misfit"]
+__all__ = [
+    "Stopped",
+    "abandoned",
+    "arguments",
+    "ended_by",
+    "ended_by_call",
+    "ended_by_error",
+    "misfit",
+    "storable",
+]
 
 LARGEST_RESULT = 1024 * 1024
 LARGEST_ERROR = 8 * 1024
@@ -27,11 +35,21 @@ _OURS = str(Path(__file__).parents[2])
 
 
 class Stopped(BaseException):
-    """Raised inside a handler that was told to stop; catch it only to clean up, then raise it again."""
+    """Raised inside a handler that was told to stop. Catch it only to clean up, then raise it again."""
 
 
 class _NotJson(Exception):
     """A value of a type that JSON cannot hold."""
+
+
+def storable(text: str) -> str:
+    """Return the text as every database takes it: no NUL, no half of a surrogate pair."""
+    return text.replace("\x00", "").encode("utf-8", "replace").decode("utf-8")
+
+
+def abandoned(error: object) -> Ended:
+    """The end of an attempt that did nothing and could never succeed: its payload is wrong, for example."""
+    return Ended(End.ABANDONED, error=storable(str(error)), effect=Effect.NONE)
 
 
 def _refuse(value: Any) -> Any:
@@ -42,7 +60,7 @@ _encoder = msgspec.json.Encoder(enc_hook=_refuse)
 
 
 def arguments(handler: Handler, payload: Mapping[str, Any], context: RunContext) -> dict[str, Any]:
-    """What the function is called with: the payload's members, and the run when it asks for it."""
+    """Return the function's arguments: the payload's members, and the run if it has a parameter for it."""
     given = dict(payload)
     if handler.run_parameter is not None:
         given[handler.run_parameter] = context
@@ -50,7 +68,7 @@ def arguments(handler: Handler, payload: Mapping[str, Any], context: RunContext)
 
 
 def ended_by_call(handler: Handler, payload: Mapping[str, Any], context: RunContext) -> Ended:
-    """Call a sync handler here and now; never raises, not even `Stopped`."""
+    """Call a sync handler in this thread; never raises, not even `Stopped`."""
     given = arguments(handler, payload, context)
     try:
         value = handler.function(**given)
@@ -60,7 +78,7 @@ def ended_by_call(handler: Handler, payload: Mapping[str, Any], context: RunCont
 
 
 def ended_by(value: Any) -> Ended:
-    """A handler returned `value`."""
+    """Return the end of an attempt whose handler returned `value`."""
     if isinstance(value, Retry | Abandon | Skip):
         return ended_by_error(value)
     if isinstance(value, Wait):
@@ -85,7 +103,7 @@ def ended_by(value: Any) -> Ended:
 
 
 def ended_by_error(error: BaseException) -> Ended:
-    """A handler raised `error` (or returned it, where it is one of our answers)."""
+    """Return the end of an attempt whose handler raised `error`, or returned a `Retry` or the like."""
     match error:
         case HandBack():
             return Ended(End.RETURNED, error=str(error), after=error.after, effect=Effect.NONE)
@@ -103,9 +121,9 @@ def ended_by_error(error: BaseException) -> Ended:
 
 
 def misfit(handler: Handler, given: Mapping[str, Any], error: BaseException) -> Ended | None:
-    """The end, when `error` came from a payload that does not fit the handler's signature.
+    """Return the end if `error` came from a payload that does not fit the handler's signature, else None.
 
-    Asked only after the call failed, so that calls that fit pay nothing for it.
+    Checked only after the call failed, so that calls that fit pay nothing for it.
     """
     if not isinstance(error, TypeError):
         return None
@@ -119,16 +137,12 @@ def misfit(handler: Handler, given: Mapping[str, Any], error: BaseException) -> 
         names = ", ".join(str(p).partition(":")[0].partition("=")[0] for p in signature.parameters.values())
         text = str(why).replace("missing a required argument:", "missing argument")
         text = text.replace("got an unexpected keyword argument", "unexpected argument")
-        return Ended(
-            End.ABANDONED,
-            error=storable(f"payload does not fit handler {handler.name}({names}): {text}")[:LARGEST_MESSAGE],
-            effect=Effect.NONE,
-        )
+        return abandoned(f"payload does not fit handler {handler.name}({names}): {text}"[:LARGEST_MESSAGE])
     return None
 
 
 def _no_result(value: Any, error: Exception) -> Ended:
-    """The work is done, but what it returned cannot be kept; trying again would not change that."""
+    """The work is done, but what it returned cannot be stored; another attempt would not change that."""
     if inspect.iscoroutine(value):
         value.close()
         text = "the handler returned a coroutine: declare it with `async def`, or await what it calls"
@@ -147,7 +161,7 @@ def _no_result(value: Any, error: Exception) -> Ended:
 
 
 def _reason(error: BaseException, otherwise: str) -> str:
-    """The text of one of our answers, with what caused it."""
+    """Return the text of a `Retry`, `Abandon` or `Skip`, with its cause."""
     text = _message(error) or otherwise
     if error.__cause__ is not None:
         text += f"\n{_account(error.__cause__)}"
@@ -155,7 +169,7 @@ def _reason(error: BaseException, otherwise: str) -> str:
 
 
 def _account(error: BaseException) -> str:
-    """`TypeName: message`, then the end of the traceback."""
+    """Return `TypeName: message`, then the end of the traceback."""
     head = type(error).__qualname__
     if message := _message(error):
         head += f": {message}"
@@ -166,7 +180,7 @@ def _account(error: BaseException) -> str:
 
 
 def _theirs(trace: TracebackType | None) -> TracebackType | None:
-    """The traceback without our own frames at its top."""
+    """Return the traceback without the frames of this package at its top."""
     while trace is not None and trace.tb_next is not None:
         if not trace.tb_frame.f_code.co_filename.startswith(_OURS):
             break
@@ -185,6 +199,6 @@ def _bounded(text: str) -> str:
     data = storable(text).encode()
     if len(data) <= LARGEST_ERROR:
         return data.decode()
-    # The front names the error, the end says where: what lies between is dropped.
+    # The front names the error and the end says where: the middle is dropped.
     half = LARGEST_ERROR // 2 - 8
     return f"{data[:half].decode(errors='ignore')}\n…\n{data[-half:].decode(errors='ignore')}"

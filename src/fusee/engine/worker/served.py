@@ -1,4 +1,4 @@
-"""Which lanes a worker serves, apart by how it gets their runs: taken freely, within limits, or given."""
+"""The lanes that a worker serves, by how it gets their runs: claimed freely, within limits, or assigned."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ __all__ = ["ServedLanes"]
 
 
 class ServedLanes:
-    """Follows the store's lanes and limits; `plans` says how each served lane is run."""
+    """Follows the store's lanes and limits; `plans` holds how the runs of each served lane are run."""
 
     def __init__(self, work_source: WorkSource, planner: Planner, plans: dict[int, Plan]) -> None:
         self.work_source = work_source
         self.planner = planner
         self.plans = plans
         self.free: list[int] = []
-        """Claimed by the hot statement, all in one."""
+        """Lanes that the hot statement claims from, all at once."""
         self.limited: dict[str, list[int]] = {}
-        """By queue; each queue is claimed from on its own."""
+        """Lanes of queues with limits, by queue; each queue is claimed from on its own."""
         self.session: int | None = None
-        """Whose own lane is served: that of what strategies give to this worker."""
+        """The session whose own lane is served: strategies put the runs assigned to this worker there."""
         self.own_limited: tuple[str, ...] = ()
-        """Queues with limits whose runs may be in the own lane: it is then claimed from apart."""
+        """Queues with limits whose runs may be in the own lane, which is then claimed from separately."""
         self.given = False
-        """Runs may stand in the own lane. Once so, always so: a lifted strategy may have left some."""
+        """Whether runs may be in the own lane. Never reset: a strategy that was lifted may have left some."""
         self.unread = False
-        """There are lanes that are not served yet, because their queues' limits have not been read."""
+        """Whether there are lanes that are not served yet because their queues' limits have not been read."""
         self._ruled = 0
-        """Lanes, the first so many, that were known when the limits were read last."""
+        """How many lanes, from the first on, were known when the limits were read last."""
         self._sorted = -1
 
     async def read(self) -> None:
-        """Ask the store for new lanes, then for all limits: a queue may have got its limits just before its
-        first run, and no run of it may start without them."""
+        """Read new lanes, then all limits: a queue may have got its limits just before its first run, and no
+        run of it may start without them."""
         self.unread = False
         await self.work_source.read_new_lanes()
         known = len(self.work_source.lane_map.lanes)
@@ -46,7 +46,7 @@ class ServedLanes:
         self.sort()
 
     async def look_for_new(self) -> bool:
-        """True when there was a lane we did not know."""
+        """Read new lanes; returns whether there were any."""
         before = self._sorted
         await self.work_source.read_new_lanes()
         if len(self.work_source.lane_map.lanes) != self._ruled:
@@ -54,7 +54,7 @@ class ServedLanes:
         return self._sorted > before
 
     def notice(self) -> None:
-        """This process itself may have made a new one."""
+        """This process itself may have created a lane."""
         self.unread = self.unread or len(self.work_source.lane_map.lanes) != self._ruled
 
     def sort(self) -> None:

@@ -1,4 +1,4 @@
-"""The numbers a worker runs by; `app` makes them from the configuration."""
+"""The settings of a worker; `app` makes them from the configuration."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 __all__ = ["WorkerSettings"]
 
 RETURN_WITHIN = 4.0
-"""Seconds in which a worker is connected again when the other side speaks again."""
+"""Seconds within which a worker is connected again once the other side answers again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,12 +24,12 @@ class WorkerSettings:
 
     @property
     def renew_interval(self) -> float:
-        """Seconds between two renewals: a heartbeat, and no longer than a tenth of the lease."""
+        """Seconds between two renewals: a heartbeat, at most a tenth of the lease."""
         return min(self.heartbeat, self.lease_ttl / 10)
 
     @property
     def lease(self) -> float:
-        """Seconds for which the store is asked to keep the session with each renewal.
+        """Seconds that each renewal asks the store to keep the session.
 
         A silence of `lease_ttl`, less the lease's margin, must cost nothing: it may begin just before a
         renewal, and when it is over, connections have to be made again before the next one.
@@ -38,6 +38,8 @@ class WorkerSettings:
 
     @property
     def look_interval(self) -> float:
-        """Seconds between two looks for cancels, drains and limits: half of the two seconds within which a
-        running attempt is told of its cancel, and no longer than a heartbeat."""
+        """Seconds between two looks for cancels, drains and limits.
+
+        Half of the two seconds within which a running attempt learns of its cancel, at most a heartbeat.
+        """
         return min(1.0, self.heartbeat)

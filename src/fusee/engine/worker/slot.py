@@ -1,4 +1,4 @@
-"""One place to run something in."""
+"""A slot of the pool: the run that one runner task executes, and how that run is told to stop."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from fusee.engine.worker.plan import Plan
 __all__ = ["ConfirmStart", "Slot"]
 
 ConfirmStart = Callable[[int, int], Awaitable[float | None]]
-"""(run id, attempt) → until when it may begin; None when someone canceled it, or it is no longer ours."""
+"""(run id, attempt) → until when it may begin; None when it was canceled or is no longer ours."""
 
 
 class Slot:
-    """What one runner task is doing; the watch reads it, so starting a run arms no timer."""
+    """What one runner task is doing. The watch loop reads it, so starting a run arms no timer."""
 
     __slots__ = (
         "_confirm",
@@ -29,12 +29,12 @@ class Slot:
         "job",
         "leaving",
         "plan",
-        "reported",
+        "settled",
         "started",
+        "stop_reason",
+        "stopped_at",
         "stuck",
         "task",
-        "told",
-        "told_at",
     )
 
     def __init__(self, confirm: ConfirmStart) -> None:
@@ -45,41 +45,54 @@ class Slot:
         self.job: Job | None = None
         self.started = 0.0
         self.deadline = inf
-        self.told: End | None = None
-        """Why it was told to stop; its runner retires after this run."""
-        self.told_at = 0.0
-        self.reported = False
+        self.stop_reason: End | None = None
+        """Why it was told to stop; its runner task ends after this run."""
+        self.stopped_at = 0.0
+        """When it was told to stop."""
+        self.settled = False
         """Its outcome was decided without it, because it does not stop."""
         self.stuck = False
-        """It was told of as one that does not stop."""
+        """An event has reported that it does not stop."""
         self.leaving = False
-        """Told to stop before, and now its worker leaves or has lost its lease."""
+        """It was told to stop before, and now its worker leaves or has lost its lease."""
 
     @property
     def awaited(self) -> bool:
-        """Whether its run ends only when its handler has ended: that of a canceled fire does, since the next
-        fire must not start beside it. A worker that leaves waits no longer."""
-        canceled = self.told is End.CANCELED and not self.leaving
+        """Whether the run ends only when its handler has ended.
+
+        The run of a canceled fire does, since the next fire must not start beside it. A worker that leaves
+        waits no longer.
+        """
+        canceled = self.stop_reason is End.CANCELED and not self.leaving
         return canceled and self.claimed is not None and self.claimed.kind == "task"
 
-    def tell(self, end: End, now: float) -> None:
-        """Ask it to stop; the first reason stands, asking again kills at once."""
-        if self.told is None:
-            self.told = end
-            self.told_at = now
-        elif end in (End.RETURNED, End.LOST):
+    def stop(self, reason: End, now: float) -> None:
+        """Tell the run to stop. The first reason stands; telling it again kills at once."""
+        if self.stop_reason is None:
+            self.stop_reason = reason
+            self.stopped_at = now
+        elif reason in (End.RETURNED, End.LOST):
             self.leaving = True
         if self.job is not None:
-            self.job.told = self.told
+            self.job.stop_reason = self.stop_reason
             self.job.stop.set()
         if self.task is not None:
             self.task.cancel()
+
+    def why_stopped(self) -> str:
+        match self.stop_reason:
+            case End.TIMED_OUT:
+                return f"took longer than its timeout of {self.deadline - self.started:g} s and was stopped"
+            case End.CANCELED:
+                return "stopped because someone canceled it"
+            case _:
+                return "stopped because its worker went away"
 
     async def confirm(self, job: Job) -> None:
         """The attempt begins later than its claim allows: ask whether it still may, and stop it if not."""
         start_by = await self._confirm(job.run_id, job.attempt)
         if start_by is None:
-            self.tell(End.CANCELED, time.monotonic())
+            self.stop(End.CANCELED, time.monotonic())
             await asyncio.get_running_loop().create_future()  # the cancel ends this wait
         else:
             job.start_by = start_by
@@ -89,12 +102,12 @@ class Slot:
         if claimed is None or plan is None:
             return None
         if self.job is not None:
-            return self.job.context(lambda: self.told is not None)
+            return self.job.context(lambda: self.stop_reason is not None)
         return RunContext(
             claimed.id,
             claimed.attempt,
             plan.lane.handler,
             plan.lane.queue,
-            lambda: self.told is not None,
+            lambda: self.stop_reason is not None,
             kind=claimed.kind,
         )

@@ -1,4 +1,4 @@
-"""A worker: claims what it can run, runs it, reports how it ended; its session holds the lease."""
+"""A worker claims what it can run, runs it and reports how it ended; its session holds the lease."""
 
 from __future__ import annotations
 
@@ -11,15 +11,14 @@ from fusee.engine.ending import end
 from fusee.engine.model.outcome import End
 from fusee.engine.model.session import Lease, WorkerInfo
 from fusee.engine.worker.couriers import COURIERS, Couriers
-from fusee.engine.worker.handover import HandOver
 from fusee.engine.worker.memory import MemoryLimit
 from fusee.engine.worker.nudge import Nudge
+from fusee.engine.worker.outcomes import Late, Reports
 from fusee.engine.worker.plan import Planner
 from fusee.engine.worker.pool import Pool
-from fusee.engine.worker.reports import Late, Reports
 from fusee.engine.worker.served import ServedLanes
+from fusee.engine.worker.session import HeldSession, LostSessions
 from fusee.engine.worker.settings import WorkerSettings
-from fusee.engine.worker.tenure import Tenure
 from fusee.engine.worker.work_source import WorkSource
 from fusee.errors import FuseeError, LeaseLost
 from fusee.events import Bus, LoopFailed, RunCancelRequested, SessionEnded, SessionExpired, SessionStarted
@@ -27,13 +26,14 @@ from fusee.events import Bus, LoopFailed, RunCancelRequested, SessionEnded, Sess
 __all__ = ["Worker"]
 
 WATCH_EVERY = 0.1
-HAND_OVER_EVERY = 0.2
-LAST_ANSWER = 2.0
-"""Seconds that a worker which was told to leave waits for the session it asked for."""
+GIVE_UP_EVERY = 0.2
+"""Seconds between two looks at whether a lost session can be given up."""
+LAST_REPLY = 2.0
+"""Seconds that a worker which was told to leave waits for the session that it asked for."""
 
 
 class Worker:
-    """`await worker.run()` until `worker.stop()`; then it drains."""
+    """`await worker.run()` works until `worker.stop()`, then drains."""
 
     def __init__(
         self, work_source: WorkSource, planner: Planner, info: WorkerInfo, settings: WorkerSettings, bus: Bus
@@ -47,27 +47,27 @@ class Worker:
         self.pool = Pool(info.capacity, settings.grace, bus, self._nudge, self._confirm_start)
         self.served = ServedLanes(work_source, planner, self.pool.plans)
         self.reports = Reports(work_source, bus)
-        self.tenure = Tenure(Lease(settings.lease, time.monotonic() - settings.lease))
+        self.held = HeldSession(Lease(settings.lease, time.monotonic() - settings.lease))
         self.started = asyncio.Event()
         """Set when the first session is open."""
         self._draining = asyncio.Event()
         self.drained = False
-        """Someone asked this worker, and not this process, to leave."""
+        """Someone asked this worker to leave, and did not stop the process."""
         self._cancels_wanted = asyncio.Event()
         self._drain_hinted = asyncio.Event()
         self._sessions: list[int] = []
-        """Of this life of the process: what was asked of one is asked of the next."""
-        self.hand_over = HandOver(work_source, self.pool, settings.lease)
+        """The latest sessions of this process: a drain asked of one of them counts for the next."""
+        self.lost_sessions = LostSessions(work_source, self.pool, settings.lease)
         self._beat_now = Nudge()
         self._late: list[Late] = []
-        """What ended after the lease was lost: told to the store as stale, once it answers."""
+        """What ended after the lease was lost: reported as stale once the store answers."""
         self.memory = MemoryLimit(settings.max_memory, info.name, bus)
         self.couriers = Couriers(
             work_source,
             self.pool,
             self.served,
             self.reports,
-            self.tenure,
+            self.held,
             settings,
             bus,
             nudge=self._nudge,
@@ -78,12 +78,12 @@ class Worker:
 
     @property
     def session(self) -> int | None:
-        return self.tenure.session
+        return self.held.session
 
     # -- life
 
     def stop(self) -> None:
-        """Claim nothing more; finish or hand back what there is, then end."""
+        """Claim nothing more, finish or hand back what there is, then end."""
         self._draining.set()
         self._nudge()
 
@@ -113,7 +113,7 @@ class Worker:
         return self._beat, self._watch, self._follow_limits, self._heed_cancels, self._heed_drain
 
     async def _open(self) -> None:
-        """Begin a session, however long the store takes to answer."""
+        """Open a session, however long the store takes to answer."""
         failures = 0
         while not self._draining.is_set():
             asked_at = time.monotonic()
@@ -128,7 +128,7 @@ class Worker:
                 continue
             if session is None:
                 return
-            self.tenure.session, self.tenure.lease = session, Lease(self.settings.lease, asked_at)
+            self.held.session, self.held.lease = session, Lease(self.settings.lease, asked_at)
             self._sessions = [*self._sessions[-9:], session]
             self.served.session = session
             self.served.sort()
@@ -138,7 +138,7 @@ class Worker:
             return
 
     async def _ask_for_session(self) -> int | None:
-        """The number of a new session; None when this worker is told to leave and nobody answers."""
+        """Return a new session's number; None when this worker is told to leave and the store is silent."""
 
         async def ask() -> int:
             await self.served.read()
@@ -148,25 +148,25 @@ class Worker:
         try:
             await asyncio.wait({asking, leaving}, return_when=asyncio.FIRST_COMPLETED)
             if not asking.done():
-                # A session that is opened just now shall be ended, not lost.
-                await asyncio.wait({asking}, timeout=LAST_ANSWER)
+                # A session that is being opened right now must be ended, not lost.
+                await asyncio.wait({asking}, timeout=LAST_REPLY)
             return asking.result() if asking.done() else None
         finally:
             await end([asking, leaving])
 
     async def _drain(self) -> None:
-        """Hand back what has not started, wait for what runs, hand back the rest when time is up."""
+        """Hand back what has not started, wait for what runs, and hand back the rest when the time is up."""
         self.pool.hand_back_all()
-        self.pool.tell_those_that_hand_over(time.monotonic())
+        self.pool.stop_all(End.RETURNED, time.monotonic(), only_handed_over=True)
         if self.session is not None:
             with contextlib.suppress(FuseeError):
                 await self.work_source.drain_session(self.session)
         if not await self._emptied(self.settings.drain_timeout):
-            self.pool.tell_all(End.RETURNED, time.monotonic())
+            self.pool.stop_all(End.RETURNED, time.monotonic())
             await self._emptied(self.settings.grace + 10)
 
     async def _emptied(self, seconds: float) -> bool:
-        """Whether, within that time, everything in our hands had ended and was written."""
+        """Return whether everything we hold ended and was written within that time."""
         deadline = time.monotonic() + seconds
         while not self._empty_handed:
             if time.monotonic() > deadline:
@@ -177,9 +177,8 @@ class Worker:
     @property
     def _empty_handed(self) -> bool:
         pool, couriers = self.pool, self.couriers
-        unsure = couriers.lost_answer and self.session is not None
-        in_hand = pool.slots or pool.ready or pool.finished.ids or pool.settlements
-        return not (in_hand or couriers.under_way or unsure)
+        unsure = couriers.lost_reply and self.session is not None
+        return not (pool.holding or pool.outcomes or couriers.under_way or unsure)
 
     async def _close(self) -> None:
         if self.session is not None:
@@ -192,7 +191,7 @@ class Worker:
     # -- the lease
 
     async def _beat(self) -> None:
-        """Hold a session: renew its lease, soon again when the store does not answer; open the next one."""
+        """Hold a session: renew its lease, retry soon when the store is silent, open the next session."""
         pause = self.settings.renew_interval
         while True:
             await self._beat_now.wait(pause)
@@ -203,9 +202,9 @@ class Worker:
                 else:
                     await self._renew(self.session)
                 pause = self.settings.renew_interval
-                await self.hand_over.look(time.monotonic())
-                if self.hand_over:
-                    pause = min(pause, HAND_OVER_EVERY)
+                await self.lost_sessions.give_up(time.monotonic())
+                if self.lost_sessions:
+                    pause = min(pause, GIVE_UP_EVERY)
             except Exception as error:
                 self.bus.emit(LoopFailed(loop="heartbeat", error=error, failures=1))
                 pause = min(1.0, self.settings.renew_interval / 4)
@@ -213,35 +212,35 @@ class Worker:
     async def _renew(self, session: int) -> None:
         asked_at = time.monotonic()
         try:
-            async with asyncio.timeout(max(1.0, self.tenure.lease.left(asked_at))):
+            async with asyncio.timeout(max(1.0, self.held.lease.left(asked_at))):
                 await self.work_source.renew(session, self.settings.lease, self.pool.busy)
         except LeaseLost:
             self._expire()
         else:
-            self.tenure.lease.renewed(asked_at)
+            self.held.lease.renewed(asked_at)
             self.couriers.renewed()
 
     def _expire(self) -> None:
-        """The lease is over: whatever runs here may run elsewhere soon, so stop it and forget it.
+        """The lease is over: stop and forget everything, since it may soon run elsewhere.
 
-        Asks the store nothing: it is done in time even when the store has gone silent.
+        This asks the store nothing, so it is done in time even when the store has gone silent.
         """
-        session, self.tenure.session = self.session, None
+        session, self.held.session = self.session, None
         if session is None:
             return
         now = time.monotonic()
-        dropped = len(self.pool.ready) + self.pool.tell_all(End.LOST, now)
-        self.pool.tell_all(End.LOST, now)  # a second time: no grace, others may have started
+        dropped = len(self.pool.ready) + self.pool.stop_all(End.LOST, now)
+        self.pool.stop_all(End.LOST, now)  # a second time: no grace, others may have started
         self.pool.ready.clear()
         self.pool.receipts.forget()
         self.couriers.expired()
-        finished, settlements = self.pool.collect()
+        finished, settlements = self.pool.outcomes.collect()
         self._late += [(i, a, "succeeded") for i, a in zip(finished.ids, finished.attempts, strict=True)]
         self._late += [(s.run_id, s.attempt, str(s.ended.end)) for s in settlements]
         self.bus.emit(
             SessionExpired(session=session, worker=self.info.name, dropped=dropped + len(self._late))
         )
-        self.hand_over.add(session, now)
+        self.lost_sessions.add(session, now)
         self._beat_now()
 
     async def _record_late(self) -> None:
@@ -249,7 +248,7 @@ class Worker:
         await self.reports.stale(late)
 
     async def _confirm_start(self, run_id: int, attempt: int) -> float | None:
-        """Until when an attempt that begins late may do so; None when it may not."""
+        """Return until when an attempt that begins late may begin; None when it may not."""
         while True:
             asked_at = time.monotonic()
             session = self.session
@@ -258,8 +257,8 @@ class Worker:
                     return None
                 if not await self.work_source.confirm_start(session, run_id, attempt):
                     return None
-                if self.tenure.allows(session, time.monotonic()):
-                    return self.tenure.start_by(asked_at)
+                if self.held.allows(session, time.monotonic()):
+                    return self.held.start_by(asked_at)
             except Exception as error:
                 self.bus.emit(LoopFailed(loop="start", error=error, failures=1))
             await asyncio.sleep(
@@ -269,7 +268,7 @@ class Worker:
     # -- watching
 
     async def _watch(self) -> None:
-        """Ten times a second: deadlines, stale holds, the lease. Never waits for the store."""
+        """Ten times a second: check deadlines, runs held too long, the lease. Never waits for the store."""
         while True:
             await asyncio.sleep(WATCH_EVERY)
             now = time.monotonic()
@@ -278,11 +277,11 @@ class Worker:
                 self._nudge()
             if self.pool.hand_back_stale(now):
                 self.couriers.pace.stall()
-            if self.session is not None and not self.tenure.lease.holds(now):
+            if self.session is not None and not self.held.lease.holds(now):
                 self._expire()
 
     async def _follow_limits(self) -> None:
-        """Once a second: new lanes, and what limits their queues have."""
+        """Once a second: read new lanes, and the limits of their queues."""
         while True:
             await asyncio.sleep(self.settings.look_interval)
             try:
@@ -291,7 +290,7 @@ class Worker:
                 self.bus.emit(LoopFailed(loop="limits", error=error, failures=1))
 
     async def _heed_drain(self) -> None:
-        """Once a second, and at every hint: did someone ask this worker to leave?"""
+        """Once a second, and at every hint: check whether someone asked this worker to leave."""
         while not self._draining.is_set():
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self.settings.look_interval):
@@ -307,7 +306,7 @@ class Worker:
                 self.stop()
 
     async def _heed_cancels(self) -> None:
-        """Once a second, and at every hint: which of our runs should stop?"""
+        """Once a second, and at every hint: check which of our runs should stop."""
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self.settings.look_interval):

@@ -21,10 +21,10 @@ from distributed import Client, Future, KilledWorker, Security
 
 from fusee.engine.model.outcome import Effect, End, Ended
 from fusee.engine.worker.executor import Job, Unstoppable
+from fusee.engine.worker.results import storable
 from fusee.executors.dask import remote
 from fusee.executors.dask.payload import Wanted, allowed_function, read_payload
 from fusee.executors.stopping import within
-from fusee.executors.tail import storable
 
 __all__ = ["DaskExecutor"]
 
@@ -215,8 +215,8 @@ class DaskExecutor:
     async def _leave(self, job: Job, held: _Held) -> None:
         """Told to stop. When only this worker goes, the call stays for the next one; else it is stopped, and
         we leave when it has ended."""
-        if job.told in (End.RETURNED, End.LOST):
-            if job.told is End.RETURNED:
+        if job.stop_reason in (End.RETURNED, End.LOST):
+            if job.stop_reason is End.RETURNED:
                 job.effect = Effect.NONE  # what was begun goes on: handing it back loses nothing
             return
         client = self._client

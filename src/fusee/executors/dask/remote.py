@@ -20,8 +20,8 @@ from typing import IO, Any, cast
 
 from fusee.engine.model.outcome import Effect, End, Ended
 from fusee.engine.worker.context import RunContext, in_thread
-from fusee.engine.worker.results import Stopped, ended_by, ended_by_error
-from fusee.executors.tail import Tail, storable
+from fusee.engine.worker.results import Stopped, ended_by, ended_by_error, storable
+from fusee.executors.tail import Tail
 
 __all__ = ["STARTED", "call", "running", "stop", "strike"]
 

@@ -15,13 +15,14 @@ from aiohttp.abc import AbstractResolver
 
 from fusee.clock import Clock, SystemClock
 from fusee.engine.model.outcome import Effect, End, Ended
+from fusee.engine.worker.callbacks import Callback, OpenCallback
 from fusee.engine.worker.executor import Job
+from fusee.engine.worker.results import storable
 from fusee.errors import LeaseLost, StoreUnavailable
-from fusee.executors.http.callback import Callback, OpenCallback, terms_of
 from fusee.executors.http.guard import Guard, Refused
 from fusee.executors.http.guarded import guarded_session
-from fusee.executors.http.request import Request, check_http, prepare
-from fusee.executors.tail import Tail, storable
+from fusee.executors.http.request import Request, check_http, prepare, terms_of
+from fusee.executors.tail import Tail
 
 __all__ = ["HttpExecutor", "check_http", "retry_after"]
 

@@ -11,15 +11,20 @@ from typing import Any
 from multidict import CIMultiDict
 from yarl import URL
 
+from fusee.engine.worker.callbacks import Callback, CallbackTerms
 from fusee.engine.worker.executor import Job
-from fusee.executors.http import callback as callbacks
-from fusee.executors.http.callback import Callback
 from fusee.executors.http.guard import literal
 from fusee.executors.http.template import in_json, in_url, names_for, plain, render, render_json
 
-__all__ = ["Request", "check_http", "prepare", "success_codes"]
+__all__ = ["Request", "check_http", "prepare", "success_codes", "terms_of"]
 
-FIELDS = tuple(sorted(("body", "headers", "method", "params", "success", "url", *callbacks.FIELDS)))
+CALLBACK_FIELDS = ("callback_hmac", "callback_method", "callback_timeout")
+CALLBACK_METHODS = ("POST", "PUT", "PATCH")
+"""The methods that a service may call back with: a callback has a body."""
+CALLBACK_TIMEOUT = 3600.0
+LONGEST_CALLBACK = 30 * 86400.0
+_SAMPLE = Callback("https://fusee.example/api/v1/callbacks/1", "a-token")
+FIELDS = tuple(sorted(("body", "headers", "method", "params", "success", "url", *CALLBACK_FIELDS, "mode")))
 METHODS = ("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT")
 
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -57,8 +62,8 @@ def prepare(payload: Mapping[str, Any], job: Job | None, callback: Callback | No
         raise ValueError('an HTTP payload is an object such as {"method": "GET", "url": "https://…"}')
     if unknown := sorted(set(payload) - set(FIELDS)):
         raise ValueError(f"an HTTP payload has no {unknown[0]!r}; it has {', '.join(FIELDS)}")
-    if callbacks.terms_of(payload) is not None and job is None:
-        callback = callbacks.SAMPLE
+    if terms_of(payload) is not None and job is None:
+        callback = _SAMPLE
     names = names_for(job, _params(payload.get("params")), callback)
     headers = _headers(payload.get("headers"), names)
     body = _body(payload.get("body"), headers, names)
@@ -79,6 +84,36 @@ def prepare(payload: Mapping[str, Any], job: Job | None, callback: Callback | No
         body,
         success_codes(payload.get("success", "200-299")),
     )
+
+
+def terms_of(payload: Mapping[str, Any]) -> CallbackTerms | None:
+    """Return what an asynchronous call asks of its callback, None for any other call; raises a ValueError."""
+    mode = payload.get("mode", "sync")
+    if mode not in ("sync", "async"):
+        raise ValueError(f'mode must be "sync" or "async", not {mode!r:.100}')
+    if mode == "sync":
+        for name in CALLBACK_FIELDS:
+            if name in payload:
+                raise ValueError(
+                    f'{name} goes with "mode": "async"; a sync call has ended when it is answered'
+                )
+        return None
+    timeout, signed = payload.get("callback_timeout", CALLBACK_TIMEOUT), payload.get("callback_hmac", False)
+    if (
+        isinstance(timeout, bool)
+        or not isinstance(timeout, int | float)
+        or not 0 < timeout <= LONGEST_CALLBACK
+    ):
+        raise ValueError(
+            f"callback_timeout must be seconds above 0, at most {LONGEST_CALLBACK:.0f} (30 days),"
+            f" not {timeout!r:.100}"
+        )
+    if not isinstance(signed, bool):
+        raise ValueError(f"callback_hmac must be true or false, not {signed!r:.100}")
+    method = payload.get("callback_method", "POST")
+    if not isinstance(method, str) or method.upper() not in CALLBACK_METHODS:
+        raise ValueError(f"callback_method must be POST, PUT or PATCH, not {method!r:.100}")
+    return CallbackTerms(float(timeout), signed, method.upper())
 
 
 def success_codes(value: Any) -> frozenset[int]:

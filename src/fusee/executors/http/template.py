@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import quote
 
+from fusee.engine.worker.callbacks import Callback
 from fusee.engine.worker.executor import Job
-from fusee.executors.http.callback import Callback
 
 __all__ = ["CALLBACK_NAMES", "NAMES", "in_json", "in_url", "names_for", "plain", "render", "render_json"]
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from fusee.engine.model.outcome import Effect, End, Ended
 from fusee.engine.worker.executor import Job, Unstoppable
+from fusee.engine.worker.results import storable
 from fusee.executors.kubernetes.access import Access
 from fusee.executors.kubernetes.client import Client, Refused, Unavailable
 from fusee.executors.kubernetes.manifest import (
@@ -38,7 +39,7 @@ from fusee.executors.kubernetes.verdict import (
     why_not_started,
 )
 from fusee.executors.stopping import within
-from fusee.executors.tail import Tail, storable
+from fusee.executors.tail import Tail
 
 __all__ = ["KubernetesExecutor"]
 
@@ -238,8 +239,8 @@ class KubernetesExecutor:
     async def _leave(self, job: Job) -> None:
         """Told to stop. When only this worker goes, the Job stays for the next one; else it is deleted, and
         we leave when its pod is gone."""
-        if job.told in (End.RETURNED, End.LOST):
-            if job.told is End.RETURNED:
+        if job.stop_reason in (End.RETURNED, End.LOST):
+            if job.stop_reason is End.RETURNED:
                 job.effect = Effect.NONE  # what was begun goes on: handing it back loses nothing
             return
         stopping = asyncio.ensure_future(self._stop(job))

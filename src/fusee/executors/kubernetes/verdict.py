@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fusee.engine.model.outcome import Effect, End, Ended
+from fusee.engine.worker.results import storable
 from fusee.executors.kubernetes.manifest import ATTEMPT, CONTAINER
-from fusee.executors.tail import storable
 
 __all__ = ["attempt_of", "condition", "going", "judge", "leaving", "newest_pod", "started", "why_not_started"]
 

@@ -17,11 +17,12 @@ import msgspec
 from fusee.engine.model.outcome import Effect, End, Ended
 from fusee.engine.worker.executor import Job
 from fusee.engine.worker.handlers import Handler
+from fusee.engine.worker.results import storable
 from fusee.executors.process_group import Group, Warden, died_of
 from fusee.executors.python.importable import address_of
 from fusee.executors.python.messages import HEADER, Answer, Go, Order, Ready, pack
 from fusee.executors.stopping import within
-from fusee.executors.tail import Tail, storable
+from fusee.executors.tail import Tail
 
 __all__ = ["ProcessExecutor"]
 
