@@ -328,3 +328,17 @@ def _inserted(parts: Mapping[str, str], column: str) -> str:
         else:
             values[-1] += letter
     return values[names.index(column)] if column in names and len(values) >= len(names) else ""
+
+
+def compared(module: Module) -> Iterator[tuple[str, str, frozenset[str]]]:
+    """(where, word, words that it may be) of each status that SQL compares a column with."""
+    for node, text in module.strings():
+        named = set(re.findall(r"\bfusee_\w+", text))
+        for column, one, several in re.findall(
+            rf"\b({'|'.join(sorted(COLUMNS))}) (?:(?:=|<>) '(\w+)'|IN \(([^)]*)\))", text
+        ):
+            of_column = {table: machine for (table, of), machine in MACHINES.items() if of == column}
+            machines = [of_column[table] for table in named & of_column.keys()] or list(of_column.values())
+            known = frozenset(str(word) for machine in machines for word in machine.words)
+            for word in [one] if one else re.findall(_WORDS, several):
+                yield f"{module.where}:{node.lineno}: {column}", word, known

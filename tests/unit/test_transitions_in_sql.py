@@ -5,6 +5,7 @@ The tables are in the models. This reads them, and each write in the code, by SQ
 - a row is inserted with a status that things of its kind may begin with;
 - a row is updated to a status that some transition leads to, and where the statement itself says from which
   status (in its WHERE), there is a transition between the two;
+- a status that SQL compares a column with is one that the column can have;
 - a status is never written as text in Python, but as a member of its enum.
 """
 
@@ -21,7 +22,7 @@ from fusee.engine.model.states import RunStatus
 from fusee.engine.store.tables import metadata
 from fusee.stores import Store  # noqa: F401 (declares every table)
 from tests.unit.source import ROOT, Module, modules, tables, writes, writes_of
-from tests.unit.statuses import COLUMNS, MACHINES, Change, changes
+from tests.unit.statuses import COLUMNS, MACHINES, Change, changes, compared
 
 KNOWN = {"RunStatus": RunStatus, "BulkStatus": BulkStatus, "next_bulk_status": next_bulk_status}
 """The names that the examples below use."""
@@ -76,6 +77,25 @@ def test_every_status_that_is_written_is_one_that_a_transition_produces() -> Non
     }
     claims = [change for change in found if change.after == "running" and change.before == {"pending"}]
     assert len({change.where.split(":")[0] for change in claims}) >= 4, "one in each dialect, and one for all"
+
+
+def test_every_status_that_sql_compares_with_is_a_status() -> None:
+    found = [one for module in modules() for one in compared(module)]
+    assert {where.split(":")[0] for where, _, _ in found}, "a reader that finds none"
+    assert [f"{where} {word!r}" for where, word, known in found if word not in known] == []
+    typo = Module(ROOT / "example.py", "sql = \"SELECT 1 FROM fusee_sessions WHERE state = 'running'\"")
+    assert [word for _, word, known in compared(typo) if word not in known] == ["running"]
+
+
+def test_the_database_checks_each_status_that_there_is() -> None:
+    checked = set()
+    for table in metadata.tables.values():
+        for constraint in table.constraints:
+            match = re.fullmatch(r"(\w+) IN \((.*)\)", str(getattr(constraint, "sqltext", "")))
+            if match and (table.name, match[1]) in MACHINES:
+                checked.add(table.name)
+                assert set(re.findall(r"\w+", match[2])) == set(MACHINES[table.name, match[1]].words)
+    assert checked >= {"fusee_sessions", "fusee_tasks", "fusee_batches", "fusee_bulk_jobs"}
 
 
 def test_no_status_is_written_as_text() -> None:
