@@ -247,7 +247,6 @@ LONG: dict[str, int] = {
     "bulk/store/jobs.py": 441,
     "engine/store/mysql.py": 418,
     "engine/store/postgres.py": 507,
-    "engine/worker/pool.py": 467,
     "tasks/service/fields.py": 418,
     "tasks/store/firing.py": 503,
     "tasks/store/triggers.py": 402,
