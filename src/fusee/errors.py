@@ -46,8 +46,10 @@ class ConfigError(FuseeError):
     """A setting is wrong."""
 
 
-class Invalid(FuseeError):
-    """The caller's input cannot be accepted; `field` points at the part that is wrong."""
+class Invalid(FuseeError, ValueError):
+    """The caller's input cannot be accepted; `field` points at the part that is wrong.
+
+    Also a ValueError, since models raise it where a value is checked."""
 
     def __init__(self, message: str, *, field: str | None = None) -> None:
         super().__init__(message)

@@ -298,7 +298,7 @@ def batches(rest: Rest) -> None:
     )
     rest.do("POST", f"{first}/apply")
     rest.becomes(first, status="success")
-    assert [one["status"] for one in rest.do("GET", f"{first}/tasks")["items"]] == ["success"]
+    assert [one["status"] for one in rest.do("GET", f"{first}/targets")["items"]] == ["success"]
     assert rest.do("GET", f"{first}/recount")["equal"]
     rest.do("POST", f"{first}/rollback")
     rest.becomes(first, status="rollback_success", left_applied=0)

@@ -12,10 +12,10 @@ import pytest
 import pytest_asyncio
 
 from fusee import Fusee
-from fusee.batches.cli.shapes import batch_object, target_object
 from fusee.batches.operation import Target
 from fusee.batches.rest.shapes import BatchOut, BatchTaskOut
 from fusee.batches.store.queries import TargetFilter
+from fusee.values.fields import shown
 from tests.chaos.inside import until
 
 BATCHES = "/api/v1/batches"
@@ -174,7 +174,7 @@ async def test_targets_may_be_ids_alone(lit: tuple[Any, Lamps]) -> None:
         async def undo(self, target: Target) -> None: ...
 
     batch = await created(served, batch_type="blink", targets=[17, "18", {"target_id": 19}])
-    _, page, _ = await served.ask("GET", f"{BATCHES}/{batch['batch_id']}/tasks")
+    _, page, _ = await served.ask("GET", f"{BATCHES}/{batch['batch_id']}/targets")
     assert [task["target_id"] for task in page["items"]] == ["17", "18", "19"]
 
 
@@ -198,7 +198,7 @@ async def test_lines_and_csv_are_streamed_in(lit: tuple[Any, Lamps]) -> None:
         "POST", BATCHES, data=text, headers={"Content-Type": "text/csv"}, params={"batch": json.dumps(HEADER)}
     )
     assert (status, body["total"]) == (201, 2)
-    _, page, _ = await served.ask("GET", f"{BATCHES}/{body['batch_id']}/tasks")
+    _, page, _ = await served.ask("GET", f"{BATCHES}/{body['batch_id']}/targets")
     assert [(one["target_name"], one["after"]) for one in page["items"]] == [
         ("hall", {"level": 5}),
         ("stairs", {"level": 6}),
@@ -248,7 +248,7 @@ async def test_failed_targets_are_listed_and_retried_alone(lit: tuple[Any, Lamps
     some = [*targets(3), {"target_id": "bad", "after": {"level": 101}}]
     batch = await created(served, targets=some, apply=True)
     await ended(served, batch["batch_id"], "partial_fail")
-    _, page, _ = await served.ask("GET", f"{BATCHES}/{batch['batch_id']}/tasks?status=fail")
+    _, page, _ = await served.ask("GET", f"{BATCHES}/{batch['batch_id']}/targets?status=fail")
     assert [one["target_id"] for one in page["items"]] == ["bad"]
     assert "too bright" in page["items"][0]["info"]
     status, body, _ = await served.ask("POST", f"{BATCHES}/{batch['batch_id']}/retry", json={})
@@ -276,9 +276,9 @@ async def test_the_command_line_shows_the_same_fields(lit: tuple[Any, Lamps]) ->
     served, _ = lit
     batch = await created(served)
     found = await served.app.batches.get(batch["batch_id"])
-    assert batch_object(found).keys() == BatchOut.model_fields.keys()
+    assert shown(found).keys() == BatchOut.model_fields.keys()
     (task, *_) = await served.app.batches.tasks(batch["batch_id"], TargetFilter())
-    assert target_object(task).keys() == BatchTaskOut.model_fields.keys()
+    assert shown(task).keys() == BatchTaskOut.model_fields.keys()
 
 
 def test_the_command_line_from_create_to_cancel(cli: Any, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 from fusee.batches.model.batch import BatchStatus
 from fusee.bulk.model.job import BulkStatus
 from fusee.engine.model.states import RunStatus, SessionState, TaskStatus
-from tools import document_states
+from tools import document_fields, document_states
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")])
@@ -66,6 +66,12 @@ def anchors(page: Path) -> set[str]:
 def test_the_states_page_is_fresh() -> None:
     page = (ROOT / "docs" / "states.md").read_text(encoding="utf-8")
     assert page == document_states.page(), "run python tools/document_states.py"
+
+
+@pytest.mark.parametrize("page", document_fields.pages(), ids=lambda page: page.name)
+def test_the_tables_of_fields_are_fresh(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert text == document_fields.with_tables(text), "run python tools/document_fields.py"
 
 
 def test_every_state_has_a_meaning() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -71,7 +71,7 @@ def create_status(services: Services) -> FastAPI:
     return _assemble(services, [platform.router])
 
 
-def _assemble(services: Services, routers: Iterable[APIRouter]) -> FastAPI:
+def _assemble(services: Services, routers: Sequence[APIRouter]) -> FastAPI:
     api = FastAPI(
         title="Fusee",
         version=services.version,
@@ -95,7 +95,7 @@ def _assemble(services: Services, routers: Iterable[APIRouter]) -> FastAPI:
     api.add_middleware(Edge)
     api.add_middleware(EscapedSlashes)
     api.add_middleware(Mounted)
-    api.openapi = lambda: describe(api)  # type: ignore[method-assign]
+    api.openapi = lambda: describe(api, routers)  # type: ignore[method-assign]
     return api
 
 

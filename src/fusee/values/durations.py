@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from decimal import Decimal
 
+from fusee.errors import Invalid
+
 __all__ = ["LONGEST", "US", "duration_text", "seconds_from"]
 
 US = 1_000_000
@@ -19,7 +21,7 @@ _TEXT = re.compile(r"\s*+".join(rf"(?:({_NUMBER})\s*+{unit}(?![a-z]))?" for unit
 
 
 def seconds_from(value: object, what: str, *, least: float = 0.0, most: float = LONGEST) -> float:
-    """Seconds; `ValueError` begins with `what`."""
+    """Seconds; `what` is the name of the field."""
     seconds: float | None = None
     plain = isinstance(value, str) and re.fullmatch(_NUMBER, value.strip())
     if plain or (isinstance(value, int | float) and not isinstance(value, bool)):
@@ -28,9 +30,13 @@ def seconds_from(value: object, what: str, *, least: float = 0.0, most: float = 
         pairs = zip(parts.groups(), _UNITS.values(), strict=True)
         seconds = float(sum(Decimal(amount) * unit for amount, unit in pairs if amount))
     if seconds is None:
-        raise ValueError(f"{what} must be seconds, or a duration such as 30s, 5m or 1h30m, not {value!r:.60}")
+        raise Invalid(
+            f"{what} must be seconds, or a duration such as 30s, 5m or 1h30m, not {value!r:.60}", field=what
+        )
     if not least <= seconds <= most:
-        raise ValueError(f"{what} must be from {least:.15g} to {most:.15g} seconds, not {seconds:.15g}")
+        raise Invalid(
+            f"{what} must be from {least:.15g} to {most:.15g} seconds, not {seconds:.15g}", field=what
+        )
     return seconds
 
 

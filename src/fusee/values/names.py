@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from fusee.errors import Invalid
+
 __all__ = [
     "KNOWN_NAMES",
     "LONGEST_KEY",
@@ -35,9 +37,10 @@ def check_name(value: object, what: str) -> str:
     if type(value) is str and value in KNOWN_NAMES:
         return value
     if not isinstance(value, str) or not _NAME.fullmatch(value):
-        raise ValueError(
+        raise Invalid(
             f"{what} must be 1 to 128 letters, digits or _ . : / - and start with a letter, digit or _,"
-            f" not {_shown(value)}"
+            f" not {_shown(value)}",
+            field=what,
         )
     if len(KNOWN_NAMES) < _MOST_REMEMBERED:
         KNOWN_NAMES.add(value)
@@ -53,9 +56,10 @@ def check_key(value: object, what: str) -> str:
     """An idempotency key: printable, at most 200 characters, no space at its ends (MySQL ignores one)."""
     good = isinstance(value, str) and 0 < len(value) <= LONGEST_KEY and value.isprintable()
     if not isinstance(value, str) or not good or value != value.strip():
-        raise ValueError(
+        raise Invalid(
             f"{what} must be 1 to {LONGEST_KEY} printable characters without a space at either end,"
-            f" not {_shown(value)}"
+            f" not {_shown(value)}",
+            field=what,
         )
     return value
 

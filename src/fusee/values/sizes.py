@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from fusee.errors import Invalid
+
 __all__ = ["bytes_from"]
 
 _UNITS = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
@@ -17,10 +19,10 @@ def bytes_from(value: object, what: str) -> int:
     parts = _SIZE.fullmatch(value.strip()) if isinstance(value, str) else None
     unit = _UNITS.get(parts[2].lower() or "b") if parts else None
     if parts is None or unit is None:
-        raise ValueError(
-            f"{what} must be a size such as 512MB, 8GiB, or a number of bytes, not {value!r:.60}"
+        raise Invalid(
+            f"{what} must be a size such as 512MB, 8GiB, or a number of bytes, not {value!r:.60}", field=what
         )
     size = float(parts[1]) * unit
     if size != int(size):
-        raise ValueError(f"{what} must be a whole number of bytes, not {value!r:.60}")
+        raise Invalid(f"{what} must be a whole number of bytes, not {value!r:.60}", field=what)
     return int(size)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 
-__all__ = ["iso"]
+__all__ = ["iso", "show_time", "show_times"]
 
 
 # A long interval's next time can lie beyond the calendar.
-_LATEST = (datetime.max - datetime(1970, 1, 1)) // timedelta(microseconds=1)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LATEST = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
 
 
 def iso(at: int) -> str:
@@ -16,3 +18,13 @@ def iso(at: int) -> str:
     seconds, micro = divmod(min(at, _LATEST), 1_000_000)
     moment = datetime.fromtimestamp(seconds, UTC).replace(microsecond=micro)
     return moment.isoformat(timespec="microseconds" if micro else "seconds").replace("+00:00", "Z")
+
+
+def show_time(at: int) -> str:
+    """The same with all its digits: `2030-01-31T09:00:00.000000Z`."""
+    moment = _EPOCH + timedelta(microseconds=min(at, _LATEST))
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ") if moment.year > 999 else moment.isoformat()
+
+
+def show_times(times: Iterable[int]) -> list[str]:
+    return [show_time(at) for at in times]

@@ -37,7 +37,7 @@ def test_a_batch_without_targets_waits_for_who_triggers_it() -> None:
         ({**BATCH, "speed": 1}, "batch: a batch has no 'speed'"),
         ({**BATCH, "targets": []}, r"batch.targets must be a list of at least one target"),
         ({**BATCH, "targets": "all"}, r"batch.targets must be a list"),
-        ({**BATCH, "targets": [{"target_id": "a"}, {}]}, "batch: target 2: target_id must be"),
+        ({**BATCH, "targets": [{"target_id": "a"}, {}]}, "batch: target 2: target_id is missing"),
     ],
 )
 def test_what_is_wrong_is_told_when_the_task_is_made(batch: Any, says: str) -> None:

@@ -51,7 +51,7 @@ def test_what_is_not_said_is_careful() -> None:
         ("max_errors", True, "max_errors must be a whole number, or a share"),
         ("on_error", "explode", "on_error must be one of stop, rollback, not 'explode'"),
         ("timeout", 0, "timeout must be more than 0"),
-        ("timeout", "20", "timeout must be more than 0"),
+        ("timeout", "soon", "timeout must be seconds, or a duration"),
     ],
 )
 def test_what_cannot_be_is_refused_when_it_is_said(field: str, value: Any, says: str) -> None:

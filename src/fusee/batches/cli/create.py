@@ -14,8 +14,10 @@ import click
 from fusee.batches.cli.look import BATCHES, list_batches, recount, settled, show, targets
 from fusee.batches.cli.plan import plan
 from fusee.batches.cli.steer import apply, cancel, retry, rollback, wait
+from fusee.batches.fields import BATCH
 from fusee.surfaces.cli.answer import Answer
 from fusee.surfaces.cli.commands import command
+from fusee.surfaces.cli.field_options import options_of
 from fusee.surfaces.cli.inputs import fields_from, json_or_text
 from fusee.surfaces.cli.options import KEY, Group, Wait, waits
 from fusee.surfaces.cli.output import Out
@@ -45,24 +47,10 @@ def batch() -> None:
 @click.argument("name")
 @click.option("--type", "kind", metavar="TARGET/OPERATION", required=True, help="Such as cdc/cdc_job_stop.")
 @click.option("--targets", "file", metavar="FILE", required=True, help="JSON lines, CSV, JSON, YAML, or -.")
-@click.option("--concurrency", metavar="N", type=click.IntRange(0), help="Targets at once; 0: no cap.")
-@click.option("--canary", metavar="N", type=click.IntRange(0), help="Start with this many targets alone.")
-@click.option("--ramp", metavar="X", type=click.FloatRange(1), help="Then X times as many in each round.")
-@click.option("--max-errors", metavar="N|N%", help="Stop when more targets than this have failed.")
-@click.option(
-    "--on-error",
-    type=click.Choice(["stop", "rollback"], case_sensitive=False),
-    help="When that happens: only stop, or also undo.",
-)
-@click.option(
-    "--on-conflict",
-    type=click.Choice(["wait", "refuse"], case_sensitive=False),
-    help="Wait for targets that another batch is changing (the default), or do not start.",
-)
-@click.option("--creator", metavar="NAME", help="Who asked for it.")
-@click.option("--env", metavar="NAME", help="The environment of the targets.")
-@click.option("--region", metavar="NAME", help="Only dispatchers and workers of this region take it.")
-@click.option("--az", metavar="NAME", help="The availability zone of the targets.")
+@options_of(
+    BATCH, "concurrency", "canary", "ramp", "max_errors", "on_error", "on_conflict", "queue", "priority",
+    "timeout", "creator", "env", "region", "az",
+)  # fmt: skip
 @click.option("--set", "others", metavar="FIELD=VALUE", multiple=True, help="Any other field of a batch.")
 @KEY
 @click.option("--apply", "start", is_flag=True, help="Start it at once, without looking at the plan.")

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fusee.batches.cli.shapes import batch_object, target_object
 from fusee.surfaces.cli.answer import Answer, Noun
 from fusee.surfaces.cli.commands import command, lists
 from fusee.surfaces.cli.exits import Exit
@@ -16,6 +15,7 @@ from fusee.surfaces.cli.inputs import members_of
 from fusee.surfaces.cli.moments import time_text
 from fusee.surfaces.cli.options import Wait
 from fusee.surfaces.cli.output import Out, facts, status_text, table
+from fusee.values.fields import shown
 
 if TYPE_CHECKING:
     from fusee.batches.model.batch import Batch, BatchTask
@@ -63,7 +63,7 @@ def _whole(batch: Batch) -> Sequence[Any]:
 
 
 BATCHES: Noun[Batch] = Noun(
-    shape=batch_object,
+    shape=shown,
     line=summary,
     whole=_whole,
     none="no batch",
@@ -79,7 +79,7 @@ BATCHES: Noun[Batch] = Noun(
     },
 )
 TARGETS: Noun[BatchTask] = Noun(
-    shape=target_object,
+    shape=shown,
     none="no such target",
     columns={
         "target": lambda task: task.target_id,

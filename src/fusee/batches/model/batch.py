@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import floor
-from typing import Any, assert_never
+from typing import Annotated, Any, assert_never
 
 from fusee.engine.model.outcome import Effect
-from fusee.engine.model.retry import RetryPolicy
+from fusee.engine.model.retry import RETRY, RetryPolicy
 from fusee.engine.model.states import RunStatus
+from fusee.errors import Invalid
+from fusee.values.fields import Alias, As, Mark, conform
+from fusee.values.kinds import OBJECT, TIME, Kind, Name, Number, Seconds, Share, Text, Whole, Words
 from fusee.values.names import LONGEST_TIMEOUT, check_name
 from fusee.values.words import Word
 
@@ -151,70 +154,70 @@ class OnConflict(Word):
     """It does not start."""
 
 
+Short = Annotated[str, Text(128)]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchSpec:
     """What a caller asks for; checked when it is made."""
 
-    batch_name: str
-    batch_type: str
-    """The operation."""
-    target_type: str
-    creator: str = ""
-    env: str = ""
-    region: str = ""
-    az: str = ""
-    cmdb_service: str = ""
-    extra_info: Mapping[str, Any] = field(default_factory=dict)
-    concurrency: int = 32
-    """Targets at once, over all workers; 0 is no cap."""
-    canary: int = 0
-    """So many targets go first; the others wait until they have all ended."""
-    ramp: float = 2.0
-    """After the canary, as many more at once each time a round has ended well; 1 starts at the cap."""
-    max_errors: float | None = None
-    """More failures than this stop the batch: a number from 1 (or 0), or a share of the targets below 1."""
-    on_error: OnError = OnError.STOP
-    on_conflict: OnConflict = OnConflict.WAIT
-    queue: str = "default"
-    priority: int = 0
-    timeout: float | None = None
-    retry: RetryPolicy | None = None
+    batch_name: Annotated[str, Text(200, 1), Alias("name"), "What people call the batch."]
+    batch_type: Annotated[str, Name(), Alias("operation"), "The operation."]
+    target_type: Annotated[str, Name(), "The type of its targets."]
+    creator: Annotated[Short, "Who asked for it."] = ""
+    env: Annotated[Short, Alias("environment"), "The environment of its targets, for people."] = ""
+    region: Annotated[str, Name(empty=True), "Only workers and dispatchers in this region take it."] = ""
+    az: Annotated[Short, Alias("zone"), "The availability zone of its targets, for people."] = ""
+    cmdb_service: Annotated[Short, "The service that its targets belong to, for people."] = ""
+    extra_info: Annotated[Mapping[str, Any], OBJECT, "Anything else; it is kept as it is."] = field(
+        default_factory=dict
+    )
+    concurrency: Annotated[
+        int, Whole(0, 100_000), "Maximum number of targets at once, counted over all workers; 0 means no cap."
+    ] = 32
+    canary: Annotated[
+        int,
+        Whole(0, 10_000_000),
+        "This many targets go first; the others wait until all of these have ended.",
+    ] = 0
+    ramp: Annotated[
+        float,
+        Number(1, 100),
+        "After the canary, the factor by which the concurrency grows each time a round has ended well;"
+        " 1 goes to the cap at once.",
+    ] = 2.0
+    max_errors: Annotated[
+        float | None,
+        Share("targets", 10**9),
+        "More failures than this (a number, or a share such as 0.02 or 2%) stop the batch: nothing new"
+        " starts, and running targets end.",
+    ] = None
+    on_error: Annotated[
+        OnError,
+        Words(OnError),
+        "What too many errors do: `stop`, or `rollback`, which also undoes everything that was applied, or"
+        " may have been applied.",
+    ] = OnError.STOP
+    on_conflict: Annotated[
+        OnConflict,
+        Words(OnConflict),
+        "What to do about a target that another batch is changing, or has still to change: `wait` for it, or"
+        " `refuse` to start.",
+    ] = OnConflict.WAIT
+    queue: Annotated[str, Name(), "The queue in which its runs wait."] = "default"
+    priority: Annotated[int, Whole(-1000, 1000), "A higher priority is claimed first."] = 0
+    timeout: Annotated[
+        float | None,
+        Seconds(0, LONGEST_TIMEOUT, above=True),
+        "The maximum duration of one attempt at a target; without one, the operation's.",
+    ] = None
+    retry: Annotated[
+        RetryPolicy | None, RETRY, "When an attempt at a target failed; without one, the operation's."
+    ] = None
 
     def __post_init__(self) -> None:
-        name = self.batch_name
-        if not isinstance(name, str) or not 1 <= len(name) <= 200 or not name.isprintable():
-            raise ValueError("batch_name must be 1 to 200 printable characters")
+        conform(self)
         check_operation(self.target_type, self.batch_type)
-        check_name(self.queue, "queue")
-        for what in ("creator", "env", "region", "az", "cmdb_service"):
-            value = getattr(self, what)
-            if not isinstance(value, str) or len(value) > 128 or not (value.isprintable() or not value):
-                raise ValueError(f"{what} must be at most 128 printable characters")
-        if self.region:
-            check_name(self.region, "region")
-        _whole("concurrency", self.concurrency, 0, 100_000)
-        _whole("canary", self.canary, 0, 10_000_000)
-        _whole("priority", self.priority, -1000, 1000)
-        if not (_is_number(self.ramp) and 1 <= self.ramp <= 100):
-            raise ValueError(f"ramp must be from 1 to 100, not {self.ramp!r:.40}")
-        if self.max_errors is not None and not (
-            _is_number(self.max_errors)
-            and 0 <= self.max_errors <= 10**9
-            and (self.max_errors < 1 or self.max_errors == int(self.max_errors))
-        ):
-            raise ValueError("max_errors must be a whole number, or a share of the targets from 0 to below 1")
-        for what, words in (("on_error", OnError), ("on_conflict", OnConflict)):
-            value = getattr(self, what)
-            try:
-                object.__setattr__(self, what, words(value))
-            except ValueError:
-                raise ValueError(f"{what} must be one of {', '.join(words)}, not {value!r:.40}") from None
-        if self.timeout is not None and not (
-            _is_number(self.timeout) and 0 < self.timeout <= LONGEST_TIMEOUT
-        ):
-            raise ValueError(f"timeout must be more than 0 and at most {LONGEST_TIMEOUT:.0f} seconds")
-        if not isinstance(self.extra_info, Mapping):
-            raise ValueError("extra_info must be an object")
 
     def errors_allowed(self, total: int) -> int | None:
         """Failures that do not stop it."""
@@ -225,15 +228,43 @@ class BatchSpec:
         return int(self.max_errors)
 
 
+class _TargetId(Kind):
+    """A text, or a number that is kept as a text."""
+
+    def read(self, value: Any, what: str) -> Any:
+        value = str(value) if type(value) is int else value
+        # MySQL takes a text with a space at its end for the same text without it.
+        if (
+            not isinstance(value, str)
+            or not 1 <= len(value) <= 128
+            or not value.isprintable()
+            or value != value.strip()
+        ):
+            raise Invalid(
+                f"{what} must be 1 to 128 printable characters without a space at either end", field=what
+            )
+        return value
+
+    def schema(self) -> dict[str, Any]:
+        return {"anyOf": [{"type": "string", "minLength": 1, "maxLength": 128}, {"type": "integer"}]}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetSpec:
     """One target as it comes in."""
 
-    target_id: str
-    target_name: str = ""
-    target_env: str = ""
-    before: Mapping[str, Any] = field(default_factory=dict)
-    after: Mapping[str, Any] = field(default_factory=dict)
+    target_id: Annotated[str, _TargetId(), Alias("id"), "What the operation knows it by."]
+    target_name: Annotated[Short, Alias("name"), "What people call it."] = ""
+    target_env: Annotated[Short, Alias("env"), "Its environment, for people."] = ""
+    before: Annotated[Mapping[str, Any], OBJECT, Alias("before_update"), "What it is."] = field(
+        default_factory=dict
+    )
+    after: Annotated[Mapping[str, Any], OBJECT, Alias("after_update"), "What it shall be."] = field(
+        default_factory=dict
+    )
+
+    def __post_init__(self) -> None:
+        conform(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -247,13 +278,11 @@ class BatchTask:
     target_env: str
     before: Any
     after: Any
-    image: Any
-    """What the target was just before it was touched, as its handler captured it."""
+    image: Annotated[Any, "What the target was just before it was touched, as its operation captured it."]
     status: BatchStatus
     effect: Effect | None
     info: str | None
-    retry_time: int
-    """How often it was tried again, by request or by its retry policy."""
+    retry_time: Annotated[int, "How often it was tried again, by request or by its retry policy."]
     run_id: int | None
     rollback_run_id: int | None
 
@@ -274,30 +303,33 @@ class Planned:
 class Batch:
     """A batch as people see it; its counts are kept, never counted."""
 
-    id: int
+    id: Annotated[int, As("batch_id")]
     namespace: str
-    spec: BatchSpec
+    spec: Annotated[BatchSpec, Mark.FLAT]
     phase: BatchPhase
     status: BatchStatus
     reason: str | None
     version: int
     total: int
-    counts: Mapping[BatchStatus, int]
-    window: int
-    """Targets that may be under way at once, at this moment."""
-    waits_for: int | None
-    """Another batch that has a target which this one wants."""
-    left_applied: int | None
-    """After a rollback: targets that are applied, or may be, and were not undone."""
-    kept_until: int | None = None
-    """Until when it can be rolled back: then it is deleted. None while it is under way, for a minute after
-    its end, and where batches are kept forever."""
-    waiting: str | None = None
-    """Why none of its targets runs, when nobody may or can take them."""
-    created_at: int
-    updated_at: int
-    started_at: int | None
-    finished_at: int | None
+    counts: Annotated[Mapping[BatchStatus, int], "How many of its targets have which status."]
+    window: Annotated[int, "Targets that may be in progress at once, at this moment."]
+    waits_for: Annotated[int | None, "Another batch that has a target which this one wants."]
+    left_applied: Annotated[
+        int | None, "After a rollback: targets that are applied, or may be, and were not undone."
+    ]
+    kept_until: Annotated[
+        int | None,
+        TIME,
+        "Until when it can be rolled back: then it is deleted (`dispatcher.batch_retention`). Null while it"
+        " is in progress, for a minute or two after its end, and where batches are kept forever.",
+    ] = None
+    waiting: Annotated[
+        str | None, "Why none of its targets runs: its queue is paused, or no live worker can take them."
+    ] = None
+    created_at: Annotated[int, As("create_time"), TIME]
+    updated_at: Annotated[int, As("update_time"), TIME]
+    started_at: Annotated[int | None, TIME]
+    finished_at: Annotated[int | None, TIME]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -393,15 +425,8 @@ def check_operation(target_type: str, batch_type: str) -> None:
     check_name(target_type, "target_type")
     check_name(batch_type, "batch_type")
     if "." in target_type:
-        raise ValueError(f"target_type must be without a dot, not {target_type!r:.60}")
+        raise Invalid(f"target_type must be without a dot, not {target_type!r:.60}", field="target_type")
     if len(target_type) + len(batch_type) > 120:
-        raise ValueError("target_type and batch_type must be at most 120 characters together")
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _whole(what: str, value: object, least: int, most: int) -> None:
-    if type(value) is not int or not least <= value <= most:
-        raise ValueError(f"{what} must be a whole number from {least} to {most}, not {value!r:.40}")
+        raise Invalid(
+            "target_type and batch_type must be at most 120 characters together", field="target_type"
+        )

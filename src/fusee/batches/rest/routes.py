@@ -3,31 +3,37 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Annotated, Any
+from collections.abc import Callable
+from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Path, Query, Request, Response
+from pydantic import BaseModel
 
 from fusee.batches.model.batch import BatchStatus
-from fusee.batches.rest.bodies import BatchPlanIn, BatchRetryIn, RollbackIn, SteerIn
 from fusee.batches.rest.intake import read_batch
 from fusee.batches.rest.shapes import (
+    CREATE,
     BatchOut,
     BatchPage,
-    BatchTaskOut,
+    BatchPlanIn,
+    BatchRetryIn,
     BatchTaskPage,
-    PlannedOut,
     PlanPage,
-    RecordedOut,
     RecordedPage,
     RecountOut,
     RetriedOut,
+    RollbackIn,
+    SteerIn,
+    changes_shown,
 )
 from fusee.batches.store.queries import BatchFilter, TargetFilter
 from fusee.surfaces.rest.asking import IdempotencyKey, Operator, Viewer, audit, body_of, checked_key
 from fusee.surfaces.rest.context import context_of, operations_of, services_of
-from fusee.surfaces.rest.cursors import close_cursor, open_cursor, wrong_cursor
+from fusee.surfaces.rest.paging import Page, Pager, number_at
 from fusee.surfaces.rest.paths import link
 from fusee.surfaces.rest.reading import read_json
+from fusee.values.fields import shown
+from fusee.values.kinds import plain
 
 __all__ = ["alias", "router"]
 
@@ -35,39 +41,11 @@ router = APIRouter(prefix="/api/v1/batches", tags=["batches"])
 alias = APIRouter(prefix="/api/batch", tags=["batches"])
 """The older address: what is posted there starts at once."""
 
-LONGEST_PAGE = 1000
+BATCHES, TARGETS = Pager("b1", number_at), Pager("t1", number_at)
 
 BatchId = Annotated[int, Path(ge=1, le=2**63 - 1, description="The batch's id.")]
-Limit = Annotated[int, Query(ge=1, le=LONGEST_PAGE)]
-Cursor = Annotated[str | None, Query(description="`next_cursor` of the page before.")]
 Header = Annotated[str | None, Query(description="Only with a CSV body: the batch as JSON.")]
-_BODY: dict[str, Any] = {
-    "requestBody": {
-        "required": True,
-        "content": {
-            "application/json": {
-                "schema": {"$ref": "#/components/schemas/BatchIn"},
-                "example": {
-                    "batch_name": "stop the old ones",
-                    "batch_type": "cdc_job_stop",
-                    "target_type": "cdc",
-                    "canary": 1,
-                    "max_errors": 0.02,
-                    "targets": [{"target_id": "17", "before": {}, "after": {}}],
-                },
-            },
-            "application/x-ndjson": {
-                "schema": {
-                    "type": "string",
-                    "description": "The batch on the first line, then a TargetIn a line.",
-                }
-            },
-            "text/csv": {
-                "schema": {"type": "string", "description": "target_id, target_name, before.x, after.y …"}
-            },
-        },
-    }
-}
+Shown = dict[str, Any]
 _CREATED: dict[int | str, dict[str, Any]] = {
     200: {"model": BatchOut, "description": "The idempotency key had been used before."},
     409: {"description": "The key was used for another batch."},
@@ -83,23 +61,37 @@ _REFUSED: dict[int | str, dict[str, Any]] = {
 }
 
 
-@router.post("", status_code=201, dependencies=[Operator], openapi_extra=_BODY, responses=_CREATED)
+@router.post(
+    "",
+    status_code=201,
+    dependencies=[Operator],
+    openapi_extra=CREATE,
+    responses=_CREATED,
+    response_model=BatchOut,
+)
 async def create_batch(
     request: Request, response: Response, batch: Header = None, idempotency_key: IdempotencyKey = None
-) -> BatchOut:
+) -> Shown:
     """Take in a batch with its targets, all or nothing; planned, not started, unless `apply` is true."""
     return await _create(request, response, idempotency_key, apply=False)
 
 
-@alias.post("", status_code=201, dependencies=[Operator], openapi_extra=_BODY, responses=_CREATED)
+@alias.post(
+    "",
+    status_code=201,
+    dependencies=[Operator],
+    openapi_extra=CREATE,
+    responses=_CREATED,
+    response_model=BatchOut,
+)
 async def create_and_apply(
     request: Request, response: Response, batch: Header = None, idempotency_key: IdempotencyKey = None
-) -> BatchOut:
+) -> Shown:
     """The same, and it starts at once unless `apply` is false."""
     return await _create(request, response, idempotency_key, apply=True)
 
 
-async def _create(request: Request, response: Response, key: str | None, *, apply: bool) -> BatchOut:
+async def _create(request: Request, response: Response, key: str | None, *, apply: bool) -> Shown:
     body = await read_batch(request)
     made, new = await operations_of(request).batches.create(
         body.fields,
@@ -111,12 +103,13 @@ async def _create(request: Request, response: Response, key: str | None, *, appl
     response.status_code = 201 if new else 200
     if new:
         audit(request, "batch created", batch_id=made.id, batch_type=made.spec.batch_type, total=made.total)
-    return BatchOut.of(made)
+    return shown(made)
 
 
-@router.get("", dependencies=[Viewer])
+@router.get("", dependencies=[Viewer], response_model=BatchPage)
 async def list_batches(
     request: Request,
+    page: Page,
     status: Annotated[list[BatchStatus] | None, Query(description="May be repeated.")] = None,
     batch_type: str | None = None,
     target_type: str | None = None,
@@ -124,9 +117,7 @@ async def list_batches(
     env: str | None = None,
     region: str | None = None,
     az: str | None = None,
-    limit: Limit = 50,
-    cursor: Cursor = None,
-) -> BatchPage:
+) -> Shown:
     """Newest first."""
     wanted = BatchFilter(
         status=status or (),
@@ -136,50 +127,38 @@ async def list_batches(
         env=env,
         region=region,
         az=az,
-        before=None if cursor is None else _number("b1", cursor),
-        limit=min(limit + 1, LONGEST_PAGE),
+        before=BATCHES.after(page.cursor),
+        limit=page.asked,
     )
-    found = list(await operations_of(request).batches.list(wanted))
-    items = found[:limit]
-    more = len(found) > limit or len(found) == LONGEST_PAGE
-    return BatchPage(
-        items=[BatchOut.of(one) for one in items],
-        next_cursor=close_cursor("b1", str(items[-1].id)) if more else None,
-    )
+    found = await operations_of(request).batches.list(wanted)
+    return BATCHES.page(page, found, lambda batch: batch.id, shown)
 
 
-@router.get("/{batch_id}", dependencies=[Viewer])
-async def get_batch(request: Request, batch_id: BatchId) -> BatchOut:
+@router.get("/{batch_id}", dependencies=[Viewer], response_model=BatchOut)
+async def get_batch(request: Request, batch_id: BatchId) -> Shown:
     """Its status and counts; as quick for a million targets as for one."""
-    return BatchOut.of(await operations_of(request).batches.get(batch_id))
+    return shown(await operations_of(request).batches.get(batch_id))
 
 
-@router.get("/{batch_id}/tasks", dependencies=[Viewer])
+@router.get("/{batch_id}/targets", dependencies=[Viewer], response_model=BatchTaskPage)
 async def list_targets(
     request: Request,
+    page: Page,
     batch_id: BatchId,
     status: Annotated[list[BatchStatus] | None, Query(description="May be repeated.")] = None,
-    limit: Limit = 50,
-    cursor: Cursor = None,
-) -> BatchTaskPage:
-    """Its targets in their order, each with where it stands."""
-    wanted = _page(status, limit, cursor)
-    found = list(await operations_of(request).batches.tasks(batch_id, wanted))
-    return BatchTaskPage(
-        items=[BatchTaskOut.of(task) for task in found[:limit]], next_cursor=_next(found, limit)
-    )
+) -> Shown:
+    """Its targets in their order, each with its status."""
+    wanted = TargetFilter(status=status or (), after=TARGETS.after(page.cursor), limit=page.asked)
+    found = await operations_of(request).batches.tasks(batch_id, wanted)
+    return TARGETS.page(page, found, lambda task: task.position, shown)
 
 
-@router.get("/{batch_id}/plan", dependencies=[Viewer])
-async def recorded_plan(
-    request: Request, batch_id: BatchId, limit: Limit = 50, cursor: Cursor = None
-) -> RecordedPage:
+@router.get("/{batch_id}/plan", dependencies=[Viewer], response_model=RecordedPage)
+async def recorded_plan(request: Request, page: Page, batch_id: BatchId) -> Shown:
     """What would change on each target by what is on record; nobody looks at the targets."""
-    found = list(await operations_of(request).batches.recorded_plan(batch_id, _page(None, limit, cursor)))
-    return RecordedPage(
-        items=[RecordedOut.of(task, changes) for task, changes in found[:limit]],
-        next_cursor=_next([task for task, _ in found], limit),
-    )
+    wanted = TargetFilter(after=TARGETS.after(page.cursor), limit=page.asked)
+    found = await operations_of(request).batches.recorded_plan(batch_id, wanted)
+    return TARGETS.page(page, found, lambda one: one[0].position, lambda one: changes_shown(*one))
 
 
 @router.post(
@@ -187,73 +166,64 @@ async def recorded_plan(
     dependencies=[Operator],
     openapi_extra=body_of(BatchPlanIn, required=False),
     responses=_UNSERVED,
+    response_model=PlanPage,
 )
-async def plan_batch(
-    request: Request, batch_id: BatchId, limit: Limit = 50, cursor: Cursor = None, timeout: Timeout = 30.0
-) -> PlanPage:
+async def plan_batch(request: Request, page: Page, batch_id: BatchId, timeout: Timeout = 30.0) -> Shown:
     """What applying it would do to each target: workers ask its operation, in parallel. Nothing is done."""
     wish = await read_json(request, BatchPlanIn, "a plan", optional=True)
     batches = operations_of(request).batches
     total = (await batches.get(batch_id)).total
     context_of(request).extend(timeout + services_of(request).config.request_timeout)
-    wanted = TargetFilter(after=None if cursor is None else _number("t1", cursor), limit=limit)
+    wanted = TargetFilter(after=TARGETS.after(page.cursor), limit=page.limit)
     found = await batches.plan(batch_id, wanted, timeout=timeout, version=wish.version)
     last = found[-1].task.position if found else total
-    return PlanPage(
-        items=[PlannedOut.of(one) for one in found],
-        counts=dict(Counter(str(one.action) for one in found)),
-        next_cursor=close_cursor("t1", str(last)) if last + 1 < total else None,
-    )
+    return {
+        "items": [changes_shown(one.task, one.changes, action=one.action, info=one.info) for one in found],
+        "counts": dict(Counter(str(one.action) for one in found)),
+        "next_cursor": TARGETS.cursor(last) if last + 1 < total else None,
+    }
 
 
 @router.get("/{batch_id}/recount", dependencies=[Viewer])
 async def recount_batch(request: Request, batch_id: BatchId) -> RecountOut:
     """Look at every target and compare with the counts that are kept; slow for a large batch."""
     kept, counted = await operations_of(request).batches.recount(batch_id)
-    return RecountOut(
-        equal=kept == counted,
-        kept={str(status): count for status, count in kept.items()},
-        counted={str(status): count for status, count in counted.items()},
+    return RecountOut(equal=kept == counted, kept=plain(kept), counted=plain(counted))
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _steering(path: str, body: type[BaseModel], answer: type[BaseModel] = BatchOut) -> Callable[[F], F]:
+    return router.post(
+        f"/{{batch_id}}/{path}",
+        dependencies=[Operator],
+        openapi_extra=body_of(body, required=False),
+        responses=_REFUSED,
+        response_model=answer,
     )
 
 
-@router.post(
-    "/{batch_id}/apply",
-    dependencies=[Operator],
-    openapi_extra=body_of(SteerIn, required=False),
-    responses=_REFUSED,
-)
-async def apply_batch(request: Request, batch_id: BatchId) -> BatchOut:
+@_steering("apply", SteerIn)
+async def apply_batch(request: Request, batch_id: BatchId) -> Shown:
     """Start what was planned; asked twice, nothing changes."""
     wish = await read_json(request, SteerIn, "an apply", optional=True)
     made = await operations_of(request).batches.apply(batch_id, version=wish.version)
     audit(request, "batch applied", batch_id=batch_id)
-    return BatchOut.of(made)
+    return shown(made)
 
 
-@router.post(
-    "/{batch_id}/cancel",
-    dependencies=[Operator],
-    openapi_extra=body_of(SteerIn, required=False),
-    responses=_REFUSED,
-)
-async def cancel_batch(request: Request, batch_id: BatchId) -> BatchOut:
+@_steering("cancel", SteerIn)
+async def cancel_batch(request: Request, batch_id: BatchId) -> Shown:
     """No further target starts; what runs keeps its real outcome."""
     wish = await read_json(request, SteerIn, "a cancel", optional=True)
     made = await operations_of(request).batches.cancel(batch_id, reason=wish.reason, version=wish.version)
     audit(request, "batch canceled", batch_id=batch_id, reason=wish.reason)
-    return BatchOut.of(made)
+    return shown(made)
 
 
-@router.post(
-    "/{batch_id}/retry",
-    dependencies=[Operator],
-    openapi_extra=body_of(BatchRetryIn, required=False),
-    responses=_REFUSED,
-)
-async def retry_batch(
-    request: Request, batch_id: BatchId, idempotency_key: IdempotencyKey = None
-) -> RetriedOut:
+@_steering("retry", BatchRetryIn, RetriedOut)
+async def retry_batch(request: Request, batch_id: BatchId, idempotency_key: IdempotencyKey = None) -> Shown:
     """Try the failed targets again, and no others."""
     wish = await read_json(request, BatchRetryIn, "a retry", optional=True)
     made, retried = await operations_of(request).batches.retry(
@@ -263,16 +233,11 @@ async def retry_batch(
         idempotency_key=checked_key(idempotency_key),
     )
     audit(request, "batch retried", batch_id=batch_id, retried=retried)
-    return RetriedOut(batch=BatchOut.of(made), retried=retried)
+    return {"batch": shown(made), "retried": retried}
 
 
-@router.post(
-    "/{batch_id}/rollback",
-    dependencies=[Operator],
-    openapi_extra=body_of(RollbackIn, required=False),
-    responses=_REFUSED,
-)
-async def roll_back_batch(request: Request, batch_id: BatchId) -> BatchOut:
+@_steering("rollback", RollbackIn)
+async def roll_back_batch(request: Request, batch_id: BatchId) -> Shown:
     """Undo what was applied, or may have been; newest first."""
     wish = await read_json(request, RollbackIn, "a rollback", optional=True)
     made = await operations_of(request).batches.roll_back(
@@ -282,21 +247,4 @@ async def roll_back_batch(request: Request, batch_id: BatchId) -> BatchOut:
         version=wish.version,
     )
     audit(request, "batch rolled back", batch_id=batch_id, force=wish.force)
-    return BatchOut.of(made)
-
-
-def _page(status: list[BatchStatus] | None, limit: int, cursor: str | None) -> TargetFilter:
-    after = None if cursor is None else _number("t1", cursor)
-    return TargetFilter(status=status or (), after=after, limit=min(limit + 1, LONGEST_PAGE))
-
-
-def _next(found: list[Any], limit: int) -> str | None:
-    more = len(found) > limit or len(found) == LONGEST_PAGE
-    return close_cursor("t1", str(found[:limit][-1].position)) if more else None
-
-
-def _number(kind: str, cursor: str) -> int:
-    number = open_cursor(kind, cursor)
-    if not number.isdecimal() or int(number) >= 2**63:
-        raise wrong_cursor()
-    return int(number)
+    return shown(made)

@@ -1,162 +1,94 @@
-"""What the API answers about batches."""
+"""What callers send about batches, and what they get."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
 
-from fusee.batches.model.batch import Batch, BatchPhase, BatchStatus, BatchTask, PlanAction, Planned
-from fusee.surfaces.rest.times import show_time
+from fusee.batches.fields import BATCH, TARGET
+from fusee.batches.model.batch import Batch, BatchStatus, BatchTask, PlanAction
+from fusee.surfaces.rest.answers import answer_of, page_of
+from fusee.surfaces.rest.asking import Body, body_of
+from fusee.surfaces.rest.bodies import Incoming
 
 __all__ = [
+    "CREATE",
     "BatchOut",
     "BatchPage",
+    "BatchPlanIn",
+    "BatchRetryIn",
     "BatchTaskOut",
     "BatchTaskPage",
-    "ChangeOut",
     "PlanPage",
-    "PlannedOut",
-    "RecordedOut",
     "RecordedPage",
     "RecountOut",
     "RetriedOut",
+    "RollbackIn",
+    "SteerIn",
+    "changes_shown",
 ]
 
+Version = Annotated[
+    int | None,
+    Field(default=None, ge=1, description="The version that you saw; refused with 409 when it is stale."),
+]
 
-class BatchOut(BaseModel):
-    """A batch; `counts` has how many of its targets stand where."""
-
-    batch_id: int
-    namespace: str
-    batch_name: str
-    batch_type: str
-    target_type: str
-    creator: str
-    env: str
-    region: str
-    az: str
-    cmdb_service: str
-    extra_info: dict[str, Any]
-    concurrency: int
-    canary: int
-    ramp: float
-    max_errors: float | None
-    on_error: str
-    on_conflict: str
-    queue: str
-    priority: int
-    phase: BatchPhase
-    status: BatchStatus
-    reason: str | None
-    version: int
-    total: int
-    counts: dict[str, int]
-    window: int = Field(description="Targets that may be under way at once, at this moment.")
-    waits_for: int | None = Field(description="Another batch that has a target which this one wants.")
-    waiting: str | None = Field(
-        description="Why none of its targets runs: its queue is paused, or no live worker can take them."
-    )
-    left_applied: int | None = Field(
-        description="After a rollback: targets that are applied, or may be, and were not undone."
-    )
-    kept_until: str | None = Field(
-        description="Until when it can be rolled back: then it is deleted (`dispatcher.batch_retention`)."
-        " Null while it is under way, for a minute or two after its end, and where batches are kept forever."
-    )
-    create_time: str
-    update_time: str
-    started_at: str | None
-    finished_at: str | None
-
-    @classmethod
-    def of(cls, batch: Batch) -> Self:
-        spec = batch.spec
-        return cls(
-            batch_id=batch.id,
-            namespace=batch.namespace,
-            batch_name=spec.batch_name,
-            batch_type=spec.batch_type,
-            target_type=spec.target_type,
-            creator=spec.creator,
-            env=spec.env,
-            region=spec.region,
-            az=spec.az,
-            cmdb_service=spec.cmdb_service,
-            extra_info=dict(spec.extra_info),
-            concurrency=spec.concurrency,
-            canary=spec.canary,
-            ramp=spec.ramp,
-            max_errors=spec.max_errors,
-            on_error=str(spec.on_error),
-            on_conflict=str(spec.on_conflict),
-            queue=spec.queue,
-            priority=spec.priority,
-            phase=batch.phase,
-            status=batch.status,
-            reason=batch.reason,
-            version=batch.version,
-            total=batch.total,
-            counts={str(status): count for status, count in batch.counts.items()},
-            window=batch.window,
-            waits_for=batch.waits_for,
-            waiting=batch.waiting,
-            left_applied=batch.left_applied,
-            kept_until=show_time(batch.kept_until),
-            create_time=show_time(batch.created_at) or "",
-            update_time=show_time(batch.updated_at) or "",
-            started_at=show_time(batch.started_at),
-            finished_at=show_time(batch.finished_at),
-        )
+_TARGETS = {
+    "type": "array",
+    "minItems": 1,
+    "items": {"anyOf": [TARGET.schema("One target."), {"type": "string"}, {"type": "integer"}]},
+    "description": "Objects, or ids alone.",
+}
+_APPLY = {
+    "type": ["boolean", "null"],
+    "default": False,
+    "description": "Start it at once, without looking at the plan.",
+}
+_BATCH_IN = BATCH.schema("A batch with its targets.", targets=_TARGETS, apply=_APPLY)
+_BATCH_IN["required"].append("targets")
+_EXAMPLE = {
+    "batch_name": "stop the old ones",
+    "batch_type": "cdc_job_stop",
+    "target_type": "cdc",
+    "canary": 1,
+    "max_errors": 0.02,
+    "targets": [{"target_id": "17", "before": {}, "after": {}}],
+}
+_LINES = {"type": "string", "description": "The batch on the first line, then one target on each line."}
+_CSV = {"type": "string", "description": "target_id, target_name, before.x, after.y …"}
+CREATE = body_of(
+    Body("BatchIn", _BATCH_IN),
+    example=_EXAMPLE,
+    kinds={"application/x-ndjson": {"schema": _LINES}, "text/csv": {"schema": _CSV}},
+)
 
 
-class BatchPage(BaseModel):
-    items: list[BatchOut]
-    next_cursor: str | None
+class BatchPlanIn(Incoming):
+    version: Version = None
 
 
-class BatchTaskOut(BaseModel):
-    """One target, and where it stands."""
-
-    batch_id: int
-    position: int
-    target_id: str
-    target_name: str
-    target_env: str
-    before: Any
-    after: Any
-    image: Any = Field(description="What it was just before it was touched, as its operation saw it.")
-    status: BatchStatus
-    effect: str | None
-    info: str | None
-    retry_time: int = Field(description="How often it was tried again, by request or by its retry policy.")
-    run_id: int | None
-    rollback_run_id: int | None
-
-    @classmethod
-    def of(cls, task: BatchTask) -> Self:
-        return cls(
-            batch_id=task.batch_id,
-            position=task.position,
-            target_id=task.target_id,
-            target_name=task.target_name,
-            target_env=task.target_env,
-            before=task.before,
-            after=task.after,
-            image=task.image,
-            status=task.status,
-            effect=None if task.effect is None else str(task.effect),
-            info=task.info,
-            retry_time=task.retry_time,
-            run_id=task.run_id,
-            rollback_run_id=task.rollback_run_id,
-        )
+class SteerIn(Incoming):
+    reason: str = Field(default="canceled by request", max_length=500)
+    version: Version = None
 
 
-class BatchTaskPage(BaseModel):
-    items: list[BatchTaskOut]
-    next_cursor: str | None
+class BatchRetryIn(Incoming):
+    canceled: bool = Field(default=False, description="Also the targets that were canceled.")
+    version: Version = None
+
+
+class RollbackIn(Incoming):
+    targets: list[str | int] | None = Field(default=None, description="Only these; all when left out.")
+    force: bool = Field(default=False, description="Also targets that have drifted.")
+    version: Version = None
+
+
+BatchOut = answer_of("BatchOut", Batch)
+BatchPage = page_of(BatchOut)
+BatchTaskOut = answer_of("BatchTaskOut", BatchTask)
+BatchTaskPage = page_of(BatchTaskOut)
 
 
 class ChangeOut(BaseModel):
@@ -176,58 +108,36 @@ class RecordedOut(BaseModel):
     status: BatchStatus
     changes: list[ChangeOut]
 
-    @classmethod
-    def of(cls, task: BatchTask, changes: Mapping[str, tuple[Any, Any]]) -> Self:
-        return cls(
-            position=task.position,
-            target_id=task.target_id,
-            target_name=task.target_name,
-            status=task.status,
-            changes=_changes(changes),
-        )
 
-
-class RecordedPage(BaseModel):
-    items: Sequence[RecordedOut]
-    next_cursor: str | None
-
-
-class PlannedOut(BaseModel):
+class PlannedOut(RecordedOut):
     """One target, and what applying its batch would do to it, as its operation says; nothing is done."""
 
-    position: int
-    target_id: str
-    target_name: str
-    status: BatchStatus
     action: PlanAction
-    changes: list[ChangeOut]
     info: str | None = Field(description="Why, when the target is unreachable or its parameters are invalid.")
 
-    @classmethod
-    def of(cls, one: Planned) -> Self:
-        return cls(
-            position=one.task.position,
-            target_id=one.task.target_id,
-            target_name=one.task.target_name,
-            status=one.task.status,
-            action=one.action,
-            changes=_changes(one.changes),
-            info=one.info,
-        )
+
+RecordedPage = page_of(RecordedOut)
 
 
 class PlanPage(BaseModel):
-    items: Sequence[PlannedOut]
+    items: list[PlannedOut]
     counts: dict[str, int] = Field(description="How many targets of this page have which action.")
     next_cursor: str | None
 
 
-def _changes(changes: Mapping[str, tuple[Any, Any]]) -> list[ChangeOut]:
-    return [ChangeOut(name=name, before=before, after=after) for name, (before, after) in changes.items()]
+def changes_shown(task: BatchTask, changes: Mapping[str, tuple[Any, Any]], **more: Any) -> dict[str, Any]:
+    return {
+        "position": task.position,
+        "target_id": task.target_id,
+        "target_name": task.target_name,
+        "status": task.status,
+        "changes": [{"name": name, "before": old, "after": new} for name, (old, new) in changes.items()],
+        **more,
+    }
 
 
 class RetriedOut(BaseModel):
-    batch: BatchOut
+    batch: BatchOut  # type: ignore[valid-type]
     retried: int
 
 

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, I
 from contextlib import suppress
 from typing import Any
 
+from fusee.batches.fields import BATCH, target_from
 from fusee.batches.model.batch import (
     Batch,
     BatchPhase,
@@ -18,18 +19,15 @@ from fusee.batches.model.batch import (
 )
 from fusee.batches.registry import Operations
 from fusee.batches.service.asking import BatchAsking, Progress
-from fusee.batches.service.targets import target_from
 from fusee.batches.store.moves import handler_of
 from fusee.batches.store.queries import BatchFilter, TargetFilter
-from fusee.engine.model.retry import RetryPolicy
 from fusee.engine.store.parent import Waiter
 from fusee.engine.store.request_keys import KeyedRequest, RequestDigest, asked
 from fusee.errors import Conflict, Invalid, StoreUnavailable
 from fusee.stores import Store
-from fusee.values.durations import seconds_from
 from fusee.values.names import check_key
 
-__all__ = ["BatchOperations", "batch_from_fields", "target_from"]
+__all__ = ["BatchOperations"]
 
 PORTION = 2000
 LONGEST_LIST = 1000
@@ -38,10 +36,6 @@ UPLOAD_PATIENCE = 30.0
 """Seconds without a new portion; a worker is asked for 5 seconds about one."""
 LONGEST_LOOK = 300.0
 """Seconds that one plan may take."""
-FIELDS = tuple(BatchSpec.__slots__)
-APART = ("targets", "apply")
-"""What callers send beside the fields."""
-ALIASES = {"name": "batch_name", "operation": "batch_type", "environment": "env", "zone": "az"}
 Given = Mapping[str, Any] | str | int
 """A target as callers write it: an object, or its id alone."""
 Targets = AsyncIterable[Given] | Iterable[Given]
@@ -73,7 +67,7 @@ class BatchOperations:
         A key that was used before gives the batch of then, when fields, targets and `apply` are the same; one
         that was to be applied, and was not yet, is.
         """
-        spec = fields if isinstance(fields, BatchSpec) else batch_from_fields(fields)
+        spec = fields if isinstance(fields, BatchSpec) else BATCH.read(fields)
         registered = self.operations.get(spec.target_type, spec.batch_type)
         if registered is None:
             await self._known(spec)
@@ -245,43 +239,9 @@ class BatchOperations:
         await self.store.wake_batch(batch_id)
 
 
-def batch_from_fields(given: Mapping[str, Any]) -> BatchSpec:
-    if not isinstance(given, Mapping):
-        raise Invalid('a batch is an object such as {"batch_name": …, "batch_type": …, "target_type": …}')
-    fields: dict[str, Any] = {}
-    for written, value in given.items():
-        name = ALIASES.get(written, written)
-        if name in APART:
-            raise Invalid(f"{name} is given apart from the fields of a batch, not among them", field=name)
-        if name not in FIELDS:
-            known = ", ".join((*FIELDS, *APART))
-            raise Invalid(f"a batch has no {str(written)[:60]!r}; it has {known}", field=str(written)[:60])
-        if name in fields:
-            raise Invalid(f"{name} is given twice, under two names", field=name)
-        if value is not None:
-            fields[name] = value
-    try:
-        if "retry" in fields:
-            fields["retry"] = _retry(fields["retry"])
-        if "timeout" in fields:
-            fields["timeout"] = seconds_from(fields["timeout"], "timeout", least=0.001)
-        if "max_errors" in fields and isinstance(fields["max_errors"], str):
-            fields["max_errors"] = _share(fields["max_errors"])
-        for name in ("batch_name", "batch_type", "target_type"):
-            if name not in fields:
-                raise ValueError(f"{name} is missing")
-        return BatchSpec(**fields)
-    except (ValueError, TypeError) as error:
-        word = str(error).split(" ", 1)[0].split(".")[0]
-        raise Invalid(str(error), field=word if word in FIELDS else None) from None
-
-
 def _check_key(key: str | None) -> None:
-    try:
-        if key is not None:
-            check_key(key, "idempotency_key")
-    except ValueError as error:
-        raise Invalid(str(error), field="idempotency_key") from None
+    if key is not None:
+        check_key(key, "idempotency_key")
 
 
 async def _checked(targets: Targets, spec: BatchSpec, registered: Any) -> AsyncIterator[TargetSpec]:
@@ -310,26 +270,6 @@ def _changes(task: BatchTask) -> dict[str, tuple[Any, Any]]:
         for name, value in task.after.items()
         if name not in before or before[name] != value
     }
-
-
-def _share(text: str) -> float | None:
-    """`2%`, or a number; all of them may fail: no limit."""
-    number, percent, rest = text.strip().partition("%")
-    try:
-        value = float(number) / 100 if percent else float(number)
-    except ValueError:
-        value = -1
-    if rest or value < 0 or (percent and value > 1):
-        raise ValueError(f"max_errors must be a number or a share such as 2%, not {text!r:.40}")
-    return None if percent and value == 1 else value
-
-
-def _retry(value: Any) -> RetryPolicy:
-    if isinstance(value, RetryPolicy):
-        return value
-    if not isinstance(value, Mapping):
-        raise ValueError('retry must be an object such as {"max_attempts": 3}')
-    return RetryPolicy.from_dict(value)
 
 
 def _within(what: str, value: int) -> None:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from fusee.bulk.model.window import LARGEST_WINDOW
 from fusee.surfaces.rest.bodies import Incoming, Reason
 from fusee.surfaces.rest.times import Seconds
 
 __all__ = [
-    "BULK_SCHEMAS",
     "BulkDataIn",
     "BulkExtendIn",
     "BulkFollowUpIn",
@@ -176,17 +175,3 @@ class BusinessIn(BusinessFieldsIn):
     """A business that is reached over HTTP."""
 
     name: str = Field(min_length=1, max_length=120)
-
-
-BULK_SCHEMAS: tuple[type[BaseModel], ...] = (
-    BulkIn,
-    BulkStartIn,
-    BulkStopIn,
-    BulkExtendIn,
-    BulkRateIn,
-    BulkDataIn,
-    BulkLogIn,
-    BulkFollowUpIn,
-    BusinessChangeIn,
-    BusinessIn,
-)

@@ -8,13 +8,12 @@ from fastapi import APIRouter, Depends, Path, Request, Response
 
 from fusee.bulk.model.business import KnownBusiness, RegisteredBusiness
 from fusee.bulk.rest.bodies import BusinessChangeIn, BusinessIn
-from fusee.bulk.rest.jobs import LONGEST_PAGE, Cursor, Limit
 from fusee.bulk.rest.shapes import BusinessOut, BusinessPage
 from fusee.errors import Invalid
 from fusee.surfaces.rest.addressing import ETAG, IfMatch, etag, version_from
 from fusee.surfaces.rest.asking import IdempotencyKey, Operator, Viewer, audit, body_of, checked_key
 from fusee.surfaces.rest.context import operations_of
-from fusee.surfaces.rest.cursors import close_cursor, open_cursor, wrong_cursor
+from fusee.surfaces.rest.paging import Page, Pager, name_at
 from fusee.surfaces.rest.paths import BUSINESS, link
 from fusee.surfaces.rest.reading import read_json
 from fusee.values.names import NAME, check_name
@@ -23,6 +22,7 @@ __all__ = ["router"]
 
 router = APIRouter(prefix="/api/v1/businesses", tags=["bulk jobs"])
 
+BUSINESSES = Pager("u1", name_at)
 _EXAMPLE = {
     "name": "mail",
     "chunk": "https://crm.example/mail",
@@ -89,17 +89,11 @@ async def register_business(
 
 
 @router.get("", dependencies=[Viewer])
-async def list_businesses(request: Request, limit: Limit = 50, cursor: Cursor = None) -> BusinessPage:
+async def list_businesses(request: Request, page: Page) -> BusinessPage:
     """By name: those of the registry, and those in Python that workers have had."""
-    after = None if cursor is None else _name_in(cursor)
-    asked = min(limit + 1, LONGEST_PAGE)
-    found = list(await operations_of(request).businesses.list(after=after, limit=asked))
-    items = found[:limit]
-    more = len(found) > limit or len(found) == LONGEST_PAGE
-    return BusinessPage(
-        items=[BusinessOut.of(business) for business in items],
-        next_cursor=close_cursor("u1", items[-1].name) if more else None,
-    )
+    after = BUSINESSES.after(page.cursor)
+    found = await operations_of(request).businesses.list(after=after, limit=page.asked)
+    return BusinessPage(**BUSINESSES.page(page, found, lambda business: business.name, BusinessOut.of))
 
 
 @router.get(BUSINESS, dependencies=[Viewer])
@@ -138,10 +132,3 @@ async def delete_business(request: Request, name: Name, if_match: IfMatch = None
     await operations_of(request).businesses.delete(name, version=version_from(None, if_match))
     audit(request, "business deleted", business=name)
     return Response(status_code=204)
-
-
-def _name_in(cursor: str) -> str:
-    try:
-        return check_name(open_cursor("u1", cursor), "cursor")
-    except ValueError:
-        raise wrong_cursor() from None

@@ -21,19 +21,17 @@ from fusee.bulk.store.queries import BulkFilter
 from fusee.surfaces.rest.addressing import IfMatch, version_from
 from fusee.surfaces.rest.asking import IdempotencyKey, Operator, Viewer, audit, body_of, checked_key
 from fusee.surfaces.rest.context import context_of, operations_of
-from fusee.surfaces.rest.cursors import close_cursor, open_cursor, wrong_cursor
+from fusee.surfaces.rest.paging import Page, Pager, number_at
 from fusee.surfaces.rest.paths import link
 from fusee.surfaces.rest.reading import read_json
 
-__all__ = ["LONGEST_PAGE", "REFUSED", "Cursor", "JobId", "Limit", "number_in", "router", "who_asks"]
+__all__ = ["REFUSED", "JobId", "router", "who_asks"]
 
 router = APIRouter(prefix="/api/v1/bulk-jobs", tags=["bulk jobs"])
 
-LONGEST_PAGE = 1000
+JOBS = Pager("j1", number_at)
 
 JobId = Annotated[int, Path(ge=1, le=2**63 - 1, description="The job's id.")]
-Limit = Annotated[int, Query(ge=1, le=LONGEST_PAGE)]
-Cursor = Annotated[str | None, Query(description="`next_cursor` of the page before.")]
 REFUSED: dict[int | str, dict[str, Any]] = {
     409: {"description": "It is in a state that does not allow this, or at another version."}
 }
@@ -57,13 +55,6 @@ def who_asks(request: Request) -> str:
     caller = context_of(request).caller
     assert caller is not None
     return caller.name
-
-
-def number_in(kind: str, cursor: str) -> int:
-    number = open_cursor(kind, cursor)
-    if not number.isdecimal() or int(number) >= 2**63:
-        raise wrong_cursor()
-    return int(number)
 
 
 def _described() -> dict[str, Any]:
@@ -96,27 +87,21 @@ async def create_bulk_job(
 @router.get("", dependencies=[Viewer])
 async def list_bulk_jobs(
     request: Request,
+    page: Page,
     status: Annotated[list[BulkStatus] | None, Query(description="May be repeated.")] = None,
     business: str | None = None,
     name: Annotated[str | None, Query(description="The whole name.")] = None,
-    limit: Limit = 50,
-    cursor: Cursor = None,
 ) -> BulkPage:
     """Newest first."""
     wanted = BulkFilter(
         status=status or (),
         business=business,
         name=name,
-        before=None if cursor is None else number_in("j1", cursor),
-        limit=min(limit + 1, LONGEST_PAGE),
+        before=JOBS.after(page.cursor),
+        limit=page.asked,
     )
-    found = list(await operations_of(request).bulk_jobs.list(wanted))
-    items = found[:limit]
-    more = len(found) > limit or len(found) == LONGEST_PAGE
-    return BulkPage(
-        items=[BulkBrief.of(job) for job in items],
-        next_cursor=close_cursor("j1", str(items[-1].id)) if more else None,
-    )
+    found = await operations_of(request).bulk_jobs.list(wanted)
+    return BulkPage(**JOBS.page(page, found, lambda job: job.id, BulkBrief.of))
 
 
 @router.get("/{job_id}", dependencies=[Viewer])

@@ -12,12 +12,12 @@ from starlette.responses import StreamingResponse
 
 from fusee.bulk.model.job import Quarantined
 from fusee.bulk.rest.bodies import BulkFollowUpIn, BulkLogIn
-from fusee.bulk.rest.jobs import LONGEST_PAGE, REFUSED, Cursor, JobId, Limit, number_in, who_asks
+from fusee.bulk.rest.jobs import REFUSED, JobId, who_asks
 from fusee.bulk.rest.shapes import BulkLogOut, BulkLogPage, BulkOut, LoggedOut, QuarantinedOut, QuarantinePage
 from fusee.bulk.service.jobs import BulkOperations
 from fusee.surfaces.rest.asking import IdempotencyKey, Operator, Viewer, audit, body_of, checked_key
 from fusee.surfaces.rest.context import context_of, operations_of, services_of
-from fusee.surfaces.rest.cursors import close_cursor
+from fusee.surfaces.rest.paging import LONGEST_PAGE, Page, Pager, number_at
 from fusee.surfaces.rest.paths import link
 from fusee.surfaces.rest.reading import read_json
 
@@ -25,6 +25,7 @@ __all__ = ["router"]
 
 router = APIRouter(prefix="/api/v1/bulk-jobs", tags=["bulk jobs"])
 
+QUARANTINE, LOGS = Pager("q1", number_at), Pager("l1", number_at)
 COLUMNS = tuple(QuarantinedOut.model_fields)
 _DOWNLOAD: dict[int | str, dict[str, Any]] = {
     200: {
@@ -38,19 +39,12 @@ _DOWNLOAD: dict[int | str, dict[str, Any]] = {
 
 
 @router.get("/{job_id}/quarantine", dependencies=[Viewer])
-async def list_quarantine(
-    request: Request, job_id: JobId, limit: Limit = 50, cursor: Cursor = None
-) -> QuarantinePage:
+async def list_quarantine(request: Request, page: Page, job_id: JobId) -> QuarantinePage:
     """Items that failed as often as they may be tried, in their order."""
-    after = -1 if cursor is None else number_in("q1", cursor)
-    asked = min(limit + 1, LONGEST_PAGE)
-    found = list(await operations_of(request).bulk_jobs.quarantine(job_id, after=after, limit=asked))
-    items = found[:limit]
-    more = len(found) > limit or len(found) == LONGEST_PAGE
-    return QuarantinePage(
-        items=[QuarantinedOut.of(item) for item in items],
-        next_cursor=close_cursor("q1", str(items[-1].place)) if more else None,
-    )
+    after = QUARANTINE.after(page.cursor)
+    jobs = operations_of(request).bulk_jobs
+    found = await jobs.quarantine(job_id, after=-1 if after is None else after, limit=page.asked)
+    return QuarantinePage(**QUARANTINE.page(page, found, lambda item: item.place, QuarantinedOut.of))
 
 
 @router.get(
@@ -126,22 +120,14 @@ async def rerun_quarantine(
 @router.get("/{job_id}/logs", dependencies=[Viewer])
 async def list_bulk_logs(
     request: Request,
+    page: Page,
     job_id: JobId,
     kind: Annotated[Literal["data", "operator"] | None, Query(description="Only these.")] = None,
-    limit: Limit = 50,
-    cursor: Cursor = None,
 ) -> BulkLogPage:
     """What its business wrote, and what was done to it, oldest first."""
-    after = 0 if cursor is None else number_in("l1", cursor)
-    asked = min(limit + 1, LONGEST_PAGE)
     jobs = operations_of(request).bulk_jobs
-    found = list(await jobs.logs(job_id, kind=kind, after=after, limit=asked))
-    items = found[:limit]
-    more = len(found) > limit or len(found) == LONGEST_PAGE
-    return BulkLogPage(
-        items=[BulkLogOut.of(log) for log in items],
-        next_cursor=close_cursor("l1", str(items[-1].id)) if more else None,
-    )
+    found = await jobs.logs(job_id, kind=kind, after=LOGS.after(page.cursor) or 0, limit=page.asked)
+    return BulkLogPage(**LOGS.page(page, found, lambda log: log.id, BulkLogOut.of))
 
 
 @router.post("/{job_id}/logs", status_code=201, dependencies=[Operator], openapi_extra=body_of(BulkLogIn))

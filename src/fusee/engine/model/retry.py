@@ -6,7 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["BACKOFFS", "RETRYABLE", "RetryPolicy"]
+from fusee.errors import Invalid
+from fusee.values.durations import seconds_from
+from fusee.values.kinds import Kind, Seconds, or_null
+
+__all__ = ["BACKOFFS", "RETRY", "RETRYABLE", "RetryPolicy"]
 
 BACKOFFS = ("fixed", "linear", "exponential")
 RETRYABLE = ("failed", "timed_out", "lost")
@@ -33,7 +37,7 @@ class RetryPolicy:
 
     def __post_init__(self) -> None:
         def refuse(what: str) -> None:
-            raise ValueError(f"retry.{what}")
+            raise Invalid(f"retry.{what}", field="retry")
 
         if type(self.max_attempts) is not int or not 1 <= self.max_attempts <= MOST_ATTEMPTS:
             refuse(
@@ -81,7 +85,9 @@ class RetryPolicy:
         """Read what a user or the store wrote; refuses what it does not know."""
         known = {"max_attempts", "backoff", "base", "max", "jitter", "on"}
         if unknown := set(value) - known:
-            raise ValueError(f"retry has no {sorted(unknown)[0]!r}; it has {', '.join(sorted(known))}")
+            raise Invalid(
+                f"retry has no {sorted(unknown)[0]!r:.60}; it has {', '.join(sorted(known))}", field="retry"
+            )
         fields = dict(value)
         if isinstance(fields.get("backoff"), str):
             fields["backoff"] = fields["backoff"].lower()
@@ -89,7 +95,7 @@ class RetryPolicy:
             if not isinstance(fields["on"], list | tuple) or not all(
                 isinstance(e, str) for e in fields["on"]
             ):
-                raise ValueError(f"retry.on must be a list of {', '.join(RETRYABLE)}")
+                raise Invalid(f"retry.on must be a list of {', '.join(RETRYABLE)}", field="retry")
             fields["on"] = tuple(end.lower() for end in fields["on"])
         return cls(**fields)
 
@@ -104,3 +110,46 @@ class RetryPolicy:
         if known.get("backoff", plain.backoff) not in BACKOFFS:
             del known["backoff"]
         return cls(**known)
+
+
+class _Retry(Kind):
+    """A retry policy as callers write it: an object in which durations may be texts; null is not given."""
+
+    shown = dict[str, Any]
+
+    def read(self, value: Any, what: str) -> Any:
+        if isinstance(value, RetryPolicy):
+            return value
+        if not isinstance(value, Mapping):
+            raise Invalid(f"{what} must be an object, not {value!r:.60}", field=what)
+        given = {name: part for name, part in value.items() if part is not None}
+        try:
+            for name in ("base", "max"):
+                if isinstance(given.get(name), str):
+                    given[name] = seconds_from(given[name], f"{what}.{name}")
+            return RetryPolicy.from_dict(given)
+        except Invalid as error:
+            raise Invalid(str(error), field=what) from None
+
+    def schema(self) -> dict[str, Any]:
+        seconds = Seconds(0, LONGEST_DELAY).schema()
+        ends = {"type": "array", "items": {"type": "string", "enum": [*RETRYABLE]}}
+        members: dict[str, Any] = {
+            "max_attempts": {"type": "integer", "minimum": 1, "maximum": MOST_ATTEMPTS, "default": 3},
+            "backoff": {"type": "string", "examples": [*BACKOFFS], "default": "exponential"},
+            "base": {**seconds, "default": 2.0, "description": "Seconds before the second attempt."},
+            "max": {**seconds, "default": 3600.0, "description": "The longest delay."},
+            "jitter": {
+                "type": "number",
+                "minimum": 0,
+                "maximum": 1,
+                "default": 0.1,
+                "description": "A share: 0.1 spreads by ±10 %.",
+            },
+            "on": {**ends, "description": "Which ends are retried; [] retries nothing."},
+        }
+        nullable = {name: or_null(member) for name, member in members.items()}
+        return {"type": "object", "properties": nullable, "additionalProperties": False}
+
+
+RETRY = _Retry()

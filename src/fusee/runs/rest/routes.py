@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Header, Query, Request, Response
 
@@ -19,11 +19,11 @@ from fusee.surfaces.rest.asking import (
     body_of,
     checked_key,
 )
-from fusee.surfaces.rest.bodies import CancelIn
+from fusee.surfaces.rest.bodies import CancelIn, RunIn
 from fusee.surfaces.rest.context import operations_of
-from fusee.surfaces.rest.cursors import close_cursor, open_cursor, wrong_cursor
 from fusee.surfaces.rest.explain import did_you_mean
 from fusee.surfaces.rest.limits import is_stream
+from fusee.surfaces.rest.paging import Page, Pager, number_at
 from fusee.surfaces.rest.paths import link
 from fusee.surfaces.rest.problems import Problem
 from fusee.surfaces.rest.reading import parse_json, read_json, require_json
@@ -34,21 +34,15 @@ __all__ = ["router"]
 
 router = APIRouter(prefix="/api/v1/runs", tags=["runs"])
 
-LONGEST_PAGE = 1000
+RUNS = Pager("r1", number_at)
 
-_RUN = {"$ref": "#/components/schemas/RunIn"}
-_SUBMIT: dict[str, Any] = {
-    "requestBody": {
-        "required": True,
-        "content": {
-            "application/json": {
-                "schema": {"oneOf": [_RUN, {"type": "array", "items": _RUN}]},
-                "example": {"handler": "greet", "payload": {"name": "Ada"}},
-            },
-            "application/x-ndjson": {"schema": {"type": "string", "description": "One RunIn a line."}},
-        },
-    }
-}
+_LINES = {"type": "string", "description": "One RunIn on each line."}
+_SUBMIT = body_of(
+    RunIn,
+    example={"handler": "greet", "payload": {"name": "Ada"}},
+    kinds={"application/x-ndjson": {"schema": _LINES}},
+    many=True,
+)
 
 
 @router.post(
@@ -90,27 +84,21 @@ async def submit(
 @router.get("", dependencies=[Viewer])
 async def list_runs(
     request: Request,
+    page: Page,
     status: Annotated[list[str] | None, Query(description="May be repeated.")] = None,
     handler: str | None = None,
     queue: str | None = None,
-    limit: Annotated[int, Query(ge=1, le=LONGEST_PAGE)] = 50,
-    cursor: Annotated[str | None, Query(description="`next_cursor` of the page before.")] = None,
 ) -> RunPage:
     """Newest first."""
     wanted = RunFilter(
         status=[_status(one) for one in status or ()],
         handler=_name(handler, "handler"),
         queue=_name(queue, "queue"),
-        before=None if cursor is None else _run_in(cursor),
-        limit=min(limit + 1, LONGEST_PAGE),
+        before=RUNS.after(page.cursor),
+        limit=page.asked,
     )
-    found = list(await operations_of(request).runs.list(wanted))
-    items = found[:limit]
-    more = len(found) > limit or len(found) == LONGEST_PAGE
-    return RunPage(
-        items=[RunSummary.of(run) for run in items],
-        next_cursor=close_cursor("r1", str(items[-1].id)) if more else None,
-    )
+    found = await operations_of(request).runs.list(wanted)
+    return RunPage(**RUNS.page(page, found, lambda run: run.id, RunSummary.of))
 
 
 @router.get("/{run_id}", dependencies=[Viewer])
@@ -175,16 +163,4 @@ def _status(name: str) -> RunStatus:
 
 
 def _name(name: str | None, what: str) -> str | None:
-    if name is None:
-        return None
-    try:
-        return check_name(name, what)
-    except ValueError as error:
-        raise Problem(422, str(error), field=what) from None
-
-
-def _run_in(cursor: str) -> int:
-    run_id = open_cursor("r1", cursor)
-    if not run_id.isdecimal() or int(run_id) >= 2**63:
-        raise wrong_cursor()
-    return int(run_id)
+    return None if name is None else check_name(name, what)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from typing import Annotated, Any
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, NamedTuple
 
 from fastapi import Depends, Header, Path, Query, Request
 from fastapi.dependencies.utils import get_flat_params
@@ -18,9 +18,12 @@ from fusee.surfaces.rest.problems import Problem
 from fusee.values.names import check_key
 
 __all__ = [
+    "REF",
+    "SCHEMAS",
     "Admin",
     "AllowUnknown",
     "AnyCase",
+    "Body",
     "IdempotencyKey",
     "Operator",
     "RunId",
@@ -33,6 +36,10 @@ __all__ = [
 
 log = logging.getLogger("fusee.api")
 
+REF = "#/components/schemas/{model}"
+SCHEMAS = "x-fusee-schemas"
+"""Where a route keeps the schemas of its body until the document is made."""
+
 RunId = Annotated[int, Path(ge=1, le=2**63 - 1, description="The run's id.")]
 
 
@@ -43,10 +50,7 @@ IdempotencyKey = Annotated[str | None, Header(description="Makes a repeat harmle
 
 
 def checked_key(key: str | None) -> str | None:
-    try:
-        return None if key is None else check_key(key, "Idempotency-Key")
-    except ValueError as error:
-        raise Problem(422, str(error), field="Idempotency-Key") from None
+    return None if key is None else check_key(key, "Idempotency-Key")
 
 
 def _needs(role: str) -> Callable[[Request], None]:
@@ -91,7 +95,32 @@ def audit(request: Request, what: str, /, **about_it: Any) -> None:
     log.info(what, extra=facts(about, **about_it))
 
 
-def body_of(model: type[BaseModel], *, required: bool = True) -> dict[str, Any]:
-    """The description of a body that the route reads itself."""
-    schema = {"$ref": f"#/components/schemas/{model.__name__}"}
-    return {"requestBody": {"required": required, "content": {"application/json": {"schema": schema}}}}
+class Body(NamedTuple):
+    """A body that a service reads, described by its fields."""
+
+    name: str
+    schema: Mapping[str, Any]
+
+
+def body_of(
+    body: type[BaseModel] | Body,
+    *,
+    required: bool = True,
+    example: Any = None,
+    kinds: Mapping[str, Any] | None = None,
+    many: bool = False,
+) -> dict[str, Any]:
+    """The description of a body that the route reads itself: one, or also an array of them (`many`).
+
+    `kinds` are other content types. `describe` takes the schemas from here."""
+    if isinstance(body, Body):
+        name, schemas = body.name, {body.name: body.schema}
+    else:
+        name, schema = body.__name__, body.model_json_schema(ref_template=REF)
+        schemas = {**schema.pop("$defs", {}), name: schema}
+    one: dict[str, Any] = {"$ref": REF.format(model=name)}
+    content = {"schema": {"oneOf": [one, {"type": "array", "items": one}]} if many else one}
+    if example is not None:
+        content["example"] = example
+    described = {"required": required, "content": {"application/json": content, **(kinds or {})}}
+    return {"requestBody": described, SCHEMAS: schemas}

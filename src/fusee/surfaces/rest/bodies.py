@@ -14,7 +14,6 @@ from fusee.runs.service.runs import spec_from
 from fusee.surfaces.rest.times import DueAt, Seconds
 
 __all__ = [
-    "SCHEMAS",
     "CallbackIn",
     "CancelIn",
     "FireReason",
@@ -167,14 +166,3 @@ class CancelIn(Incoming):
     """Why a run is canceled."""
 
     reason: Reason = "canceled by request"
-
-
-SCHEMAS: tuple[type[BaseModel], ...] = (
-    RunIn,
-    LimitsIn,
-    LimitsChangeIn,
-    StrategyIn,
-    KeyIn,
-    CancelIn,
-    CallbackIn,
-)

@@ -2,37 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
 from fastapi.openapi.utils import get_openapi
 
-from fusee.batches.rest.bodies import BATCH_SCHEMAS
-from fusee.bulk.rest.bodies import BULK_SCHEMAS
-from fusee.surfaces.rest.bodies import SCHEMAS
+from fusee.surfaces.rest.asking import REF, SCHEMAS
 from fusee.surfaces.rest.problems import KINDS, MEDIA_TYPE
-from fusee.tasks.rest.bodies import TASK_SCHEMAS
-from fusee.tasks.rest.definition import TASK_BODIES
-from fusee.workflows.rest.bodies import WORKFLOW_SCHEMAS
 
 __all__ = ["describe"]
 
-_REFS = "#/components/schemas/{model}"
 
-
-def describe(api: FastAPI) -> dict[str, Any]:
+def describe(api: FastAPI, routers: Iterable[APIRouter]) -> dict[str, Any]:
     """Made once; FastAPI's own description knows neither our bodies nor our errors."""
     if api.openapi_schema:
         return api.openapi_schema
     document = get_openapi(title=api.title, version=api.version, summary=api.summary, routes=api.routes)
     components = document.setdefault("components", {})
     schemas = components.setdefault("schemas", {})
-    for model in (*SCHEMAS, *TASK_SCHEMAS, *WORKFLOW_SCHEMAS, *BATCH_SCHEMAS, *BULK_SCHEMAS):
-        schema = model.model_json_schema(ref_template=_REFS)
-        _add(schemas, {**schema.pop("$defs", {}), model.__name__: schema})
-    _add(schemas, TASK_BODIES)
-    schemas["ApplyIn"]["properties"]["documents"]["items"] = {"$ref": _REFS.format(model="TaskIn")}
+    for router in routers:
+        for route in router.routes:  # the document has lost every null of them
+            _add(schemas, (getattr(route, "openapi_extra", None) or {}).get(SCHEMAS, {}))
     for name in ("HTTPValidationError", "ValidationError"):
         schemas.pop(name, None)
     schemas["Problem"] = _PROBLEM
@@ -45,6 +36,7 @@ def describe(api: FastAPI) -> dict[str, Any]:
     document["security"] = [{}, {"bearer": []}, {"header": []}]
     for path, operations in document["paths"].items():
         for operation in operations.values():
+            operation.pop(SCHEMAS, None)
             _tell_errors(path, operation)
     api.openapi_schema = document
     return document
@@ -80,7 +72,7 @@ def _errors(path: str, operation: dict[str, Any]) -> Iterator[int]:
 
 
 def _problem(says: str) -> dict[str, Any]:
-    schema = {"$ref": _REFS.format(model="Problem")}
+    schema = {"$ref": REF.format(model="Problem")}
     return {"description": says, "content": {MEDIA_TYPE: {"schema": schema}}}
 
 

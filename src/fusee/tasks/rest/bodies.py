@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from fusee.surfaces.rest.bodies import FireReason, Incoming, Reason
 from fusee.surfaces.rest.times import DueAt, Seconds
 
 __all__ = [
-    "TASK_SCHEMAS",
     "ApplyIn",
     "BackfillIn",
     "ClearQueueIn",
@@ -73,18 +72,9 @@ class ApplyIn(Incoming):
     """Tasks as they shall be."""
 
     documents: list[dict[str, Any]] = Field(
-        max_length=MOST_DOCUMENTS, description="Each a task, as `POST /api/v1/tasks` takes it."
+        max_length=MOST_DOCUMENTS,
+        description="Each a task, as `POST /api/v1/tasks` takes it.",
     )
     group: str = Field(default="default", description="Whose they are: prune deletes within it only.")
     prune: bool = Field(default=False, description="Delete those of the group that are not listed.")
     dry_run: bool = Field(default=False, description="Only tell what would change.")
-
-
-TASK_SCHEMAS: tuple[type[BaseModel], ...] = (
-    TaskSteerIn,
-    ClearQueueIn,
-    TriggerIn,
-    BackfillIn,
-    SimulateIn,
-    ApplyIn,
-)

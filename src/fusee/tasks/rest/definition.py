@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
+from fusee.engine.model.retry import RETRY
 from fusee.engine.model.run import EXECUTORS
 from fusee.engine.model.strategy import Strategy
-from fusee.surfaces.rest.bodies import RetryIn
+from fusee.surfaces.rest.asking import Body, body_of
 from fusee.tasks.model.policy import CatchUp, Concurrency, Failure, Overlap
 from fusee.tasks.model.task import MOST_SHARDS, MOST_UPSTREAMS, TaskSpec, TriggerRule
 from fusee.tasks.service.fields import fields_from
@@ -66,7 +67,7 @@ PROPERTIES: Mapping[str, dict[str, Any]] = {
     "priority": _whole("The highest goes first.", -1000, 1000),
     "timeout": _seconds("For one attempt."),
     "retry": {
-        "anyOf": [{"$ref": "#/components/schemas/RetryIn"}, {"type": "string"}, {"type": "null"}],
+        "anyOf": [RETRY.schema(), {"type": "string"}, {"type": "null"}],
         "description": "When an attempt did not succeed.",
     },
     "overlap_action": _one_of(Overlap, "When an earlier fire has not ended"),
@@ -176,12 +177,9 @@ TASK_BODIES: Mapping[str, dict[str, Any]] = {
         {**FROM_TEMPLATE, **VERSION},
     ),
     "TaskChangeIn": _body("The fields to change; null takes one back to its default.", VERSION),
-    "RetryIn": RetryIn.model_json_schema(),
 }
 
 
 def task_body(name: str, example: Mapping[str, Any]) -> dict[str, Any]:
     """The description of a body that is one of these."""
-    schema = {"$ref": f"#/components/schemas/{name}"}
-    content = {"application/json": {"schema": schema, "example": dict(example)}}
-    return {"requestBody": {"required": True, "content": content}}
+    return body_of(Body(name, TASK_BODIES[name]), example=example)

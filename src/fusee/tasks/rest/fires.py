@@ -10,7 +10,7 @@ from fastapi import APIRouter, Query, Request, Response
 from fusee.surfaces.rest.addressing import TaskRef
 from fusee.surfaces.rest.asking import Viewer, body_of
 from fusee.surfaces.rest.context import operations_of
-from fusee.surfaces.rest.cursors import close_cursor, open_cursor, wrong_cursor
+from fusee.surfaces.rest.paging import Page, Pager
 from fusee.surfaces.rest.paths import OF_TASK
 from fusee.surfaces.rest.problems import Problem
 from fusee.surfaces.rest.reading import read_json
@@ -27,38 +27,41 @@ __all__ = ["router"]
 
 router = APIRouter(prefix="/api/v1", tags=["tasks"], dependencies=[Viewer])
 
-LONGEST_PAGE = 1000
 MOST_FIRES = 100
 """Of a schedule that fires once in four years, 1,000 took half a second to find."""
 
 Count = Annotated[int, Query(ge=1, le=MOST_FIRES)]
 
 
+def _fire_at(place: str) -> tuple[int, int]:
+    at, _, shard = place.partition(":")
+    if not (at.isdecimal() and shard.isdecimal() and len(at) < 19 and len(shard) < 10):
+        raise ValueError("a place among fires is a time and a shard")
+    return int(at), int(shard)
+
+
+FIRES = Pager("f1", _fire_at)
+
+
 @router.get(f"/tasks{OF_TASK}/runs")
 async def list_fires(
     request: Request,
+    page: Page,
     ref: TaskRef,
     decision: Annotated[list[Decision] | None, Query(description="May be repeated.")] = None,
     since: Annotated[Time | None, Query(description="Due then or later.")] = None,
     until: Annotated[Time | None, Query(description="Due then or earlier.")] = None,
-    limit: Annotated[int, Query(ge=1, le=LONGEST_PAGE)] = 50,
-    cursor: Annotated[str | None, Query(description="`next_cursor` of the page before.")] = None,
 ) -> FirePage:
     """Every time at which it was due, newest first: what was decided, by which rule, and the run of it."""
     wanted = FireFilter(
         since=since,
         until=until,
         decision=decision or (),
-        before=None if cursor is None else _place_in(cursor),
-        limit=min(limit + 1, LONGEST_PAGE),
+        before=FIRES.after(page.cursor),
+        limit=page.asked,
     )
-    found = list(await operations_of(request).tasks.fires(ref, wanted))
-    items = found[:limit]
-    more = len(found) > limit or len(found) == LONGEST_PAGE
-    last = f"{items[-1].fire_time}:{items[-1].shard}" if more else ""
-    return FirePage(
-        items=[FireOut.of(fire) for fire in items], next_cursor=close_cursor("f1", last) if more else None
-    )
+    found = await operations_of(request).tasks.fires(ref, wanted)
+    return FirePage(**FIRES.page(page, found, lambda fire: f"{fire.fire_time}:{fire.shard}", FireOut.of))
 
 
 @router.get(f"/tasks{OF_TASK}/explain")
@@ -112,10 +115,3 @@ async def read_cron(
         raise Problem(422, str(error), field="timezone") from None
     now = operations_of(request).tasks.now_us()
     return CronOut.of(expression, cron, timezone, next_fires(cron, now, zone, count))
-
-
-def _place_in(cursor: str) -> tuple[int, int]:
-    at, _, shard = open_cursor("f1", cursor).partition(":")
-    if not (at.isdecimal() and shard.isdecimal() and len(at) < 19 and len(shard) < 10):
-        raise wrong_cursor()
-    return int(at), int(shard)

@@ -9,7 +9,9 @@ from pydantic import BeforeValidator
 
 from fusee.surfaces.rest.addressing import ETAG, IfMatch, TaskRef, etag, version_from
 from fusee.surfaces.rest.asking import (
+    REF,
     AllowUnknown,
+    Body,
     IdempotencyKey,
     Operator,
     Viewer,
@@ -18,7 +20,7 @@ from fusee.surfaces.rest.asking import (
     checked_key,
 )
 from fusee.surfaces.rest.context import context_of, operations_of
-from fusee.surfaces.rest.cursors import close_cursor, open_cursor, wrong_cursor
+from fusee.surfaces.rest.paging import Page, Pager, name_at
 from fusee.surfaces.rest.paths import TASK, link
 from fusee.surfaces.rest.problems import Problem
 from fusee.surfaces.rest.reading import read_json, read_object
@@ -36,7 +38,7 @@ __all__ = ["answer", "router"]
 
 router = APIRouter(prefix="/api/v1/tasks", tags=["tasks"])
 
-LONGEST_PAGE = 1000
+TASKS = Pager("t1", name_at)
 SAYS = 'a task is an object such as {"name": "nightly", "cron": "0 3 * * *", "handler": "tidy"}'
 _EXAMPLE = {"name": "nightly", "cron": "0 3 * * *", "timezone": "Europe/Berlin", "handler": "greet"}
 _MADE: dict[str, Any] = {
@@ -45,6 +47,8 @@ _MADE: dict[str, Any] = {
         "Location": {"description": "The task.", "required": True, "schema": {"type": "string"}},
     }
 }
+_APPLY = ApplyIn.model_json_schema()
+_APPLY["properties"]["documents"]["items"] = {"$ref": REF.format(model="TaskIn")}
 _STALE = {"description": "It is at another version, or keeps its name."}
 _ANY_STATUS = BeforeValidator(
     lambda value: {"active": "enabled", "inactive": "disabled"}.get(value.lower(), value.lower())
@@ -104,7 +108,7 @@ async def preview_task(request: Request, allow_unknown: AllowUnknown = False) ->
 @router.post(
     "/apply",
     dependencies=[Operator],
-    openapi_extra=body_of(ApplyIn),
+    openapi_extra=body_of(Body("ApplyIn", _APPLY)),
     responses={409: {"description": "A task to prune is waited for; `changes` tells what was done."}},
 )
 async def apply_tasks(request: Request, allow_unknown: AllowUnknown = False) -> ApplyOut:
@@ -140,6 +144,7 @@ async def apply_tasks(request: Request, allow_unknown: AllowUnknown = False) -> 
 @router.get("", dependencies=[Viewer])
 async def list_tasks(
     request: Request,
+    page: Page,
     status: Annotated[
         list[Annotated[Literal["enabled", "paused", "disabled"], _ANY_STATUS]] | None,
         Query(description="May be repeated."),
@@ -147,8 +152,6 @@ async def list_tasks(
     prefix: Annotated[
         str, Query(description="How the name begins.", json_schema_extra={"pattern": f"^{PREFIX}$"})
     ] = "",
-    limit: Annotated[int, Query(ge=1, le=LONGEST_PAGE)] = 50,
-    cursor: Annotated[str | None, Query(description="`next_cursor` of the page before.")] = None,
 ) -> TaskPage:
     """By name."""
     try:
@@ -158,16 +161,11 @@ async def list_tasks(
     wanted = TaskFilter(
         status=[TaskStatus(one) for one in status or ()],
         prefix=prefix,
-        after=None if cursor is None else _name_in(cursor),
-        limit=min(limit + 1, LONGEST_PAGE),
+        after=TASKS.after(page.cursor),
+        limit=page.asked,
     )
-    found = list(await operations_of(request).tasks.list(wanted))
-    items = found[:limit]
-    more = len(found) > limit or len(found) == LONGEST_PAGE
-    return TaskPage(
-        items=[TaskSummary.of(task) for task in items],
-        next_cursor=close_cursor("t1", items[-1].name) if more else None,
-    )
+    found = await operations_of(request).tasks.list(wanted)
+    return TaskPage(**TASKS.page(page, found, lambda task: task.name, TaskSummary.of))
 
 
 @router.get(TASK, dependencies=[Viewer], responses={200: ETAG})
@@ -258,10 +256,3 @@ def _change_of(fields: dict[str, Any], before: Task, if_match: str | None) -> in
         f"task {before.name} is {before.status}: POST …/enable, /disable, /pause or /resume changes that",
         field="enabled" if same else "status",
     )
-
-
-def _name_in(cursor: str) -> str:
-    try:
-        return check_name(open_cursor("t1", cursor), "cursor")
-    except ValueError:
-        raise wrong_cursor() from None

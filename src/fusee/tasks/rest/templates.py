@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Self
 
-from fastapi import APIRouter, Depends, Path, Query, Request, Response
+from fastapi import APIRouter, Depends, Path, Request, Response
 from pydantic import BaseModel
 
 from fusee.errors import Invalid
 from fusee.surfaces.rest.addressing import ETAG, IfMatch, etag, version_from
 from fusee.surfaces.rest.asking import IdempotencyKey, Operator, Viewer, audit, body_of, checked_key
 from fusee.surfaces.rest.context import operations_of
-from fusee.surfaces.rest.cursors import close_cursor, open_cursor, wrong_cursor
+from fusee.surfaces.rest.paging import Page, Pager, name_at
 from fusee.surfaces.rest.paths import TEMPLATE
 from fusee.surfaces.rest.reading import read_object
 from fusee.tasks.model.template import TaskTemplate
@@ -24,7 +24,7 @@ __all__ = ["TemplateOut", "router"]
 
 router = APIRouter(prefix="/api/v1/task-templates", tags=["tasks"])
 
-LONGEST_PAGE = 1000
+TEMPLATES = Pager("m1", name_at)
 SAYS = 'a template is an object such as {"name": "call", "params": {"url": {}}, "task": {…}}'
 _EXAMPLE = {
     "name": "greeting",
@@ -120,19 +120,12 @@ async def create_template(
 @router.get("", dependencies=[Viewer])
 async def list_templates(
     request: Request,
-    limit: Annotated[int, Query(ge=1, le=LONGEST_PAGE)] = 50,
-    cursor: Annotated[str | None, Query(description="`next_cursor` of the page before.")] = None,
+    page: Page,
 ) -> TemplatePage:
     """By name."""
-    after = None if cursor is None else _name_in(cursor)
-    asked = min(limit + 1, LONGEST_PAGE)
-    found = list(await operations_of(request).templates.list(after=after, limit=asked))
-    items = found[:limit]
-    more = len(found) > limit or len(found) == LONGEST_PAGE
-    return TemplatePage(
-        items=[TemplateOut.of(template) for template in items],
-        next_cursor=close_cursor("m1", items[-1].name) if more else None,
-    )
+    after = TEMPLATES.after(page.cursor)
+    found = await operations_of(request).templates.list(after=after, limit=page.asked)
+    return TemplatePage(**TEMPLATES.page(page, found, lambda template: template.spec.name, TemplateOut.of))
 
 
 @router.get(TEMPLATE, dependencies=[Viewer], responses={200: ETAG})
@@ -165,10 +158,3 @@ async def delete_template(request: Request, name: Name, if_match: IfMatch = None
     await operations_of(request).templates.delete(name, version=version_from(None, if_match))
     audit(request, "template deleted", template=name)
     return Response(status_code=204)
-
-
-def _name_in(cursor: str) -> str:
-    try:
-        return check_name(open_cursor("m1", cursor), "cursor")
-    except ValueError:
-        raise wrong_cursor() from None

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from fusee.batches.service.batches import batch_from_fields, target_from
+from fusee.batches.fields import BATCH, target_from
 from fusee.engine.model.retry import RetryPolicy
 from fusee.errors import Invalid
 from fusee.tasks.model.policy import CatchUp, Concurrency, Failure, Overlap, Policy
@@ -375,7 +375,7 @@ def _batch(value: Any, what: str) -> dict[str, Any]:
     if targets is not None and (not isinstance(targets, list) or not targets):
         raise ValueError(f"{what}.targets must be a list of at least one target")
     try:
-        batch_from_fields(fields)
+        BATCH.read(fields)
         for nr, target in enumerate(targets or (), 1):
             target_from(target, f"target {nr}")
     except Invalid as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from fusee.engine.model.run import EXECUTORS
 from fusee.surfaces.rest.bodies import Incoming, RetryIn
@@ -13,7 +13,7 @@ from fusee.tasks.model.task import TriggerRule
 from fusee.values.names import NAME
 from fusee.workflows.model.workflow import MOST_NODES
 
-__all__ = ["WORKFLOW_SCHEMAS", "StartIn", "WorkflowIn", "WorkflowReplaceIn"]
+__all__ = ["StartIn", "WorkflowIn", "WorkflowReplaceIn"]
 
 Name = Annotated[str, Field(pattern=f"^{NAME}$")]
 
@@ -92,12 +92,3 @@ class StartIn(Incoming):
     """What a start is given."""
 
     params: dict[str, Any] = Field(default={}, description="A value for each parameter that has no default.")
-
-
-WORKFLOW_SCHEMAS: tuple[type[BaseModel], ...] = (
-    WorkflowIn,
-    WorkflowReplaceIn,
-    StartIn,
-    TemplateIn,
-    TemplateReplaceIn,
-)

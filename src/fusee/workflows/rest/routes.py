@@ -18,7 +18,7 @@ from fusee.surfaces.rest.asking import (
     checked_key,
 )
 from fusee.surfaces.rest.context import operations_of
-from fusee.surfaces.rest.cursors import close_cursor, open_cursor, wrong_cursor
+from fusee.surfaces.rest.paging import Cursor, Page, Pager, name_at
 from fusee.surfaces.rest.paths import OF_WORKFLOW, WORKFLOW, link
 from fusee.surfaces.rest.problems import Problem
 from fusee.surfaces.rest.reading import read_json, read_object
@@ -26,7 +26,7 @@ from fusee.values.names import NAME, PREFIX, check_name, check_prefix
 from fusee.workflows.fields import WORKFLOW_FIELDS
 from fusee.workflows.model.workflow import Workflow
 from fusee.workflows.rest.bodies import StartIn, WorkflowIn, WorkflowReplaceIn
-from fusee.workflows.rest.runs import Cursor, Limit, Status, page_of_runs
+from fusee.workflows.rest.runs import NODES, Status, page_of_runs
 from fusee.workflows.rest.shapes import (
     GraphOut,
     WorkflowBrief,
@@ -41,7 +41,7 @@ __all__ = ["router"]
 
 router = APIRouter(prefix="/api/v1/workflows", tags=["workflows"])
 
-LONGEST_PAGE = 1000
+WORKFLOWS = Pager("w1", name_at)
 LONGEST_GRAPH = 10_000
 SAYS = 'a workflow is an object such as {"name": "nightly", "nodes": [{"name": "a", "handler": "tidy"}]}'
 _EXAMPLE = {
@@ -116,26 +116,19 @@ async def create_workflow(
 @router.get("", dependencies=[Viewer])
 async def list_workflows(
     request: Request,
+    page: Page,
     prefix: Annotated[
         str, Query(description="How the name begins.", json_schema_extra={"pattern": f"^{PREFIX}$"})
     ] = "",
-    limit: Limit = 50,
-    cursor: Cursor = None,
 ) -> WorkflowPage:
     """By name, without their nodes."""
     try:
         check_prefix(prefix, "prefix")
     except ValueError as error:
         raise Problem(422, str(error), field="prefix") from None
-    after = None if cursor is None else _name_in(cursor)
-    wanted = WorkflowFilter(prefix=prefix, after=after, limit=min(limit + 1, LONGEST_PAGE))
-    found = list(await operations_of(request).workflows.list(wanted))
-    items = found[:limit]
-    more = len(found) > limit or len(found) == LONGEST_PAGE
-    return WorkflowPage(
-        items=[WorkflowBrief.of(workflow) for workflow in items],
-        next_cursor=close_cursor("w1", items[-1].name) if more else None,
-    )
+    wanted = WorkflowFilter(prefix=prefix, after=WORKFLOWS.after(page.cursor), limit=page.asked)
+    found = await operations_of(request).workflows.list(wanted)
+    return WorkflowPage(**WORKFLOWS.page(page, found, lambda workflow: workflow.name, WorkflowBrief.of))
 
 
 @router.post(
@@ -164,10 +157,10 @@ async def start_workflow(
 
 @router.get(f"{OF_WORKFLOW}/runs", dependencies=[Viewer])
 async def list_runs_of_workflow(
-    request: Request, name: Name, status: Status = None, limit: Limit = 50, cursor: Cursor = None
+    request: Request, page: Page, name: Name, status: Status = None
 ) -> WorkflowRunPage:
     """Its workflow runs, newest first."""
-    return await page_of_runs(request, name, status, limit, cursor)
+    return await page_of_runs(request, page, name, status)
 
 
 @router.get(f"{OF_WORKFLOW}/graph", dependencies=[Viewer])
@@ -178,10 +171,10 @@ async def graph_of_workflow(
     cursor: Cursor = None,
 ) -> GraphOut:
     """Its nodes with the edges that lead to each, for drawing."""
-    begin = 0 if cursor is None else _place_in(cursor)
+    begin = NODES.after(cursor) or 0
     spec = (await operations_of(request).workflows.get(name)).spec
     more = begin + limit < len(spec.nodes)
-    return GraphOut.of(spec, begin, limit, close_cursor("g1", str(begin + limit)) if more else None)
+    return GraphOut.of(spec, begin, limit, NODES.cursor(begin + limit) if more else None)
 
 
 @router.get(WORKFLOW, dependencies=[Viewer], responses={200: ETAG})
@@ -220,17 +213,3 @@ async def delete_workflow(request: Request, name: Name, if_match: IfMatch = None
     await operations_of(request).workflows.delete(name, version=version_from(None, if_match))
     audit(request, "workflow deleted", workflow=name)
     return Response(status_code=204)
-
-
-def _name_in(cursor: str) -> str:
-    try:
-        return check_name(open_cursor("w1", cursor), "cursor")
-    except ValueError:
-        raise wrong_cursor() from None
-
-
-def _place_in(cursor: str) -> int:
-    place = open_cursor("g1", cursor)
-    if not place.isdecimal() or len(place) > 9:
-        raise wrong_cursor()
-    return int(place)

@@ -9,51 +9,42 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from fusee.surfaces.rest.asking import IdempotencyKey, Operator, Viewer, audit, body_of, checked_key
 from fusee.surfaces.rest.bodies import CancelIn
 from fusee.surfaces.rest.context import operations_of
-from fusee.surfaces.rest.cursors import close_cursor, open_cursor, wrong_cursor
+from fusee.surfaces.rest.paging import Cursor, Page, Pager, Wanted, number_at
 from fusee.surfaces.rest.paths import link
 from fusee.surfaces.rest.reading import read_json
 from fusee.workflows.model.workflow_run import WorkflowStatus
 from fusee.workflows.rest.shapes import NodeOut, RunGraphOut, WorkflowRunOut, WorkflowRunPage, WorkflowStarted
 from fusee.workflows.store.queries import WorkflowRunFilter
 
-__all__ = ["Cursor", "Limit", "Status", "page_of_runs", "router"]
+__all__ = ["Status", "page_of_runs", "router"]
 
 router = APIRouter(prefix="/api/v1/workflow-runs", tags=["workflows"])
 
-LONGEST_PAGE = 1000
+RUNS = Pager("x1", number_at)
+NODES, STEPS = Pager("g1", number_at), Pager("n1", number_at)
 LONGEST_GRAPH = 10_000
 
 WorkflowRunId = Annotated[int, Path(ge=1, le=2**63 - 1, description="The workflow run's id.")]
 Status = Annotated[list[WorkflowStatus] | None, Query(description="May be repeated.")]
-Limit = Annotated[int, Query(ge=1, le=LONGEST_PAGE)]
-Cursor = Annotated[str | None, Query(description="`next_cursor` of the page before.")]
 
 
 async def page_of_runs(
-    request: Request,
-    workflow: str | None,
-    status: list[WorkflowStatus] | None,
-    limit: int,
-    cursor: str | None,
+    request: Request, page: Wanted, workflow: str | None, status: list[WorkflowStatus] | None
 ) -> WorkflowRunPage:
     wanted = WorkflowRunFilter(
         workflow=workflow,
         status=status or (),
-        before=None if cursor is None else _number_in("x1", cursor),
-        limit=min(limit + 1, LONGEST_PAGE),
+        before=RUNS.after(page.cursor),
+        limit=page.asked,
     )
-    found = list(await operations_of(request).workflows.runs(wanted))
-    items = found[:limit]
-    more = len(found) > limit or len(found) == LONGEST_PAGE
-    return WorkflowRunPage.of(items, close_cursor("x1", str(items[-1].id)) if more else None)
+    found = await operations_of(request).workflows.runs(wanted)
+    return WorkflowRunPage(**RUNS.page(page, found, lambda run: run.id, WorkflowRunOut.of))
 
 
 @router.get("", dependencies=[Viewer])
-async def list_workflow_runs(
-    request: Request, status: Status = None, limit: Limit = 50, cursor: Cursor = None
-) -> WorkflowRunPage:
+async def list_workflow_runs(request: Request, page: Page, status: Status = None) -> WorkflowRunPage:
     """Of all workflows, deleted ones too; newest first."""
-    return await page_of_runs(request, None, status, limit, cursor)
+    return await page_of_runs(request, page, None, status)
 
 
 @router.get("/{workflow_run_id}", dependencies=[Viewer])
@@ -70,13 +61,15 @@ async def graph_of_workflow_run(
     cursor: Cursor = None,
 ) -> RunGraphOut:
     """Its nodes, each with the edges that lead to it, how it stands and which run it is."""
-    after = -1 if cursor is None else _number_in("n1", cursor)
-    page = await operations_of(request).workflows.graph(workflow_run_id, after=after, limit=limit)
+    after = STEPS.after(cursor)
+    page = await operations_of(request).workflows.graph(
+        workflow_run_id, after=-1 if after is None else after, limit=limit
+    )
     last = page.nodes[-1].position if page.nodes else page.total
     return RunGraphOut(
         total=page.total,
         nodes=[NodeOut.of(node) for node in page.nodes],
-        next_cursor=close_cursor("n1", str(last)) if last + 1 < page.total else None,
+        next_cursor=STEPS.cursor(last) if last + 1 < page.total else None,
     )
 
 
@@ -123,10 +116,3 @@ async def rerun_workflow_run(
     response.status_code = 201 if started.created else 200
     audit(request, "workflow run done again", workflow_run_id=workflow_run_id, new_id=started.id)
     return WorkflowStarted.of(started)
-
-
-def _number_in(kind: str, cursor: str) -> int:
-    number = open_cursor(kind, cursor)
-    if not number.isdecimal() or int(number) >= 2**63:
-        raise wrong_cursor()
-    return int(number)
