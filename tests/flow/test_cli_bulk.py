@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from fusee import Fusee
-from fusee.bulk.cli.progress import summary
+from fusee.bulk.cli.create import source_from
+from fusee.bulk.cli.look import summary
 from fusee.bulk.cli.shapes import bulk_object, business_object, log_object, quarantined_object, segment_object
-from fusee.bulk.cli.sources import source_from
 from fusee.bulk.model.job import BulkJob, BulkSpec, BulkStatus, Quarantined
 from fusee.bulk.rest.shapes import BulkLogOut, BulkOut, BulkShown, BusinessOut, QuarantinedOut, SegmentOut
 from fusee.config import load

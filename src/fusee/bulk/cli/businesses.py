@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from fusee.bulk.cli.shapes import business_object
+from fusee.surfaces.cli.answer import Answer, Noun
+from fusee.surfaces.cli.commands import command, lists, steer
 from fusee.surfaces.cli.inputs import json_or_text, member_from
-from fusee.surfaces.cli.opening import drive, opened
-from fusee.surfaces.cli.options import Group, Shared
-from fusee.surfaces.cli.output import Out, clean, table
+from fusee.surfaces.cli.options import KEY, VERSION, Group
+from fusee.surfaces.cli.output import facts
 
 if TYPE_CHECKING:
-    from fusee.app.fusee import Fusee
-    from fusee.bulk.model.business import RegisteredBusiness
+    from fusee.bulk.model.business import HttpBusiness, KnownBusiness, RegisteredBusiness
+    from fusee.bulk.service.businesses import BusinessOperations
 
 __all__ = ["business"]
-
-VERSION = click.option(
-    "--version", metavar="N", type=click.IntRange(1), help="Only if it is at this version."
-)
 
 
 @click.group(cls=Group)
@@ -37,64 +34,110 @@ def business() -> None:
     """
 
 
-_ADDRESSES = (
-    ("--item", "POSTed to for each item; or --chunk."),
-    ("--chunk", "POSTed to for up to --chunk-size items."),
-    ("--undo", "POSTed to for what is to be undone."),
-    ("--on-create", "Asked before a job exists."),
-    ("--before-run", "Called before a job runs; may take 30 minutes."),
-    ("--on-stop", "Told when a job has stopped."),
-    ("--on-finish", "Told when a job has finished."),
+def _spec(one: KnownBusiness) -> HttpBusiness | None:
+    return None if one.registered is None else one.registered.spec
+
+
+def _line(one: KnownBusiness) -> str:
+    made = one.registered
+    return f"business {one.name}" + (f", version {made.version}: {made.spec.handles}" if made else "")
+
+
+def _whole(one: KnownBusiness) -> Sequence[Any]:
+    shown = (
+        (name, value) for name, value in business_object(one).items() if value not in (None, "", {}, False)
+    )
+    return [facts((name, value if isinstance(value, str) else json.dumps(value)) for name, value in shown)]
+
+
+BUSINESSES: Noun[KnownBusiness] = Noun(
+    shape=business_object,
+    line=_line,
+    whole=_whole,
+    none="no business",
+    columns={
+        "name": lambda one: one.name,
+        "kind": lambda one: one.kind,
+        ">version": lambda one: one.registered and one.registered.version,
+        "items go to": lambda one: spec.handles if (spec := _spec(one)) else "workers that have it",
+        "description": lambda one: spec.description if (spec := _spec(one)) else "",
+    },
 )
 
 
-def _fields(function: Callable[..., None]) -> Callable[..., None]:
+_ADDRESSES = (
+    ("--item", "POSTed to for each item; or --chunk."),
+    ("--chunk", "POSTed to for up to --chunk-size items."),
+    ("--undo", "POSTed to for items to undo."),
+    ("--on-create", "Asked before a job is created."),
+    ("--before-run", "Called before a job runs; may take 30 minutes."),
+    ("--on-stop", "POSTed to when a job has stopped."),
+    ("--on-finish", "POSTed to when a job has finished."),
+)
+
+
+def _fields(function: Callable[..., Any]) -> Callable[..., Any]:
     """An option for each field of a business."""
     options = [click.option(name, metavar="URL", help=text) for name, text in _ADDRESSES]
     options += [
-        click.option("--chunk-size", metavar="N", type=click.IntRange(1), help="[default: 100]"),
-        click.option("--header", "headers", metavar="NAME:VALUE", multiple=True, help="Sent every time."),
-        click.option("--timeout", metavar="TIME", help="For a call about items. [default: 15s]"),
-        click.option("--before-run-timeout", metavar="TIME", help="[default: 30m]"),
+        click.option(
+            "--chunk-size", metavar="N", type=click.IntRange(1), help="Items in one call.  [default: 100]"
+        ),
+        click.option(
+            "--header",
+            "headers",
+            metavar="NAME:VALUE",
+            multiple=True,
+            help="Sent with each call; repeatable.",
+        ),
+        click.option("--timeout", metavar="TIME", help="Limit of a call about items.  [default: 15s]"),
+        click.option("--before-run-timeout", metavar="TIME", help="Limit of that call.  [default: 30m]"),
         click.option("--with-data/--without-data", default=None, help="Item calls carry the job's data."),
-        click.option("--default", "defaults", metavar="FIELD=VALUE", multiple=True, help="Of its jobs."),
-        click.option("--description", metavar="TEXT"),
+        click.option(
+            "--default", "defaults", metavar="FIELD=VALUE", multiple=True, help="A default of its jobs."
+        ),
+        click.option("--description", metavar="TEXT", help="For people."),
     ]
     for option in reversed(options):
         function = option(function)
     return function
 
 
-@business.command()
+def _answer(made: RegisteredBusiness, **more: Any) -> Answer:
+    from fusee.bulk.model.business import KnownBusiness
+
+    return BUSINESSES.one(KnownBusiness(name=made.spec.name, kind="http", registered=made), **more)
+
+
+@command(create=True)
 @click.argument("name")
 @_fields
-@click.pass_context
-def register(context: click.Context, /, name: str, **options: Any) -> None:
+@KEY
+async def register(
+    business_registry: BusinessOperations, /, name: str, key: str | None, **options: Any
+) -> Answer:
     """Register a business that is reached over HTTP.
 
     Example:
       fusee business register mail --chunk https://crm.example/mail --chunk-size 200 \\
         --header "Authorization: Bearer $TOKEN" --default rate=500
     """
-    _do(context, lambda app: app.business_registry.register({"name": name, **_given(options)}), create=True)
+    made, _ = await business_registry.register_once(key, {"name": name, **_given(options)})
+    return _answer(made)
 
 
-@business.command()
+@command()
 @click.argument("name")
 @_fields
 @click.option(
-    "--remove",
-    "gone",
-    metavar="FIELD",
-    multiple=True,
-    help="Take away: on_stop, headers.X-Key.",
+    "--remove", "gone", metavar="FIELD", multiple=True, help="Remove a field: on_stop, headers.X-Key."
 )
 @VERSION
-@click.pass_context
-def change(
-    context: click.Context, /, name: str, gone: tuple[str, ...], version: int | None, **options: Any
-) -> None:
-    """Change some fields; jobs that run follow when they take a segment next.
+async def change(
+    business_registry: BusinessOperations, /, name: str, gone: tuple[str, ...], version: int | None,
+    **options: Any,
+) -> Answer:  # fmt: skip
+    """Change some fields; running jobs follow when they take the next segment.
 
     Headers and defaults that are not named stay as they are.
 
@@ -111,83 +154,41 @@ def change(
             changes[whole.replace("-", "_")] = None
     if not changes:
         raise click.UsageError("say what to change, such as --timeout 30s")
-    _do(context, lambda app: app.business_registry.update(name, changes, version=version))
+    return _answer(await business_registry.update(name, changes, version=version))
 
 
-@business.command("list")
-@click.option("--limit", metavar="N", default=50, type=click.IntRange(1, 1000), help="At most so many.")
-@click.pass_context
-def list_businesses(context: click.Context, limit: int) -> None:
-    """List all businesses that are known: of the registry, and those that workers have.
+@lists(BUSINESSES)
+async def list_businesses(business_registry: BusinessOperations, /, limit: int) -> Sequence[KnownBusiness]:
+    """List all known businesses: those in the registry, and those that workers have.
 
     Example: fusee business list
     """
-    drive(_list(Shared.of(context), Out.of(context), limit))
+    return await business_registry.list(limit=limit)
 
 
-async def _list(shared: Shared, out: Out, limit: int) -> None:
-    async with opened(shared) as app:
-        found = await app.business_registry.list(limit=limit)
-    if out.json:
-        out.data({"items": [business_object(one) for one in found]})
-        return
-    drawn = table("name", "kind", ">version", "items go to", "description")
-    for one in found:
-        spec = None if one.registered is None else one.registered.spec
-        drawn.add_row(
-            one.name,
-            one.kind,
-            "" if one.registered is None else str(one.registered.version),
-            "workers that have it" if spec is None else clean(spec.handles),
-            "" if spec is None else clean(spec.description),
-        )
-    out.show(drawn) if found else out.say("no business")
-
-
-@business.command()
+@command()
 @click.argument("name")
-@click.pass_context
-def show(context: click.Context, name: str) -> None:
-    """Show a business: its addresses and defaults. Header values are shown to nobody.
+async def show(business_registry: BusinessOperations, /, name: str) -> Answer:
+    """Show a business: its addresses and defaults. Header values are never shown.
 
     Example: fusee business show mail
     """
-    drive(_show(Shared.of(context), Out.of(context), name))
+    return BUSINESSES.all(await business_registry.get(name))
 
 
-async def _show(shared: Shared, out: Out, name: str) -> None:
-    async with opened(shared) as app:
-        found = business_object(await app.business_registry.get(name))
-    if out.json:
-        out.data(found)
-        return
-    drawn = table("field", "value")
-    for field, value in found.items():
-        if value not in (None, "", {}, False):
-            drawn.add_row(field, clean(value if isinstance(value, str) else json.dumps(value)))
-    out.show(drawn)
-
-
-@business.command()
-@click.argument("name")
+@steer(BUSINESSES, "name", "NAME")
 @VERSION
-@click.pass_context
-def delete(context: click.Context, name: str, version: int | None) -> None:
+async def delete(business_registry: BusinessOperations, /, name: str, version: int | None) -> Answer:
     """Delete a business; refused while a job that is not finished needs it.
 
     Example: fusee business delete mail
     """
-
-    async def work(shared: Shared, out: Out) -> None:
-        async with opened(shared) as app:
-            await app.business_registry.delete(name, version=version)
-        out.data({"name": name, "deleted": True}) if out.json else out.show(f"business {name} is deleted")
-
-    drive(work(Shared.of(context), Out.of(context)))
+    await business_registry.delete(name, version=version)
+    return Answer({"name": name, "deleted": True}, f"business {name} is deleted")
 
 
 def _given(options: dict[str, Any]) -> dict[str, Any]:
-    """The fields that were said."""
+    """The fields that were given."""
     fields = {name: value for name, value in options.items() if value not in (None, ())}
     if "headers" in fields:
         pairs = (header.partition(":") for header in fields["headers"])
@@ -198,21 +199,5 @@ def _given(options: dict[str, Any]) -> dict[str, Any]:
     return fields
 
 
-def _do(
-    context: click.Context,
-    command: Callable[[Fusee], Awaitable[RegisteredBusiness]],
-    *,
-    create: bool = False,
-) -> None:
-    async def work(shared: Shared, out: Out) -> None:
-        from fusee.bulk.model.business import KnownBusiness
-
-        async with opened(shared, create=create) as app:
-            made = await command(app)
-        shown = KnownBusiness(name=made.spec.name, kind="http", registered=made)
-        if out.json:
-            out.data(business_object(shown))
-        else:
-            out.show(f"business {made.spec.name}, version {made.version}: {made.spec.handles}")
-
-    drive(work(Shared.of(context), Out.of(context)))
+for command_ in (register, change, list_businesses, show, delete):
+    business.add_command(command_)

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import json
-from typing import Any
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from fusee.bulk.cli.look import list_jobs, logs, quarantine, show
-from fusee.bulk.cli.progress import follow, summary
-from fusee.bulk.cli.shapes import bulk_object
-from fusee.bulk.cli.sources import rate_of, source_from
+from fusee.bulk.cli.look import JOBS, list_jobs, logs, quarantine, settled, show
 from fusee.bulk.cli.steer import (
+    CONCURRENCY,
+    WHO,
     data,
     delete,
     extend,
     log,
     pause,
     rate,
+    rate_of,
     rerun,
     resume,
     start,
@@ -26,10 +27,14 @@ from fusee.bulk.cli.steer import (
     wait,
     watch,
 )
-from fusee.surfaces.cli.inputs import json_or_text, member_from, text_of
-from fusee.surfaces.cli.opening import drive, opened
-from fusee.surfaces.cli.options import Command, Group, Shared
+from fusee.surfaces.cli.answer import Answer
+from fusee.surfaces.cli.commands import command
+from fusee.surfaces.cli.inputs import fields_from, json_from
+from fusee.surfaces.cli.options import KEY, Group, Wait, waits
 from fusee.surfaces.cli.output import Out
+
+if TYPE_CHECKING:
+    from fusee.bulk.service.jobs import BulkOperations
 
 __all__ = ["bulk"]
 
@@ -49,9 +54,9 @@ def bulk() -> None:
     """
 
 
-@click.command(cls=Command)
+@command(create=True)
 @click.argument("name")
-@click.option("--business", metavar="NAME", required=True, help="Who handles the items.")
+@click.option("--business", metavar="NAME", required=True, help="The business that handles the items.")
 @click.option(
     "--source",
     metavar="ITEMS",
@@ -59,40 +64,37 @@ def bulk() -> None:
     help="A number, FROM..TO, a file, a URL, JSON, or @FILE with JSON.",
 )
 @click.option("--rate", metavar="N", type=rate_of, help="Items started a second, or: unlimited, hold.")
-@click.option("--concurrency", metavar="N", type=click.IntRange(1), help="Items or chunks at once.")
+@CONCURRENCY
 @click.option(
-    "--window", metavar="N", type=click.IntRange(0), help="Places of a segment's window; 0: chosen by itself."
+    "--window", metavar="N", type=click.IntRange(0), help="Size of a segment's window; 0: automatic."
 )
-@click.option("--segments", metavar="N", type=click.IntRange(0), help="0: one for each worker.")
-@click.option("--attempts", "item_attempts", metavar="N", type=click.IntRange(1), help="Tries of an item.")
-@click.option("--backoff", "item_backoff", metavar="TIME", help="Before the second try; then doubled.")
-@click.option("--item-timeout", metavar="TIME", help="Of one call, such as 90s; none: no limit.")
-@click.option("--error-budget", metavar="N|N%", help="More quarantined items than this fail the job.")
-@click.option("--alerts", metavar="URL", help="Posted to when the job fails or stalls.")
-@click.option("--adaptive", is_flag=True, default=None, help="Find the concurrency by itself.")
+@click.option(
+    "--segments", metavar="N", type=click.IntRange(0), help="Number of segments; 0: one per worker."
+)
+@click.option("--attempts", "item_attempts", metavar="N", type=click.IntRange(1), help="Attempts at an item.")
+@click.option(
+    "--backoff", "item_backoff", metavar="TIME", help="Pause before the second attempt; then doubled."
+)
+@click.option("--item-timeout", metavar="TIME", help="Limit of one call, such as 90s; none: no limit.")
+@click.option(
+    "--error-budget", metavar="N|N%", help="The job fails when more items than this are quarantined."
+)
+@click.option("--alerts", metavar="URL", help="POST to this address when the job fails or stalls.")
+@click.option("--adaptive", is_flag=True, default=None, help="Adapt the concurrency automatically.")
 @click.option("--data", "business_data", metavar="JSON", help="The business's own data; @FILE reads it.")
 @click.option("--creator", metavar="NAME", help="Who asked for it.")
-@click.option("--env", metavar="NAME")
-@click.option("--region", metavar="NAME")
-@click.option("--queue", metavar="NAME")
+@click.option("--env", metavar="NAME", help="The environment of the job.")
+@click.option("--region", metavar="NAME", help="Only workers of this region take it.")
+@click.option("--queue", metavar="NAME", help="The queue of its segments.")
 @click.option("--set", "others", metavar="FIELD=VALUE", multiple=True, help="Any other field of a job.")
-@click.option("--key", metavar="TEXT", help="Idempotency key: the same key creates it once only.")
-@click.option("--start", "starts", is_flag=True, help="Start it at once.")
-@click.option("--wait", "waits", is_flag=True, help="Start it, and follow it to its end.")
-@click.pass_context
-def create(
-    context: click.Context,
-    /,
-    name: str,
-    source: str,
-    business_data: str | None,
-    others: tuple[str, ...],
-    key: str | None,
-    starts: bool,
-    waits: bool,
-    **options: Any,
-) -> None:
-    """Create a bulk job; its source is looked at and its business asked first.
+@KEY
+@click.option("--start", "starts", is_flag=True, help="Start it at once; --wait does too.")
+@waits
+async def create(
+    bulk_jobs: BulkOperations, out: Out, /, name: str, source: str, business_data: str | None,
+    others: tuple[str, ...], key: str | None, starts: bool, wait: Wait | None, **options: Any,
+) -> Answer:  # fmt: skip
+    """Create a bulk job, after its source was examined and its business was asked.
 
     A file is read by the workers: it must be on a disk that all of them see, under the same path.
 
@@ -100,38 +102,38 @@ def create(
       fusee bulk create recount --business counters --source 0..10_000_000_000 --rate 5000 --start
       fusee bulk create mail --business mail --source https://crm.example/users.csv --error-budget 2%
     """
-    fields: dict[str, Any] = {"name": name, "source": source_from(source)}
-    fields |= {option: value for option, value in options.items() if value is not None}
-    for other in others:
-        field, value = member_from(other, "--set")
-        fields[field] = json_or_text(value)
-    given: Any = None
-    if business_data is not None:
-        try:
-            given = json.loads(text_of(business_data, "--data"))
-        except ValueError as error:
-            raise click.BadParameter(f"not JSON: {error}", param_hint="--data") from None
-    drive(_create(Shared.of(context), Out.of(context), fields, given, key, starts, waits))
+    fields = {"name": name, "source": source_from(source), **fields_from(options, others)}
+    given = None if business_data is None else json_from(business_data, "--data")
+    starts = starts or wait is not None
+    made, new = await bulk_jobs.create(fields, data=given, idempotency_key=key, start=starts, who=WHO)
+    if wait:
+        out.say(f"bulk job {made.id}")
+        return await settled(bulk_jobs, out, made, wait)
+    return JOBS.one(made, *([] if starts else [f"start it: fusee bulk start {made.id} --wait"]), created=new)
 
 
-async def _create(
-    shared: Shared, out: Out, fields: dict[str, Any], data: Any, key: str | None, starts: bool, waits: bool
-) -> None:
-    async with opened(shared, create=True) as app:
-        made, new = await app.bulk_jobs.create(
-            fields, data=data, idempotency_key=key, start=starts or waits, who="command line"
+_RANGE = re.compile(r"([0-9][0-9_]*)\.\.([0-9][0-9_]*)")
+
+
+def source_from(text: str) -> Any:
+    """`1000000`, `10..20`, a JSON list or object, `@FILE` or `-` with one, a URL, or the path of a file."""
+    if text.replace("_", "").isdecimal():
+        return int(text)
+    if found := _RANGE.fullmatch(text):
+        return {"kind": "range", "start": int(found[1]), "stop": int(found[2])}
+    if text.startswith(("http://", "https://")):
+        return {"kind": "url", "url": text}
+    if text.startswith(("{", "[", "@")) or text == "-":
+        return json_from(text, "--source")
+    path = Path(text)
+    if not path.is_file():
+        raise click.BadParameter(
+            f"there is no file {text}; write a number, FROM..TO, a file, a URL or JSON", param_hint="--source"
         )
-        if waits:
-            out.say(f"bulk job {made.id}")
-            await follow(app, out, made.id)
-        elif out.json:
-            out.data({**bulk_object(made), "created": new})
-        else:
-            out.show(summary(made))
-            if not starts:
-                out.say(f"start it: fusee bulk start {made.id} --wait")
+    # Workers have another working directory: they get the absolute path.
+    return {"kind": "file", "path": str(path.resolve())}
 
 
-for command in (create, list_jobs, show, start, stop, pause, resume, extend, wait, watch, rate, data,
-                logs, log, quarantine, rerun, undo, delete):  # fmt: skip
-    bulk.add_command(command)
+for command_ in (create, list_jobs, show, start, stop, pause, resume, extend, wait, watch, rate, data,
+                 logs, log, quarantine, rerun, undo, delete):  # fmt: skip
+    bulk.add_command(command_)

@@ -1,200 +1,211 @@
-"""`fusee bulk list`, `show`, `logs` and `quarantine`."""
+"""How a bulk job is shown and followed; `fusee bulk list`, `show`, `logs` and `quarantine`."""
 
 from __future__ import annotations
 
 import csv
 import json
 import sys
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from fusee.bulk.cli.progress import summary
-from fusee.bulk.cli.shapes import bulk_object, log_object, quarantined_object
-from fusee.surfaces.cli.opening import drive, opened
-from fusee.surfaces.cli.options import Command, Shared
-from fusee.surfaces.cli.output import Out, clean, human, status_text, table
-from fusee.surfaces.cli.shapes import time_text
+from fusee.bulk.cli.shapes import bulk_object, log_object, quarantined_object, segment_object
+from fusee.surfaces.cli.answer import Answer, Noun
+from fusee.surfaces.cli.commands import command, lists
+from fusee.surfaces.cli.exits import Exit
+from fusee.surfaces.cli.follow import Progress, follow
+from fusee.surfaces.cli.inputs import members_of
+from fusee.surfaces.cli.moments import time_text
+from fusee.surfaces.cli.options import Wait, limited
+from fusee.surfaces.cli.output import Out, facts, human
 
 if TYPE_CHECKING:
-    from fusee.bulk.model.job import Quarantined
+    from fusee.bulk.model.job import BulkJob, BulkLog, Quarantined, Segment
+    from fusee.bulk.service.jobs import BulkOperations
 
-__all__ = ["JOB_ID", "list_jobs", "logs", "quarantine", "show"]
+__all__ = ["JOBS", "JOB_ID", "list_jobs", "logs", "quarantine", "settled", "show", "summary", "watched"]
 
 JOB_ID = click.argument("job_id", metavar="ID", type=click.IntRange(1))
-LIMIT = click.option(
-    "--limit", metavar="N", default=50, type=click.IntRange(1, 1000), help="At most so many."
-)
 MOST_SEGMENTS = 40
+OVER = ("finished", "failed", "stopped")
+TELL_EVERY = 1.0
+"""Seconds between two lines of `fusee bulk watch --json`."""
+FACTS = (
+    "name", "business", "source", "rate", "concurrency", "window", "held_by", "stalled_since", "adaptive",
+    "item_attempts", "item_backoff", "item_timeout", "error_budget", "retried", "replayed", "undo_of",
+    "creator", "env", "version", "started_at", "finished_at",
+)  # fmt: skip
+HELD_BY = {
+    "handler": "held by its handler (all of its concurrency is busy)",
+    "window": "held by its window (items that wait or take long; a larger --window helps)",
+    "source": "held by its source (items are read slowly)",
+    "node_cap": "held by worker.bulk_rate_cap",
+    "concurrency": "held by its concurrency (other segments have all of it)",
+    "worker": "waits for a worker",
+}
 
 
-@click.command("list", cls=Command)
-@click.option("--status", multiple=True, metavar="STATUS", help="Only these; may be repeated.")
-@click.option("--business", metavar="NAME")
-@click.option("--name", metavar="NAME", help="The whole name.")
-@LIMIT
-@click.pass_context
-def list_jobs(
-    context: click.Context, /, status: tuple[str, ...], business: str | None, name: str | None, limit: int
-) -> None:
+def summary(job: BulkJob) -> str:
+    of = "" if job.total is None else f" of {job.total:,}"
+    parts = [f"bulk job {job.id} {job.status}: {job.done:,}{of} done"]
+    if job.quarantined:
+        parts.append(f"{job.quarantined:,} quarantined")
+    if job.replayed:
+        parts.append(f"{job.replayed:,} replayed")
+    if job.speed >= 0.05:
+        parts.append(f"{job.speed:,.1f}/s")
+    if job.eta is not None:
+        parts.append(f"{human(job.eta)} left")
+    if job.stalled_since is not None:
+        parts.append("stalled (items are under way and none ends)")
+    elif (held := _held(job)) is not None:
+        parts.append(held)
+    return ", ".join(parts) + (f"; {job.reason}" if job.reason else "")
+
+
+def _held(job: BulkJob) -> str | None:
+    """Why a job starts fewer items than its rate says; None when it does not."""
+    from fusee.bulk.model.pacing import HOLD
+
+    if job.checking:
+        return "its business is being asked"
+    if job.rate == HOLD and str(job.status) == "running":
+        return "on hold"
+    return None if job.held_by is None else HELD_BY.get(job.held_by)
+
+
+JOBS: Noun[BulkJob] = Noun(
+    shape=bulk_object,
+    line=summary,
+    none="no bulk job",
+    columns={
+        ">id": lambda job: job.id,
+        "name": lambda job: job.spec.name,
+        "business": lambda job: job.spec.business,
+        "status": lambda job: job.status,
+        ">done": lambda job: f"{job.done:,}",
+        ">of": lambda job: "?" if job.total is None else f"{job.total:,}",
+        ">failed": lambda job: f"{job.quarantined:,}",
+        ">speed": lambda job: f"{job.speed:,.0f}/s" if job.speed else "",
+        ">left": lambda job: None if job.eta is None else human(job.eta),
+    },
+)
+SEGMENTS: Noun[Segment] = Noun(
+    shape=segment_object,
+    columns={
+        ">segment": lambda one: one.number,
+        ">first": lambda one: f"{one.first:,}",
+        ">watermark": lambda one: f"{one.watermark:,}",
+        ">reached": lambda one: f"{one.reached:,}",
+        ">stop": lambda one: f"{one.stop:,}",
+        "state": lambda one: one.state,
+        ">share": lambda one: one.share,
+        ">pace": lambda one: f"{one.pace:,.1f}/s" if one.pace else "",
+        "held by": lambda one: one.held_by,
+        ">run": lambda one: one.run_id,
+    },
+)
+LOGS: Noun[BulkLog] = Noun(
+    shape=log_object,
+    none="no line",
+    columns={
+        ">line": lambda log: log.id,
+        "at": lambda log: time_text(log.at),
+        "kind": lambda log: log.kind,
+        "who": lambda log: log.who,
+        "text": lambda log: log.text,
+    },
+)
+QUARANTINE: Noun[Quarantined] = Noun(
+    shape=quarantined_object,
+    none="nothing is quarantined",
+    columns={
+        ">index": lambda item: f"{item.index:,}",
+        ">attempts": lambda item: item.attempts,
+        "item": lambda item: (item.item or "")[:60],
+        "error": lambda item: item.error.partition("\n")[0],
+    },
+)
+
+
+@lists(JOBS)
+@click.option("--status", "-s", multiple=True, metavar="STATUS", help="Only these; repeatable.")
+@click.option("--business", metavar="NAME", help="Only jobs of this business.")
+@click.option("--name", metavar="NAME", help="Only jobs with exactly this name.")
+async def list_jobs(
+    bulk_jobs: BulkOperations, /, status: tuple[str, ...], **wanted: Any
+) -> Sequence[BulkJob]:
     """List bulk jobs, newest first.
 
     Example: fusee bulk list --status running
     """
-    drive(_list(Shared.of(context), Out.of(context), status, business, name, limit))
-
-
-async def _list(
-    shared: Shared, out: Out, status: tuple[str, ...], business: str | None, name: str | None, limit: int
-) -> None:
+    from fusee.bulk.model.job import BulkStatus
     from fusee.bulk.store.queries import BulkFilter
 
-    wanted = BulkFilter(status=_statuses(status), business=business, name=name, limit=limit)
-    async with opened(shared) as app:
-        found = await app.bulk_jobs.list(wanted)
-    if out.json:
-        out.data({"items": [bulk_object(job) for job in found]})
-        return
-    from rich.text import Text
-
-    drawn = table(">id", "name", "business", "status", ">done", ">of", ">failed", ">speed", ">left")
-    for job in found:
-        drawn.add_row(
-            str(job.id),
-            Text(clean(job.spec.name)),
-            job.spec.business,
-            status_text(str(job.status)),
-            f"{job.done:,}",
-            "?" if job.total is None else f"{job.total:,}",
-            f"{job.quarantined:,}",
-            f"{job.speed:,.0f}/s" if job.speed else "",
-            "" if job.eta is None else human(job.eta),
-        )
-    out.show(drawn) if found else out.say("no bulk job")
+    return await bulk_jobs.list(BulkFilter(status=members_of(BulkStatus, status, "--status"), **wanted))
 
 
-@click.command(cls=Command)
+@command()
 @JOB_ID
-@click.pass_context
-def show(context: click.Context, job_id: int) -> None:
-    """Show a bulk job: how far it is, and where its segments stand.
+async def show(bulk_jobs: BulkOperations, /, job_id: int) -> Answer:
+    """Show a bulk job: its settings, its progress, and its segments.
 
     Example: fusee bulk show 17
     """
-    drive(_show(Shared.of(context), Out.of(context), job_id))
+    job, segments = await bulk_jobs.get(job_id), await bulk_jobs.segments(job_id)
+    shape = bulk_object(job, segments)
+
+    def drawn() -> Iterator[Any]:
+        yield summary(job)
+        yield facts((name, _text(shape[name])) for name in FACTS)
+        if segments:
+            yield SEGMENTS.table(segments[:MOST_SEGMENTS])
+
+    more = f"the first {MOST_SEGMENTS} of {len(segments)} segments; --json has all"
+    return Answer(shape, lambda: list(drawn()), say=[more] if len(segments) > MOST_SEGMENTS else [])
 
 
-async def _show(shared: Shared, out: Out, job_id: int) -> None:
-    async with opened(shared) as app:
-        job, segments = await app.bulk_jobs.get(job_id), await app.bulk_jobs.segments(job_id)
-    shown = bulk_object(job, segments)
-    if out.json:
-        out.data(shown)
-        return
-    out.show(summary(job))
-    drawn = table("field", "value")
-    for field in ("name", "business", "source", "rate", "concurrency", "window", "held_by",
-                  "stalled_since", "adaptive",
-                  "item_attempts", "item_backoff", "item_timeout", "error_budget", "retried", "replayed",
-                  "undo_of", "creator", "env", "version", "started_at", "finished_at"):  # fmt: skip
-        if (value := shown[field]) not in ("", None, False):
-            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-            drawn.add_row(field, clean(text))
-    out.show(drawn)
-    if segments:
-        parts = table(
-            ">segment",
-            ">first",
-            ">watermark",
-            ">reached",
-            ">stop",
-            "state",
-            ">share",
-            ">pace",
-            "held by",
-            ">run",
-        )
-        for one in segments[:MOST_SEGMENTS]:
-            parts.add_row(
-                str(one.number),
-                f"{one.first:,}",
-                f"{one.watermark:,}",
-                f"{one.reached:,}",
-                f"{one.stop:,}",
-                status_text(str(one.state)),
-                str(one.share),
-                f"{one.pace:,.1f}/s" if one.pace else "",
-                one.held_by or "",
-                str(one.run_id or ""),
-            )
-        out.show(parts)
-    if len(segments) > MOST_SEGMENTS:
-        out.say(f"the first {MOST_SEGMENTS} of {len(segments)} segments; --json has all")
+def _text(value: Any) -> str | None:
+    if value is None or value is False:
+        return None
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-@click.command(cls=Command)
+@lists(LOGS, "logs", watch=False)
 @JOB_ID
 @click.option("--kind", type=click.Choice(["data", "operator"]), help="Only what its business wrote, or did.")
-@click.option("--after", metavar="N", default=0, type=click.IntRange(0), help="Behind line N.")
-@LIMIT
-@click.pass_context
-def logs(context: click.Context, job_id: int, kind: str | None, after: int, limit: int) -> None:
+@click.option("--after", metavar="N", default=0, type=click.IntRange(0), help="Only lines after line N.")
+async def logs(bulk_jobs: BulkOperations, /, job_id: int, **wanted: Any) -> Sequence[BulkLog]:
     """Show what the business wrote, and what was done to the job.
 
     Example: fusee bulk logs 17 --kind operator
     """
-    drive(_logs(Shared.of(context), Out.of(context), job_id, kind, after, limit))
+    return await bulk_jobs.logs(job_id, **wanted)
 
 
-async def _logs(shared: Shared, out: Out, job_id: int, kind: str | None, after: int, limit: int) -> None:
-    async with opened(shared) as app:
-        found = await app.bulk_jobs.logs(job_id, kind=kind, after=after, limit=limit)
-    if out.json:
-        out.data({"items": [log_object(line) for line in found]})
-        return
-    drawn = table(">line", "at", "kind", "who", "text")
-    for line in found:
-        at = time_text(line.at) or ""
-        drawn.add_row(str(line.id), at, line.kind, clean(line.who), clean(line.text))
-    out.show(drawn) if found else out.say("no line")
-
-
-@click.command(cls=Command)
+@command()
 @JOB_ID
 @click.option("--format", "form", type=click.Choice(["ndjson", "csv"]), help="All of it, for a file.")
-@click.option("--after", metavar="POSITION", default=-1, type=int, help="Behind this position of the job.")
-@LIMIT
-@click.pass_context
-def quarantine(context: click.Context, job_id: int, form: str | None, after: int, limit: int) -> None:
+@click.option("--after", metavar="POSITION", default=-1, type=int, help="Only items after this position.")
+@limited(50)
+async def quarantine(
+    bulk_jobs: BulkOperations, /, job_id: int, form: str | None, after: int, limit: int
+) -> Answer | None:
     """List the items that failed as often as they may be tried.
 
     Example:
       fusee bulk quarantine 17
       fusee bulk quarantine 17 --format csv > failed.csv
     """
-    drive(_quarantine(Shared.of(context), Out.of(context), job_id, form, after, limit))
-
-
-async def _quarantine(
-    shared: Shared, out: Out, job_id: int, form: str | None, after: int, limit: int
-) -> None:
-    async with opened(shared) as app:
-        job = await app.bulk_jobs.get(job_id)
-        if form is not None:
-            await _write(app.bulk_jobs.quarantined(job_id), form)
-            return
-        found = await app.bulk_jobs.quarantine(job_id, after=after, limit=limit)
-    if out.json:
-        out.data({"items": [quarantined_object(item) for item in found]})
-        return
-    drawn = table(">index", ">attempts", "item", "error")
-    for item in found:
-        first = item.error.splitlines()[0] if item.error else ""
-        drawn.add_row(f"{item.index:,}", str(item.attempts), clean((item.item or "")[:60]), clean(first))
-    out.show(drawn) if found else out.say("nothing is quarantined")
-    if job.quarantined > len(found) == limit:
-        out.say(f"{len(found)} of {job.quarantined} are shown; --format ndjson has all")
+    job = await bulk_jobs.get(job_id)
+    if form is not None:
+        await _write(bulk_jobs.quarantined(job_id), form)
+        return None
+    found = await bulk_jobs.quarantine(job_id, after=after, limit=limit)
+    more = f"{len(found)} of {job.quarantined} are shown; --format ndjson has all"
+    return QUARANTINE.many(found, *([more] if job.quarantined > len(found) == limit else []))
 
 
 async def _write(items: AsyncIterator[Quarantined], form: str) -> None:
@@ -210,10 +221,45 @@ async def _write(items: AsyncIterator[Quarantined], form: str) -> None:
         writer.writerow(shown)
 
 
-def _statuses(names: tuple[str, ...]) -> tuple[Any, ...]:
-    from fusee.bulk.model.job import BulkStatus
+async def settled(bulk_jobs: BulkOperations, out: Out, job: BulkJob, wait: Wait | None) -> Answer:
+    """The job as it is; with `wait`, as it ended: the exit code is 5 unless it finished with an item done."""
+    if wait is None:
+        return JOBS.one(job, *([] if job.changed else ["nothing changed: it was so already"]))
+    job = await follow(
+        out, lambda: bulk_jobs.get(job.id), _progress, _over, timeout=wait.timeout, line=summary, every=0.25
+    )
+    # Finished only says that every item was tried.
+    bad = str(job.status) != "finished" or 0 < job.ended == job.quarantined
+    return JOBS.one(job, exit=Exit.UNSUCCESSFUL if bad else Exit.OK)
 
-    try:
-        return tuple(BulkStatus(name) for name in names)
-    except ValueError:
-        raise click.BadParameter(f"one of {', '.join(BulkStatus)}", param_hint="--status") from None
+
+async def watched(bulk_jobs: BulkOperations, out: Out, job_id: int, timeout: float | None) -> Answer | None:
+    """Until it rests; with --json a line whenever it has moved, and its end is no error."""
+    told_at, told = 0.0, -1
+
+    def tell(job: BulkJob) -> None:
+        nonlocal told_at, told
+        now = time.monotonic()
+        if out.json and (_over(job) or (job.ended != told and now - told_at >= TELL_EVERY)):
+            out.data(bulk_object(job), line=True)
+            told_at, told = now, job.ended
+
+    look = (lambda: bulk_jobs.get(job_id), _progress, _over)
+    job = await follow(out, *look, timeout=timeout, line=summary, every=0.25, seen=tell)
+    return None if out.json else JOBS.one(job)
+
+
+def _over(job: BulkJob) -> bool:
+    return str(job.status) in OVER
+
+
+def _progress(job: BulkJob) -> Progress:
+    of = "?" if job.total is None else f"{job.total:,}"
+    left = "" if job.eta is None else f", {human(job.eta)} left"
+    words = f"{job.ended:,}/{of}, {job.speed:,.0f}/s{left}"
+    for count, name in ((job.quarantined, "failed"), (job.retried, "retries"), (job.replayed, "replayed")):
+        if count:
+            words += f", {count:,} {name}"
+    if (held := _held(job)) is not None:
+        words += f", {held.partition(' (')[0]}"
+    return f"{job.spec.name[:30]} {job.status}", job.ended, job.total, words
