@@ -32,7 +32,7 @@ from fusee.tasks.cli.cron import cron
 from fusee.tasks.cli.explain import explain_alone
 from fusee.tasks.cli.group import task
 from fusee.tasks.cli.templates import template
-from fusee.workflows.cli.group import workflow
+from fusee.workflows.cli.edit import workflow
 
 __all__ = ["cli", "main"]
 

@@ -1,102 +1,122 @@
-"""`fusee workflow create`, `apply` and `delete`."""
+"""`fusee workflow`, with `create`, `apply` and `delete`."""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from fusee.surfaces.cli.opening import drive, opened
-from fusee.surfaces.cli.options import Command, Shared
-from fusee.surfaces.cli.output import Out
-from fusee.workflows.cli.files import WorkflowDocument, read_workflows
+from fusee.surfaces.cli.answer import Answer
+from fusee.surfaces.cli.commands import command, steer
+from fusee.surfaces.cli.documents import Document, read_documents
+from fusee.surfaces.cli.exits import Exit, Failure
+from fusee.surfaces.cli.options import ALLOW_UNKNOWN, KEY, VERSION, Group
+from fusee.workflows.cli.look import WORKFLOWS, list_workflows, runs, show
 from fusee.workflows.cli.shapes import workflow_object
+from fusee.workflows.cli.start import cancel, rerun, start, wait
 
 if TYPE_CHECKING:
-    from fusee.app.fusee import Fusee
     from fusee.workflows.model.workflow import Workflow
+    from fusee.workflows.service import WorkflowOperations
 
-__all__ = ["apply", "create", "delete"]
-
-UNKNOWN = click.option("--allow-unknown", is_flag=True, help="Also for handlers that no worker has had yet.")
+__all__ = ["workflow"]
 
 
-@click.command(cls=Command)
+@click.group(cls=Group)
+def workflow() -> None:
+    """Define workflows, start them, follow them, stop them.
+
+    A workflow is a named graph of nodes that is started as one. A node is a run that waits for others.
+
+    Example:
+      fusee workflow apply nightly.yaml
+      fusee workflow start nightly -p day=2026-11-15 --wait
+      fusee workflow runs nightly
+    """
+
+
+@command(create=True)
 @click.argument("file", metavar="FILE")
-@UNKNOWN
-@click.pass_context
-def create(context: click.Context, file: str, allow_unknown: bool) -> None:
-    """Make a workflow from a file; refused when its name is taken.
+@ALLOW_UNKNOWN
+@KEY
+async def create(workflows: WorkflowOperations, /, file: str, key: str | None, allow_unknown: bool) -> Answer:
+    """Create a workflow from a file; refused when its name is taken.
 
     The file is YAML, JSON or TOML (- reads standard input): a workflow with its name, params and nodes, or a
     list of workflows. A circle is refused with the nodes that close it.
 
     Example: fusee workflow create nightly.yaml
     """
-    drive(_write(Shared.of(context), Out.of(context), [file], allow_unknown, new=True))
+
+    async def made(fields: dict[str, Any]) -> tuple[Workflow, str]:
+        return (await workflows.create_once(key, fields, allow_unknown=allow_unknown))[0], "created"
+
+    documents = _read([file])
+    if key is not None and len(documents) > 1:
+        raise click.UsageError("--key goes with one workflow, not with several")
+    done = await _write(documents, made)
+    hint = f"start it: fusee workflow start {done[0][0].name}"
+    return _answer(done, alone=len(done) == 1, say=[hint] if len(done) == 1 else [])
 
 
-@click.command(cls=Command)
+@command(create=True)
 @click.argument("files", metavar="FILE...", nargs=-1, required=True)
-@UNKNOWN
-@click.pass_context
-def apply(context: click.Context, files: tuple[str, ...], allow_unknown: bool) -> None:
+@ALLOW_UNKNOWN
+async def apply(workflows: WorkflowOperations, /, files: Sequence[str], allow_unknown: bool) -> Answer:
     """Make workflows what files say: create them, or change them.
 
-    Applying the same file again changes nothing. What was started before goes on as it was started.
+    Applying the same file again changes nothing. What was started before continues as it was started.
 
     Example: fusee workflow apply flows/*.yaml
     """
-    drive(_write(Shared.of(context), Out.of(context), files, allow_unknown, new=False))
+    done = await _write(_read(files), lambda fields: workflows.apply(fields, allow_unknown=allow_unknown))
+    return _answer(done)
+
+
+Written = list[tuple["Workflow", str]]
+
+
+def _read(files: Sequence[str]) -> list[Document]:
+    documents = read_documents(files, "workflow")
+    if not documents:
+        raise Failure(f"{', '.join(files)} holds no workflow", Exit.REFUSED)
+    return documents
 
 
 async def _write(
-    shared: Shared, out: Out, files: tuple[str, ...] | list[str], allow_unknown: bool, *, new: bool
-) -> None:
-    documents = [document for file in files for document in read_workflows(file)]
-    done: list[dict[str, Any]] = []
-    async with opened(shared, create=True) as app:
-        for document in documents:
-            workflow, what = await _write_one(app, document, allow_unknown, new)
-            done.append({"action": what, **workflow_object(workflow)})
-            if not out.json:
-                many = f"{workflow.nodes} node{'s' * (workflow.nodes > 1)}"
-                out.show(f"workflow {workflow.name} {what}: version {workflow.version}, {many}")
-    if out.json:
-        out.data(done[0] if new and len(done) == 1 else {"items": done})
-    elif new and len(done) == 1:
-        out.say(f"start it: fusee workflow start {done[0]['name']}")
-
-
-async def _write_one(
-    app: Fusee, document: WorkflowDocument, allow_unknown: bool, new: bool
-) -> tuple[Workflow, str]:
+    documents: Sequence[Document], write: Callable[[dict[str, Any]], Awaitable[tuple[Workflow, str]]]
+) -> Written:
     from fusee.errors import Invalid
 
-    try:
-        if new:
-            return await app.workflows.create(document.fields, allow_unknown=allow_unknown), "created"
-        return await app.workflows.apply(document.fields, allow_unknown=allow_unknown)
-    except Invalid as error:
-        raise document.refused(error) from None
+    done: Written = []
+    for document in documents:
+        try:
+            done.append(await write(document.fields))
+        except Invalid as error:
+            raise document.refused(error) from None
+    return done
 
 
-@click.command(cls=Command)
-@click.argument("name")
-@click.option("--version", metavar="N", type=int, help="Only if it is at this version still.")
-@click.pass_context
-def delete(context: click.Context, name: str, version: int | None) -> None:
-    """Delete a workflow; what was started goes on, and its name is free again.
+def _answer(done: Written, *, alone: bool = False, say: Sequence[str] = ()) -> Answer:
+    items = [{"action": what, **workflow_object(workflow)} for workflow, what in done]
+    lines = (
+        f"workflow {one.name} {what}: version {one.version}, {one.nodes} node{'s' * (one.nodes > 1)}"
+        for one, what in done
+    )
+    return Answer(items[0] if alone else {"items": items}, *lines, say=say)
+
+
+@steer(WORKFLOWS, "name", "NAME")
+@VERSION
+async def delete(workflows: WorkflowOperations, /, name: str, version: int | None) -> Answer:
+    """Delete a workflow; its runs continue, and its name is free again.
 
     Example: fusee workflow delete nightly
     """
-    drive(_delete(Shared.of(context), Out.of(context), name, version))
+    await workflows.delete(name, version=version)
+    return Answer({"name": name, "deleted": True}, f"workflow {name} deleted")
 
 
-async def _delete(shared: Shared, out: Out, name: str, version: int | None) -> None:
-    async with opened(shared) as app:
-        await app.workflows.delete(name, version=version)
-    if out.json:
-        out.data({"name": name, "deleted": True})
-    else:
-        out.show(f"workflow {name} deleted")
+for command_ in (create, apply, list_workflows, show, start, runs, wait, cancel, rerun, delete):
+    workflow.add_command(command_)

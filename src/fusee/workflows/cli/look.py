@@ -1,82 +1,116 @@
-"""`fusee workflow list`, `show` and `runs`."""
+"""How workflows and their runs are shown; `fusee workflow list`, `show` and `runs`."""
 
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from fusee.surfaces.cli.opening import drive, opened
-from fusee.surfaces.cli.options import Command, Shared
-from fusee.surfaces.cli.output import Out, clean, human, status_text, table
+from fusee.surfaces.cli.answer import Answer, Noun
+from fusee.surfaces.cli.commands import command, lists
+from fusee.surfaces.cli.output import ago, clean, facts, status_text
 from fusee.workflows.cli.shapes import node_object, summary_object, workflow_object, workflow_run_object
 from fusee.workflows.cli.tree import tree
 
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from fusee.app.fusee import Fusee
-    from fusee.workflows.model.workflow import NodeSpec, Workflow
+    from fusee.workflows.model.workflow import NodeSpec, Workflow, WorkflowSummary
     from fusee.workflows.model.workflow_run import WorkflowNode, WorkflowRun
+    from fusee.workflows.service import WorkflowOperations
 
-__all__ = ["list_workflows", "runs", "show"]
+__all__ = ["RUNS", "WORKFLOWS", "list_workflows", "runs", "show"]
 
 PAGE = 1000
 
 
-@click.command("list", cls=Command)
-@click.option("--prefix", metavar="TEXT", default="", help="Only names that begin so.")
-@click.option("--limit", metavar="N", type=click.IntRange(1, 1000), default=100, show_default=True)
-@click.pass_context
-def list_workflows(context: click.Context, prefix: str, limit: int) -> None:
+def _ended_line(run: WorkflowRun) -> str:
+    took = ago(run.created_at, run.finished_at)
+    why = f": {run.reason}" if run.reason and run.status != "succeeded" else ""
+    return f"workflow run {run.id} {run.status} in {took}, {run.succeeded} of {run.total} nodes{why}"
+
+
+WORKFLOWS: Noun[WorkflowSummary] = Noun(
+    shape=summary_object,
+    line=lambda workflow: f"workflow {workflow.name}: version {workflow.version}",
+    none="no workflow: `fusee workflow create FILE` makes one",
+    columns={
+        "workflow": lambda workflow: workflow.name,
+        ">nodes": lambda workflow: workflow.nodes,
+        ">version": lambda workflow: workflow.version,
+        ">changed": lambda workflow: f"{ago(workflow.updated_at)} ago",
+        "description": lambda workflow: workflow.description,
+    },
+)
+RUNS: Noun[WorkflowRun] = Noun(
+    shape=workflow_run_object,
+    line=_ended_line,
+    none="no workflow run: `fusee workflow start NAME` makes one",
+    columns={
+        ">id": lambda run: run.id,
+        "workflow": lambda run: run.workflow,
+        "status": lambda run: run.status,
+        ">ended": lambda run: f"{run.ended}/{run.total}",
+        ">failed": lambda run: run.failed or "",
+        ">started": lambda run: f"{ago(run.created_at)} ago",
+        ">took": lambda run: ago(run.created_at, run.finished_at),
+        "why": lambda run: (run.reason or "")[:120],
+    },
+)
+
+
+@lists(WORKFLOWS, limit=100)
+@click.option("--prefix", metavar="TEXT", default="", help="Only names that begin with this.")
+async def list_workflows(workflows: WorkflowOperations, /, **wanted: Any) -> Sequence[WorkflowSummary]:
     """List the workflows, by name.
 
     Example: fusee workflow list --prefix report-
     """
-    drive(_list(Shared.of(context), Out.of(context), prefix, limit))
-
-
-async def _list(shared: Shared, out: Out, prefix: str, limit: int) -> None:
     from fusee.workflows.store.definitions import WorkflowFilter
 
-    async with opened(shared) as app:
-        found = await app.workflows.list(WorkflowFilter(prefix=prefix, limit=limit))
-    if out.json:
-        out.data({"items": [summary_object(workflow) for workflow in found]})
-        return
-    if not found:
-        out.say("no workflow: `fusee workflow create FILE` makes one")
-        return
-    from rich.text import Text
-
-    drawn = table("workflow", ">nodes", ">version", ">changed", "description")
-    now = time.time_ns() // 1000
-    for workflow in found:
-        drawn.add_row(
-            Text(clean(workflow.name)),
-            str(workflow.nodes),
-            str(workflow.version),
-            f"{human((now - workflow.updated_at) / 1e6)} ago",
-            Text(clean(workflow.description)),
-        )
-    out.show(drawn)
+    return await workflows.list(WorkflowFilter(**wanted))
 
 
-@click.command(cls=Command)
+@lists(RUNS, "runs", limit=20)
 @click.argument("name", required=False)
 @click.option(
-    "--run", "workflow_run_id", metavar="ID", type=click.IntRange(1), help="A workflow run instead."
+    "--status",
+    "-s",
+    multiple=True,
+    type=click.Choice(["running", "succeeded", "failed", "canceled"], case_sensitive=False),
+    help="Only these; repeatable.",
 )
-@click.option("--all", "whole", is_flag=True, help="Draw all of it, however wide or deep.")
-@click.pass_context
-def show(context: click.Context, name: str | None, workflow_run_id: int | None, whole: bool) -> None:
+async def runs(
+    workflows: WorkflowOperations, /, name: str | None, status: tuple[str, ...], limit: int
+) -> Sequence[WorkflowRun]:
+    """List workflow runs, newest first: of one workflow, or of all.
+
+    Example:
+      fusee workflow runs nightly
+      fusee workflow runs --status failed
+    """
+    from fusee.workflows.model.workflow_run import WorkflowStatus
+    from fusee.workflows.store.queries import WorkflowRunFilter
+
+    statuses = [WorkflowStatus(one) for one in status]
+    return await workflows.runs(WorkflowRunFilter(workflow=name, status=statuses, limit=limit))
+
+
+@command()
+@click.argument("name", required=False)
+@click.option(
+    "--run", "workflow_run_id", metavar="ID", type=click.IntRange(1), help="Show a workflow run instead."
+)
+@click.option("--all", "whole", is_flag=True, help="Draw the whole graph, however wide or deep.")
+async def show(
+    workflows: WorkflowOperations, /, name: str | None, workflow_run_id: int | None, whole: bool
+) -> Answer:
     """Show a workflow, or a workflow run, with its graph as a tree.
 
-    A node stands below the last of those that it waits for; the others are named beside it. Of a
-    workflow run the tree shows how each node stands and which run it is.
+    A node is drawn below the last of the nodes that it waits for; the others are named beside it. The tree of
+    a workflow run shows the status of each node and which run it is.
 
     Example:
       fusee workflow show nightly
@@ -84,39 +118,45 @@ def show(context: click.Context, name: str | None, workflow_run_id: int | None, 
     """
     if (name is None) == (workflow_run_id is None):
         raise click.UsageError("name a workflow, or a workflow run with --run ID")
-    if workflow_run_id is not None:
-        drive(_show_run(Shared.of(context), Out.of(context), workflow_run_id, whole))
-    else:
-        drive(_show(Shared.of(context), Out.of(context), name or "", whole))
+    if workflow_run_id is None:
+        found = await workflows.get(name or "")
+        return Answer(lambda: workflow_object(found), lambda: list(_workflow(found, whole)))
+    run = await workflows.run(workflow_run_id)
+    nodes = await _nodes(workflows, workflow_run_id)
+    return Answer(
+        lambda: {**workflow_run_object(run), "nodes": [node_object(node) for node in nodes]},
+        lambda: list(_run(run, nodes, whole)),
+    )
 
 
-async def _show(shared: Shared, out: Out, name: str, whole: bool) -> None:
-    async with opened(shared) as app:
-        workflow = await app.workflows.get(name)
-    if out.json:
-        out.data(workflow_object(workflow))
-        return
-    out.show(_facts(_of_workflow(workflow)), "")
-    by_name = {node.name: node for node in workflow.spec.nodes}
-    after = {name: node.after for name, node in by_name.items()}
-    for branch in tree(after, workflow.spec.levels(), whole=whole):
-        line = _line(branch.indent, branch.name)
-        if branch.name is not None:
-            node = by_name[branch.name]
-            line.append(f"  {_action(node)}", "dim")
-            if node.trigger_rule != "all_success":
-                line.append(f"  {node.trigger_rule}", "yellow")
-        out.show(_remarked(line, branch.remark))
+async def _nodes(workflows: WorkflowOperations, workflow_run_id: int) -> Sequence[WorkflowNode]:
+    nodes: list[WorkflowNode] = []
+    while True:
+        after = nodes[-1].position if nodes else -1
+        page = await workflows.graph(workflow_run_id, after=after, limit=PAGE)
+        nodes += page.nodes
+        if len(nodes) >= page.total or not page.nodes:
+            return nodes
 
 
-def _of_workflow(workflow: Workflow) -> Iterator[tuple[str, Any]]:
-    yield "workflow", workflow.name
-    yield "about", workflow.description
-    yield "version", workflow.version
-    yield "nodes", workflow.nodes
+def _workflow(workflow: Workflow, whole: bool) -> Iterator[Any]:
+    params = []
     for name, param in workflow.spec.params.items():
         default = "required" if param.required else f"default {json.dumps(param.default, ensure_ascii=False)}"
-        yield f"param {name}", f"{default}{': ' if param.description else ''}{param.description}"
+        params.append((f"param {name}", f"{default}{': ' if param.description else ''}{param.description}"))
+    about = [("workflow", workflow.name), ("about", workflow.description), ("version", workflow.version)]
+    yield facts([*about, ("nodes", workflow.nodes), *params])
+    yield ""
+    by_name = {node.name: node for node in workflow.spec.nodes}
+
+    def details(name: str, line: Text) -> None:
+        node = by_name[name]
+        line.append(f"  {_action(node)}", "dim")
+        if node.trigger_rule != "all_success":
+            line.append(f"  {node.trigger_rule}", "yellow")
+
+    after = {name: node.after for name, node in by_name.items()}
+    yield from _tree(after, workflow.spec.levels(), whole, details)
 
 
 def _action(node: NodeSpec) -> str:
@@ -125,131 +165,49 @@ def _action(node: NodeSpec) -> str:
     return f"workflow {node.workflow}" if node.workflow is not None else node.handler
 
 
-async def _show_run(shared: Shared, out: Out, workflow_run_id: int, whole: bool) -> None:
-    async with opened(shared) as app:
-        run = await app.workflows.run(workflow_run_id)
-        nodes = await _nodes(app, workflow_run_id)
-    if out.json:
-        out.data({**workflow_run_object(run), "nodes": [node_object(node) for node in nodes]})
-        return
-    out.show(_facts(_of_run(run)), "")
+def _run(run: WorkflowRun, nodes: Sequence[WorkflowNode], whole: bool) -> Iterator[Any]:
+    ends = ", ".join(
+        f"{count} {what}"
+        for what in ("succeeded", "failed", "skipped", "canceled")
+        if (count := getattr(run, what))
+    )
+    yield facts(
+        [
+            ("workflow run", run.id),
+            ("workflow", f"{run.workflow}, version {run.version}"),
+            ("status", status_text(str(run.status))),
+            ("why", run.reason),
+            ("nodes", f"{run.ended} of {run.total} ended{': ' if ends else ''}{ends}"),
+            ("params", json.dumps(run.params, ensure_ascii=False) if run.params else None),
+            ("took" if run.over else "runs for", ago(run.created_at, run.finished_at)),
+            ("again of", run.origin_id),
+            ("waited for by", None if run.waiter is None else f"run {run.waiter}"),
+        ]
+    )
+    yield ""
     by_name = {node.name: node for node in nodes}
+
+    def details(name: str, line: Text) -> None:
+        node = by_name[name]
+        line.append("  ").append(status_text(str(node.status))).append(f"  run {node.run_id}", "dim")
+        if node.reason and node.status != "blocked":
+            line.append(f"  {clean(node.reason)[:120]}", "dim")
+
     levels = {node.name: node.level for node in nodes}
-    for branch in tree({node.name: node.after for node in nodes}, levels, whole=whole):
-        line = _line(branch.indent, branch.name)
-        if branch.name is not None:
-            node = by_name[branch.name]
-            line.append("  ").append(status_text(str(node.status))).append(f"  run {node.run_id}", "dim")
-            if node.reason and node.status != "blocked":
-                line.append(f"  {clean(node.reason)[:120]}", "dim")
-        out.show(_remarked(line, branch.remark))
+    yield from _tree({node.name: node.after for node in nodes}, levels, whole, details)
 
 
-async def _nodes(app: Fusee, workflow_run_id: int) -> Sequence[WorkflowNode]:
-    nodes: list[WorkflowNode] = []
-    while True:
-        after = nodes[-1].position if nodes else -1
-        page = await app.workflows.graph(workflow_run_id, after=after, limit=PAGE)
-        nodes += page.nodes
-        if len(nodes) >= page.total or not page.nodes:
-            return nodes
-
-
-def _of_run(run: WorkflowRun) -> Iterator[tuple[str, Any]]:
-    ends = {
-        "succeeded": run.succeeded,
-        "failed": run.failed,
-        "skipped": run.skipped,
-        "canceled": run.canceled,
-    }
-    told = ", ".join(f"{count} {what}" for what, count in ends.items() if count)
-    took = (run.finished_at or time.time_ns() // 1000) - run.created_at
-    yield "workflow run", run.id
-    yield "workflow", f"{run.workflow}, version {run.version}"
-    yield "status", status_text(str(run.status))
-    yield "why", run.reason
-    yield "nodes", f"{run.ended} of {run.total} ended{': ' if told else ''}{told}"
-    yield "params", json.dumps(run.params, ensure_ascii=False) if run.params else None
-    yield "took" if run.over else "runs for", human(took / 1e6)
-    yield "again of", run.origin_id
-    yield "waited for by", None if run.waiter is None else f"run {run.waiter}"
-
-
-@click.command(cls=Command)
-@click.argument("name", required=False)
-@click.option(
-    "-s",
-    "--status",
-    "statuses",
-    multiple=True,
-    type=click.Choice(["running", "succeeded", "failed", "canceled"], case_sensitive=False),
-    help="Only these; repeatable.",
-)
-@click.option("--limit", metavar="N", type=click.IntRange(1, 1000), default=20, show_default=True)
-@click.pass_context
-def runs(context: click.Context, name: str | None, statuses: tuple[str, ...], limit: int) -> None:
-    """List workflow runs, newest first: of one workflow, or of all.
-
-    Example:
-      fusee workflow runs nightly
-      fusee workflow runs --status failed
-    """
-    drive(_runs(Shared.of(context), Out.of(context), name, statuses, limit))
-
-
-async def _runs(shared: Shared, out: Out, name: str | None, statuses: tuple[str, ...], limit: int) -> None:
-    from fusee.workflows.model.workflow_run import WorkflowStatus
-    from fusee.workflows.store.queries import WorkflowRunFilter
-
-    wanted = WorkflowRunFilter(
-        workflow=name, status=[WorkflowStatus(status) for status in statuses], limit=limit
-    )
-    async with opened(shared) as app:
-        found = await app.workflows.runs(wanted)
-    if out.json:
-        out.data({"items": [workflow_run_object(run) for run in found]})
-        return
-    if not found:
-        out.say("no workflow run: `fusee workflow start NAME` makes one")
-        return
+def _tree(
+    after: Mapping[str, Sequence[str]],
+    levels: Mapping[str, int],
+    whole: bool,
+    details: Callable[[str, Text], None],
+) -> Iterator[Text]:
     from rich.text import Text
 
-    drawn = table(">id", "workflow", "status", ">ended", ">failed", ">started", ">took", "why")
-    now = time.time_ns() // 1000
-    for run in found:
-        drawn.add_row(
-            str(run.id),
-            Text(clean(run.workflow)),
-            status_text(str(run.status)),
-            f"{run.ended}/{run.total}",
-            str(run.failed or ""),
-            f"{human((now - run.created_at) / 1e6)} ago",
-            human(((run.finished_at or now) - run.created_at) / 1e6),
-            Text(clean(run.reason or "")[:120]),
-        )
-    out.show(drawn)
-
-
-def _facts(pairs: Iterator[tuple[str, Any]]) -> Any:
-    from rich.text import Text
-
-    facts = table("", "")
-    facts.show_header = False
-    for name, value in pairs:
-        if value not in (None, "", {}):
-            facts.add_row(
-                Text(clean(name), "bold"), value if isinstance(value, Text) else Text(clean(str(value)))
-            )
-    return facts
-
-
-def _line(indent: str, name: str | None) -> Text:
-    from rich.text import Text
-
-    return Text(indent, "dim").append(clean(name or ""), "not dim bold" if name else "")
-
-
-def _remarked(line: Text, remark: str) -> Text:
-    return line.append(
-        f"{'  ' if remark and not line.plain.endswith(' ') else ''}{clean(remark)}", "dim italic"
-    )
+    for branch in tree(after, levels, whole=whole):
+        name, remark = branch.name, clean(branch.remark)
+        line = Text(branch.indent, "dim").append(clean(name or ""), "not dim bold" if name else "")
+        if name is not None:
+            details(name, line)
+        yield line.append(f"{'  ' * bool(remark and not line.plain.endswith(' '))}{remark}", "dim italic")
