@@ -194,8 +194,11 @@ fusee queue limit mail --concurrency 10
 fusee queue pause mail
 fusee queue resume mail
 fusee queue strategy mail least_loaded
+fusee queue list | grep mail
 fusee queues | grep mail
+fusee worker list | grep w1
 fusee workers | grep w1
+fusee runs show 1
 fusee worker drain w1
 fusee key create ada --role viewer
 fusee key list | grep ada

@@ -7,7 +7,7 @@ from typing import Any
 from fusee.engine.model.outcome import End
 from fusee.engine.model.run import Attempt, Run
 from fusee.engine.model.states import RunStatus
-from fusee.runs.cli.show import ended_line
+from fusee.runs.cli.look import ended_line
 
 SECOND = 1_000_000
 

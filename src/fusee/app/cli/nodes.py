@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fusee.facts import facts
-from fusee.runs.cli.workers import drain
+from fusee.runs.cli.workers import drain, list_workers
 from fusee.surfaces.cli.options import Command, Group, Shared, merged
 from fusee.surfaces.cli.output import Out, clean
 
@@ -121,7 +121,7 @@ def dispatcher(context: click.Context, /, **given: Any) -> None:
 @_worker_options
 @click.pass_context
 def worker(context: click.Context, /, app: str | None, **given: Any) -> None:
-    """Start a worker only; or, with `drain`, have one leave.
+    """Start a worker only; or list the workers, or ask one to leave.
 
     It takes the runs that its handlers, queues and region allow, and no others. Start as many as you like; a
     dispatcher must run somewhere (`fusee up` or `fusee dispatcher`).
@@ -135,7 +135,8 @@ def worker(context: click.Context, /, app: str | None, **given: Any) -> None:
         _start(context, app, given, lambda app: _parts(worker=True))
 
 
-worker.add_command(drain)
+for command_ in (list_workers, drain):
+    worker.add_command(command_)
 
 
 def _parts(*, api: bool = False, dispatcher: bool = False, worker: bool = False) -> Parts:

@@ -23,6 +23,9 @@ HEAD = """\
 Commands talk straight to the database that the [configuration](configuration.md) names, so they work whether
 or not a server is up. `fusee COMMAND --help` shows the same as this page.
 
+A noun may be written in the plural (`fusee runs show 7` is `fusee run show 7`), and the plural alone lists:
+`fusee runs`, `fusee tasks --status paused`, `fusee queues`, `fusee workers`.
+
 **For programs**: with `--json` the result is one JSON document on standard output (a stream, such as
 `run list --watch`, is one document a line), and an error is
 `{"error": {"kind": "not_found", "message": "...", "exit": 3}}` on standard error. Objects have the same

@@ -21,12 +21,11 @@ from fusee.app.cli.version import version
 from fusee.batches.cli.create import batch
 from fusee.bulk.cli.businesses import business
 from fusee.bulk.cli.create import bulk
-from fusee.runs.cli.group import run
-from fusee.runs.cli.queues import queue, queues
-from fusee.runs.cli.workers import workers
+from fusee.runs.cli.queues import queue
+from fusee.runs.cli.submit import run
 from fusee.surfaces.cli.exits import Exit, Failure, failure_of, meanings
 from fusee.surfaces.cli.opening import opened
-from fusee.surfaces.cli.options import Group, Shared, shared_options
+from fusee.surfaces.cli.options import Group, Plural, Shared, shared_options
 from fusee.surfaces.cli.output import told_error
 from fusee.tasks.cli.cron import cron
 from fusee.tasks.cli.explain import explain_alone
@@ -48,13 +47,21 @@ SECTIONS: MutableMapping[str, Sequence[click.Command]] = {
         bulk,
         business,
         run,
-        queues,
         queue,
-        workers,
         broker,
     ),
     "Set up": (check, config, db, key, version),
 }
+
+
+PLURALS = {
+    plural: Plural(plural, group)
+    for plural, group in (
+        ("batches", batch), ("businesses", business), ("keys", key), ("queues", queue), ("runs", run),
+        ("tasks", task), ("templates", template), ("workers", worker), ("workflows", workflow),
+    )
+}  # fmt: skip
+"""`fusee runs` is `fusee run list`, and `fusee runs show 7` is `fusee run show 7`."""
 
 
 class Root(Group):
@@ -73,6 +80,9 @@ class Root(Group):
                 raise
             sys.exit(_tell(error, words))
         sys.exit(answer if isinstance(answer, int) else 0)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        return super().get_command(ctx, cmd_name) or PLURALS.get(cmd_name)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for title, commands in SECTIONS.items():
@@ -128,10 +138,11 @@ def cli(context: click.Context) -> None:
     Start the platform     fusee up --app myproject.jobs:app
     Give it work           fusee run submit greet -p name=Ada --wait
     On time                fusee task create greet --cron "0 9 * * *" -p name=Ada
-    Look                   fusee run list --watch
+    Look                   fusee runs --watch
 
-    Commands talk straight to the database, so they work whether or not a server is up. The options below
-    may stand before or after a command's name.
+    Commands talk straight to the database, so they work whether or not a server is up. The plural of a noun
+    alone lists: fusee runs, fusee queues, fusee workers. The options below may stand before or after a
+    command's name.
     """
     Shared.of(context)
     if context.invoked_subcommand is None:

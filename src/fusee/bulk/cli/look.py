@@ -226,7 +226,7 @@ async def settled(bulk_jobs: BulkOperations, out: Out, job: BulkJob, wait: Wait 
     if wait is None:
         return JOBS.one(job, *([] if job.changed else ["nothing changed: it was so already"]))
     job = await follow(
-        out, lambda: bulk_jobs.get(job.id), _progress, _over, timeout=wait.timeout, line=summary, every=0.25
+        out, lambda: bulk_jobs.get(job.id), _progress, _over, timeout=wait.timeout, line=summary
     )
     # Finished only says that every item was tried.
     bad = str(job.status) != "finished" or 0 < job.ended == job.quarantined
@@ -245,7 +245,7 @@ async def watched(bulk_jobs: BulkOperations, out: Out, job_id: int, timeout: flo
             told_at, told = now, job.ended
 
     look = (lambda: bulk_jobs.get(job_id), _progress, _over)
-    job = await follow(out, *look, timeout=timeout, line=summary, every=0.25, seen=tell)
+    job = await follow(out, *look, timeout=timeout, line=summary, seen=tell)
     return None if out.json else JOBS.one(job)
 
 

@@ -1,68 +1,27 @@
-"""`fusee queues` and `fusee queue`: what waits where, and the limits that hold across all workers."""
+"""`fusee queue`: what waits where, and the limits that hold across all workers."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from fusee.surfaces.cli.opening import drive, opened
-from fusee.surfaces.cli.options import Command, Group, Shared
-from fusee.surfaces.cli.output import Out, clean, human, table
+from fusee.surfaces.cli.answer import Answer, Noun
+from fusee.surfaces.cli.commands import command, lists, steer
+from fusee.surfaces.cli.options import Group
+from fusee.surfaces.cli.output import ago, clean
 from fusee.surfaces.cli.shapes import queue_object
 
 if TYPE_CHECKING:
-    from fusee.engine.model.queue import QueueLimits, QueueStats
-
-__all__ = ["queue", "queues"]
-
-STRATEGIES = ("shared", "round_robin", "least_loaded", "affinity", "consistent_hash", "broadcast")
-
-
-@click.command(cls=Command)
-@click.pass_context
-def queues(context: click.Context) -> None:
-    """List the queues: what waits, what runs, their limits.
-
-    A queue appears when it has work or limits. "unserved" names handlers that have runs waiting and no live
-    worker that could take them.
-
-    Example: fusee queues
-    """
-    drive(_queues(Shared.of(context), Out.of(context)))
-
-
-async def _queues(shared: Shared, out: Out) -> None:
-    async with opened(shared) as app:
-        found = await app.queues.list()
-    if out.json:
-        out.data({"items": [queue_object(stats) for stats in found]})
-    elif found:
-        _show(out, found)
-    else:
-        out.say("no queue has work or limits")
-
-
-def _show(out: Out, found: Sequence[QueueStats]) -> None:
     from rich.text import Text
 
-    drawn = table("queue", ">pending", ">oldest", ">running", ">delayed", ">blocked", "limits", "unserved")
-    now = time.time_ns() // 1000
-    for stats in found:
-        oldest = stats.oldest_pending_at
-        drawn.add_row(
-            Text(clean(stats.name)),
-            str(stats.pending),
-            "" if oldest is None else human((now - oldest) / 1e6),
-            str(stats.running + stats.waiting),
-            str(stats.delayed),
-            str(stats.blocked),
-            Text(_limits(stats.limits), "yellow" if stats.limits.paused else ""),
-            Text(clean(", ".join(stats.unserved)), "red"),
-        )
-    out.show(drawn)
+    from fusee.engine.model.queue import QueueLimits, QueueStats
+    from fusee.runs.service.queues import QueueOperations
+
+__all__ = ["queue"]
+
+STRATEGIES = ("shared", "round_robin", "least_loaded", "affinity", "consistent_hash", "broadcast")
 
 
 def _limits(limits: QueueLimits) -> str:
@@ -76,27 +35,60 @@ def _limits(limits: QueueLimits) -> str:
     return "; ".join(parts)
 
 
+def _styled(text: str, style: str) -> Text:
+    from rich.text import Text
+
+    return Text(clean(text), style)
+
+
+QUEUES: Noun[QueueStats] = Noun(
+    shape=queue_object,
+    line=lambda queue: f"{queue.name}: {_limits(queue.limits) or 'no limits'}",
+    none="no queue has work or limits",
+    columns={
+        "queue": lambda queue: queue.name,
+        ">pending": lambda queue: queue.pending,
+        ">oldest": lambda queue: ago(queue.oldest_pending_at),
+        ">running": lambda queue: queue.running + queue.waiting,
+        ">delayed": lambda queue: queue.delayed,
+        ">blocked": lambda queue: queue.blocked,
+        "limits": lambda queue: _styled(_limits(queue.limits), "yellow" if queue.limits.paused else ""),
+        "unserved": lambda queue: _styled(", ".join(queue.unserved), "red"),
+    },
+)
+
+
 @click.group(cls=Group)
 def queue() -> None:
-    """Limit, pause or resume a queue, for all workers at once.
+    """List queues; limit, pause or resume one, for all workers at once.
 
     Limits are counted in the database, so they hold however many workers there are.
 
     Example:
+      fusee queues
       fusee queue limit mail --rate 50 --burst 100
       fusee queue pause mail
     """
 
 
-@queue.command()
+@lists(QUEUES, limit=None)
+async def list_queues(queues: QueueOperations, /) -> Sequence[QueueStats]:
+    """List the queues: what waits, what runs, their limits. The same as `fusee queues`.
+
+    A queue appears when it has work or limits. "unserved" names handlers that have runs waiting and no live
+    worker that could take them.
+
+    Example: fusee queue list
+    """
+    return await queues.list()
+
+
+@command(create=True)
 @click.argument("name")
-@click.option("--concurrency", metavar="N", type=click.IntRange(0), help="Most runs at once; 0 lifts it.")
-@click.option("--rate", metavar="N", type=click.FloatRange(0), help="Most starts a second; 0 lifts it.")
+@click.option("--concurrency", metavar="N", type=click.IntRange(0), help="Runs at once; 0: no limit.")
+@click.option("--rate", metavar="N", type=click.FloatRange(0), help="Starts a second; 0: no limit.")
 @click.option("--burst", metavar="N", type=click.IntRange(0), help="Starts saved up at most; 0: as the rate.")
-@click.pass_context
-def limit(
-    context: click.Context, name: str, concurrency: int | None, rate: float | None, burst: int | None
-) -> None:
+async def limit(queues: QueueOperations, /, name: str, **said: Any) -> Answer:
     """Set a queue's limits; what is not named stays as it is.
 
     They hold within a second, across all workers. Runs over a limit wait; nothing fails.
@@ -106,75 +98,49 @@ def limit(
       fusee queue limit mail --rate 50 --burst 100
       fusee queue limit mail --concurrency 0 --rate 0        (no limits any more)
     """
-    if concurrency is None and rate is None and burst is None:
-        raise click.UsageError("say which limit: --concurrency, --rate or --burst")
-    drive(_limit(Shared.of(context), Out.of(context), name, concurrency, rate, burst))
-
-
-async def _limit(
-    shared: Shared, out: Out, name: str, concurrency: int | None, rate: float | None, burst: int | None
-) -> None:
-    said = {"concurrency": concurrency, "rate": rate, "burst": burst}
     changes = {limit: value or None for limit, value in said.items() if value is not None}
-    async with opened(shared, create=True) as app:
-        _tell(out, await app.queues.change(name, changes))
+    if not changes:
+        raise click.UsageError("say which limit: --concurrency, --rate or --burst")
+    return QUEUES.one(await queues.change(name, changes))
 
 
-@queue.command()
+@command(create=True)
 @click.argument("name")
 @click.argument("strategy", type=click.Choice(STRATEGIES, case_sensitive=False))
-@click.pass_context
-def strategy(context: click.Context, name: str, strategy: str) -> None:
+async def strategy(queues: QueueOperations, /, name: str, strategy: str) -> Answer:
     """Choose how a queue's runs find their worker, where they do not say so themselves.
 
     shared is the default: the next free worker takes them. docs/workers.md tells when to use which of the
-    others. Workers follow within a second; what is under way is not disturbed.
+    others. Workers follow within a second; running work is not disturbed.
 
     Example:
       fusee queue strategy reports least_loaded
       fusee queue strategy reports shared
     """
-    drive(_place(Shared.of(context), Out.of(context), name, strategy))
+    return QUEUES.one(await queues.place(name, strategy))
 
 
-async def _place(shared: Shared, out: Out, name: str, strategy: str) -> None:
-    async with opened(shared, create=True) as app:
-        _tell(out, await app.queues.place(name, strategy))
-
-
-@queue.command()
-@click.argument("name")
-@click.pass_context
-def pause(context: click.Context, name: str) -> None:
-    """Start no more runs of a queue; what runs goes on.
+@steer(QUEUES, "name", "NAME", create=True)
+async def pause(queues: QueueOperations, /, name: str) -> QueueStats:
+    """Start no more runs of a queue; running ones continue.
 
     Runs can still be submitted to it and wait there until `fusee queue resume`.
 
     Example: fusee queue pause mail
     """
-    drive(_pause(Shared.of(context), Out.of(context), name, True))
+    return await queues.pause(name, True)
 
 
-@queue.command()
-@click.argument("name")
-@click.pass_context
-def resume(context: click.Context, name: str) -> None:
+@steer(QUEUES, "name", "NAME", create=True)
+async def resume(queues: QueueOperations, /, name: str) -> QueueStats:
     """Start runs of a paused queue again.
 
     Its other limits are as they were.
 
     Example: fusee queue resume mail
     """
-    drive(_pause(Shared.of(context), Out.of(context), name, False))
+    return await queues.pause(name, False)
 
 
-async def _pause(shared: Shared, out: Out, name: str, paused: bool) -> None:
-    async with opened(shared, create=True) as app:
-        _tell(out, await app.queues.pause(name, paused))
-
-
-def _tell(out: Out, stats: QueueStats) -> None:
-    if out.json:
-        out.data(queue_object(stats))
-    else:
-        out.show(f"{stats.name}: {_limits(stats.limits) or 'no limits'}")
+for command_ in (list_queues, limit, strategy, pause, resume):
+    queue.add_command(command_)

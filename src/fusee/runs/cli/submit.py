@@ -1,30 +1,56 @@
-"""`fusee run submit`: one run, or a file of them."""
+"""`fusee run`, with `submit`: one run, or a file of them."""
 
 from __future__ import annotations
 
+import json
+import sys
+from collections.abc import Iterator, Sized
+from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from fusee.runs.cli.bulk import submit_file
-from fusee.runs.cli.wait import await_runs, tell_ends
+from fusee.runs.cli.look import list_runs, show
+from fusee.runs.cli.steer import cancel, ended, retry, wait
+from fusee.surfaces.cli.answer import Answer
+from fusee.surfaces.cli.commands import command
+from fusee.surfaces.cli.exits import Exit, Failure
+from fusee.surfaces.cli.follow import progress
 from fusee.surfaces.cli.inputs import member_from, object_from, request_from
-from fusee.surfaces.cli.opening import drive, opened
-from fusee.surfaces.cli.options import Command, Shared, duration
+from fusee.surfaces.cli.options import ALLOW_UNKNOWN, KEY, Group, Wait, duration, waits
 from fusee.surfaces.cli.output import Out
 
 if TYPE_CHECKING:
     from fusee.engine.model.run import RunSpec
+    from fusee.runs.service.runs import RunOperations
 
-__all__ = ["submit"]
+__all__ = ["run"]
 
-# What a line of --from-file says for itself.
-SAYS_IT_ITSELF = (
-    "payload", "members", "delay", "at", "priority", "queue", "region", "timeout", "max_attempts", "key",
-    "strategy", "cpu", "memory", "hash_key", "requires",
-    "shell", "url", "method", "headers", "body",
+AS_THEY_ARE = (
+    "priority", "queue", "region", "strategy", "cpu", "memory", "hash_key", "delay", "timeout",
 )  # fmt: skip
+"""Options that are fields of a run, under the same name."""
+ONE_RUN = (
+    *AS_THEY_ARE, "payload", "members", "at", "requires", "max_attempts", "key", "shell", "url", "method",
+    "headers", "body", "executor",
+)  # fmt: skip
+"""What each line of --from-file says for itself."""
+A_CALL = 5000
+"""A call is accepted whole or not at all, so this is also how many runs a broken line takes with it."""
+
+
+@click.group(cls=Group)
+def run() -> None:
+    """Submit runs, look at them, wait for them, stop them, run them again.
+
+    A run is one piece of work: a call of a handler, a program, or an HTTP request.
+
+    Example:
+      fusee run submit greet -p name=Ada --wait
+      fusee run list --status failed
+    """
 
 
 def _moment(context: click.Context, parameter: click.Parameter, value: str | None) -> int | None:
@@ -40,44 +66,44 @@ def _moment(context: click.Context, parameter: click.Parameter, value: str | Non
         ) from None
 
 
-@click.command(cls=Command)
+@command(create=True)
 @click.argument("words", metavar="[HANDLER | -- ARGV...]", nargs=-1)
 @click.option("--payload", metavar="JSON", help="The handler's arguments: JSON, @FILE, or - for stdin.")
-@click.option(
-    "-p", "members", metavar="KEY=VALUE", multiple=True, help="One argument; JSON where it is, else text."
-)
-@click.option("--delay", metavar="TIME", callback=duration(), help="Not before this long from now: 5m.")
-@click.option("--at", metavar="TIME", callback=_moment, help="Not before then: 2030-01-31T18:00.")
-@click.option("--priority", metavar="N", type=int, help="-1000 to 1000; higher goes first.")
-@click.option("--queue", metavar="NAME", help="[default: default]")
+@click.option("-p", "members", metavar="KEY=VALUE", multiple=True, help="One argument, as JSON or text.")
+@click.option("--delay", metavar="TIME", callback=duration(), help="Start after this long, such as 5m.")
+@click.option("--at", metavar="TIME", callback=_moment, help="Start at this time, such as 2030-01-31T18:00.")
+@click.option("--priority", metavar="N", type=int, help="From -1000 to 1000; higher starts first.")
+@click.option("--queue", metavar="NAME", help="Its queue.  [default: default]")
 @click.option("--region", metavar="NAME", help="Only workers of this region.")
-@click.option("--strategy", metavar="NAME", help="How it finds its worker: round_robin, broadcast ...")
+@click.option("--strategy", metavar="NAME", help="How it finds its worker: round_robin, broadcast, ...")
 @click.option(
     "--require", "requires", metavar="LABEL=VALUE", multiple=True, help="A label its worker must have."
 )
 @click.option("--cpu", metavar="N", type=float, help="Cores its worker must have free.")
 @click.option("--memory", metavar="SIZE", help="Memory its worker must have free: 512MB.")
 @click.option("--hash-key", metavar="TEXT", help="Runs of one key go to the same worker.")
-@click.option("--timeout", metavar="TIME", callback=duration(), help="An attempt's longest time: 30s.")
-@click.option("--max-attempts", metavar="N", type=int, help="Tries in all, instead of the handler's policy.")
-@click.option("--key", metavar="TEXT", help="Idempotency key: the same key makes one run only.")
+@click.option("--timeout", metavar="TIME", callback=duration(), help="Limit of one attempt, such as 30s.")
+@click.option(
+    "--max-attempts", metavar="N", type=int, help="Attempts in all, instead of the handler's policy."
+)
+@KEY
 @click.option("--shell", is_flag=True, help="Run a program: --shell -- PROGRAM ARGUMENT...")
 @click.option("--http", "url", metavar="URL", help="Make an HTTP call.")
 @click.option(
     "--executor",
     metavar="NAME",
     type=click.Choice(["kubernetes", "dask"], case_sensitive=False),
-    help="Hand it to kubernetes or dask; what that takes goes in --payload or -p.",
+    help="Run it in kubernetes or dask; its fields go in --payload or -p.",
 )
-@click.option("--method", metavar="NAME", help="With --http: GET, POST, ... [default: by the body]")
+@click.option("--method", metavar="NAME", help="With --http: GET, POST, ...  [default: by the body]")
 @click.option("--header", "headers", metavar="NAME:VALUE", multiple=True, help="With --http; repeatable.")
-@click.option("--body", metavar="TEXT", help="With --http: JSON where it is, else text; @FILE, or -.")
+@click.option("--body", metavar="TEXT", help="With --http: JSON or text; @FILE, or -.")
 @click.option("--from-file", metavar="FILE", help="Many runs, one JSON object a line; - for stdin.")
-@click.option("--wait", "-w", is_flag=True, help="Wait for the end; exit 5 when it is no success.")
-@click.option("--wait-timeout", metavar="TIME", callback=duration(), help="With --wait: exit 124 after this.")
-@click.option("--allow-unknown", is_flag=True, help="Also for a handler that no worker has had yet.")
-@click.pass_context
-def submit(context: click.Context, /, words: tuple[str, ...], **given: Any) -> None:
+@waits
+@ALLOW_UNKNOWN
+async def submit(
+    runs: RunOperations, out: Out, /, words: tuple[str, ...], wait: Wait | None, **given: Any
+) -> Answer | None:
     """Submit a run: call a handler, start a program, or make an HTTP request.
 
     What was accepted is never lost: it ends in a final state or is visibly waiting. A handler that no worker
@@ -96,30 +122,23 @@ def submit(context: click.Context, /, words: tuple[str, ...], **given: Any) -> N
       fusee run submit --executor kubernetes --payload '{"image": "registry.example.com/job:1"}'
       fusee run submit --from-file runs.ndjson
     """
-    _check_shape(words, given)
-    drive(_submit(Shared.of(context), Out.of(context), words, given))
-
-
-def _check_shape(words: tuple[str, ...], given: dict[str, Any]) -> None:
-    """One way of saying what shall run."""
+    _check(words, given)
     if given["from_file"]:
-        single: tuple[str, ...] = (
-            "payload",
-            "members",
-            "delay",
-            "at",
-            "priority",
-            "queue",
-            "region",
-            "timeout",
-            "strategy",
-            "cpu",
-            "memory",
-            "hash_key",
-            "requires",
-        )
-        single += ("max_attempts", "key", "shell", "url", "method", "headers", "body", "executor")
-        if words or any(given[name] for name in single):
+        return await _submit_file(runs, out, given["from_file"], given["allow_unknown"], wait)
+    [made] = await runs.submit([_spec(words, given)], allow_unknown=given["allow_unknown"])
+    if wait is not None:
+        out.say(f"run {made.id}" if made.created else f"run {made.id}, submitted before with this key")
+        return await ended(runs, out, [made.id], wait)
+    known = "this key was used before: that is its run, nothing new"
+    follow = f"follow it: fusee run wait {made.id}, fusee run show {made.id}"
+    say = ["submitted" if made.created else known, follow]
+    return Answer({"id": made.id, "created": made.created}, str(made.id), say=say)
+
+
+def _check(words: tuple[str, ...], given: dict[str, Any]) -> None:
+    """There is exactly one way that says what shall run."""
+    if given["from_file"]:
+        if words or any(given[name] for name in ONE_RUN):
             raise click.UsageError("--from-file: each line says all about its run; leave the rest out")
         return
     if sum(bool(given[way]) for way in ("shell", "url", "executor")) > 1:
@@ -140,41 +159,11 @@ def _check_shape(words: tuple[str, ...], given: dict[str, Any]) -> None:
         raise click.UsageError(f"unexpected {extra!r}: arguments for a handler go in -p KEY=VALUE")
 
 
-async def _submit(shared: Shared, out: Out, words: tuple[str, ...], given: dict[str, Any]) -> None:
-    async with opened(shared, create=True) as app:
-        if given["from_file"]:
-            accepted = await submit_file(app, out, given["from_file"], allow_unknown=given["allow_unknown"])
-            if given["wait"] and accepted:
-                await tell_ends(app, out, await await_runs(app, out, accepted, given["wait_timeout"]))
-            return
-        [run] = await app.runs.submit([_spec(words, given)], allow_unknown=given["allow_unknown"])
-        if given["wait"]:
-            out.say(f"run {run.id}" if run.created else f"run {run.id}, submitted before with this key")
-            await tell_ends(app, out, await await_runs(app, out, [run.id], given["wait_timeout"]))
-        elif out.json:
-            out.data({"id": run.id, "created": run.created})
-        else:
-            out.show(str(run.id))
-            out.say("submitted" if run.created else "this key was used before: that is its run, nothing new")
-            out.say(f"follow it: fusee run wait {run.id}, fusee run show {run.id}")
-
-
 def _spec(words: tuple[str, ...], given: dict[str, Any]) -> RunSpec:
     from fusee.runs.service.runs import spec_from
 
-    fields: dict[str, Any] = {
-        "priority": given["priority"],
-        "queue": given["queue"],
-        "region": given["region"],
-        "strategy": given["strategy"],
-        "cpu": given["cpu"],
-        "memory": given["memory"],
-        "hash_key": given["hash_key"],
-        "delay": given["delay"],
-        "due_at": given["at"],
-        "timeout": given["timeout"],
-        "idempotency_key": given["key"],
-    }
+    fields = {name: given[name] for name in AS_THEY_ARE}
+    fields |= {"due_at": given["at"], "idempotency_key": given["key"]}
     if given["requires"]:
         fields["requires"] = dict(member_from(label, "--require") for label in given["requires"])
     if given["max_attempts"] is not None:
@@ -182,11 +171,87 @@ def _spec(words: tuple[str, ...], given: dict[str, Any]) -> RunSpec:
     if given["shell"]:
         fields |= {"executor": "shell", "payload": {"argv": list(words)}}
     elif given["url"]:
-        fields |= {
-            "executor": "http",
-            "payload": request_from(given["url"], given["method"], given["headers"], given["body"]),
-        }
+        call = request_from(given["url"], given["method"], given["headers"], given["body"])
+        fields |= {"executor": "http", "payload": call}
     else:
         what = {"executor": given["executor"]} if given["executor"] else {"handler": words[0]}
         fields |= {**what, "payload": object_from(given["payload"], given["members"])}
     return spec_from({name: value for name, value in fields.items() if value is not None})
+
+
+async def _submit_file(
+    runs: RunOperations, out: Out, name: str, allow_unknown: bool, wait: Wait | None
+) -> Answer | None:
+    from fusee.errors import FuseeError
+
+    ids: list[int] = []
+    made = 0
+    with _open(name) as lines, progress(out) as update:
+        total = _count(name)
+        for first, last, specs in _calls(lines, name, ids):
+            try:
+                accepted = await runs.submit(specs, allow_unknown=allow_unknown)
+            except FuseeError as error:
+                raise Failure(
+                    f"{name}, lines {first} to {last}: {error} ({len(ids)} runs were accepted before them)",
+                    Exit.REFUSED,
+                ) from error
+            ids += [run.id for run in accepted]
+            made += sum(run.created for run in accepted)
+            update("submitting", len(ids), total)
+    known = len(ids) - made
+    span = {"first_id": min(ids, default=None), "last_id": max(ids, default=None)}
+    told = Answer(
+        {"accepted": len(ids), "created": made, **span},
+        f"{made} runs submitted" + (f", {known} known by their keys" if known else ""),
+    )
+    if wait is None or not ids:
+        return told
+    told.print(out)
+    return await ended(runs, out, ids, wait)
+
+
+def _calls(lines: IO[str], name: str, accepted: Sized) -> Iterator[tuple[int, int, list[RunSpec]]]:
+    """(first line, last line, the runs in between), a call's worth each."""
+    from fusee.errors import Invalid
+    from fusee.runs.service.runs import spec_from
+
+    specs: list[RunSpec] = []
+    first = number = 0
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        first = first or number
+        try:
+            specs.append(spec_from(json.loads(line)))
+        except (ValueError, Invalid) as error:
+            why = f"not JSON: {error}" if isinstance(error, ValueError) else str(error)
+            raise Failure(
+                f"{name}:{number}: {why} ({len(accepted)} runs were accepted before)", Exit.REFUSED
+            ) from None
+        if len(specs) == A_CALL:
+            yield first, number, specs
+            specs, first = [], 0
+    if specs:
+        yield first, number, specs
+
+
+def _open(name: str) -> AbstractContextManager[IO[str]]:
+    if name == "-":
+        return nullcontext(sys.stdin)
+    try:
+        return Path(name).open(encoding="utf-8")
+    except OSError as error:
+        raise Failure(f"cannot read {name}: {error.strerror}", Exit.NOT_FOUND) from None
+
+
+def _count(name: str) -> int | None:
+    """How many lines there will be, for the bar; a stream does not say."""
+    if name == "-" or not Path(name).is_file():
+        return None
+    with Path(name).open("rb") as file:
+        return sum(block.count(b"\n") for block in iter(lambda: file.read(1 << 20), b"")) or None
+
+
+for command_ in (submit, list_runs, show, wait, cancel, retry):
+    run.add_command(command_)

@@ -30,6 +30,8 @@ from fusee.values.sizes import bytes_from
 __all__ = ["CancelAnswer", "RunOperations", "RunWithAttempts", "spec_from"]
 
 LONGEST_LIST = 1000
+AT_ONCE = 500
+"""The longest IN list that every database takes without complaint."""
 
 SPEC_FIELDS = (
     "handler",
@@ -208,6 +210,13 @@ class RunOperations:
         if not 1 <= wanted.limit <= LONGEST_LIST:
             raise Invalid(f"limit must be from 1 to {LONGEST_LIST}", field="limit")
         return await self.store.runs(wanted)
+
+    async def ended(self, run_ids: Sequence[int]) -> Mapping[int, RunStatus]:
+        """How those of them ended that have ended."""
+        found: dict[int, RunStatus] = {}
+        for start in range(0, len(run_ids), AT_ONCE):
+            found |= await self.store.ended(run_ids[start : start + AT_ONCE])
+        return found
 
     async def cancel(self, run_id: int, reason: str = "canceled by request") -> CancelAnswer:
         """Stop it; when this returns, no attempt will start any more.

@@ -74,7 +74,13 @@ def lists(
 
 
 def steer(
-    noun: Noun[T], argument: str, metavar: str = "ID", *, name: str | None = None, items: bool = False
+    noun: Noun[T],
+    argument: str,
+    metavar: str = "ID",
+    *,
+    name: str | None = None,
+    items: bool = False,
+    create: bool = False,
 ) -> Callable[[Body], Command]:
     """A command that does something to one thing or to many; the function does it to one.
 
@@ -114,7 +120,7 @@ def steer(
 
         kind = click.IntRange(1) if metavar == "ID" else None
         click.argument(argument, metavar=f"{metavar}...", nargs=-1, required=True, type=kind)(body)
-        return _command(body, call, name, False, Command)
+        return _command(body, call, name, create, Command)
 
     return decorate
 

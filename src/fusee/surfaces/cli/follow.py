@@ -23,6 +23,8 @@ __all__ = ["Progress", "follow", "progress", "watch_list"]
 T = TypeVar("T")
 Progress = tuple[str, int, int | None, str]
 """What a bar shows: a description, how many are done, of how many, and words behind the bar."""
+SHORTEST_PAUSE = 0.01
+"""Looks come close together while something moves, and further apart while nothing does."""
 WATCH_EVERY = 0.5
 MOST_SEEN = 20_000
 
@@ -59,19 +61,23 @@ async def follow(
     *,
     timeout: float | None = None,
     line: Callable[[T], str] = str,
-    every: float = 0.2,
+    every: float = 0.25,
     seen: Callable[[T], None] = lambda thing: None,
 ) -> T:
     """Look until it is over; a failure with exit code 124 when it is not over after `timeout` seconds."""
     deadline = None if timeout is None else time.monotonic() + timeout
+    pause, done = SHORTEST_PAUSE, -1
     with progress(out) as update:
         while True:
             thing = await look()
-            update(*shown(thing))
+            now = shown(thing)
+            update(*now)
             seen(thing)
             if over(thing):
                 return thing
-            left = every if deadline is None else min(every, deadline - time.monotonic())
+            pause = SHORTEST_PAUSE if now[1] != done else min(pause * 1.5, every)
+            done = now[1]
+            left = pause if deadline is None else min(pause, deadline - time.monotonic())
             if left <= 0:
                 raise Failure(f"not over after {timeout:g} s: {line(thing)}", Exit.TIMED_OUT)
             await asyncio.sleep(left)

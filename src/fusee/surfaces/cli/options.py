@@ -21,6 +21,7 @@ __all__ = [
     "VERSION",
     "Command",
     "Group",
+    "Plural",
     "Shared",
     "Wait",
     "duration",
@@ -143,6 +144,22 @@ class Group(click.Group):
         super().__init__(*args, **settings)
         self.help = _examples(self.help)
         self.params += shared_options(hidden=True)
+
+
+class Plural(Group):
+    """A group under the plural of its name: the same commands, and `list` when none is named."""
+
+    def __init__(self, name: str, group: click.Group) -> None:
+        super().__init__(name, commands=group.commands, help=group.help)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        known = {name: option for option in self.params for name in option.opts}
+        at = 0
+        while at < len(args) and (option := known.get(args[at].partition("=")[0])):
+            at += 1 if "=" in args[at] or getattr(option, "is_flag", False) or option.name == "verbose" else 2
+        if args[at:] == [] or (args[at].startswith("-") and args[at] not in ctx.help_option_names):
+            args = [*args[:at], "list", *args[at:]]
+        return super().parse_args(ctx, args)
 
 
 def duration(*, least: float = 0.0) -> Callable[[click.Context, click.Parameter, str | None], float | None]:

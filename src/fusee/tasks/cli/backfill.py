@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fusee.runs.cli.wait import await_runs, tell_ends
+from fusee.runs.cli.steer import ended
 from fusee.surfaces.cli.moments import TIMES, moment, times_table
 from fusee.surfaces.cli.opening import drive, opened
-from fusee.surfaces.cli.options import Command, Shared, duration
+from fusee.surfaces.cli.options import Command, Shared, Wait, duration
 from fusee.surfaces.cli.output import Out
 from fusee.surfaces.cli.shapes import time_text
 from fusee.tasks.cli.view import zone_of
@@ -62,7 +62,7 @@ async def _backfill(shared: Shared, out: Out, name: str, given: dict[str, Any]) 
         if given["wait"] and made.id is not None:
             out.say(f"backfill {made.id}: {len(made.times)} fires, {made.concurrency} at once")
             run_ids = await _run_ids(app, name, made)
-            await tell_ends(app, out, await await_runs(app, out, run_ids, given["wait_timeout"]))
+            (await ended(app.runs, out, run_ids, Wait(given["wait_timeout"]))).print(out)
             return
     if out.json:
         out.data(

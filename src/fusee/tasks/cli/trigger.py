@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fusee.runs.cli.wait import await_runs, tell_ends
+from fusee.runs.cli.steer import ended
 from fusee.surfaces.cli.inputs import object_from
 from fusee.surfaces.cli.opening import drive, opened
-from fusee.surfaces.cli.options import Command, Shared, duration
+from fusee.surfaces.cli.options import Command, Shared, Wait, duration
 from fusee.surfaces.cli.output import Out
 from fusee.surfaces.cli.shapes import time_text
 
@@ -82,7 +82,7 @@ async def _trigger(shared: Shared, out: Out, name: str, given: dict[str, Any]) -
 async def _tell(app: Fusee, out: Out, name: str, fired: Triggered, given: dict[str, Any]) -> None:
     if given["wait"]:
         _say(out, name, fired)
-        await tell_ends(app, out, await await_runs(app, out, fired.run_ids, given["wait_timeout"]))
+        (await ended(app.runs, out, fired.run_ids, Wait(given["wait_timeout"]))).print(out)
     elif out.json:
         out.data(
             {
