@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fusee import Fusee
-from fusee.tasks.cli.files import read_tasks
+from fusee.surfaces.cli.documents import read_documents
 from fusee.tasks.model.task import TaskSpec
 from fusee.tasks.service.documents import read_document
 
@@ -32,7 +32,7 @@ def written(page: Path, folder: Path) -> dict[str, TaskSpec]:
     for number, code in enumerate(blocks(page, "yaml")):
         file = folder / f"{number}.yaml"
         file.write_text(code, encoding="utf-8")
-        for document in read_tasks([str(file)]):
+        for document in read_documents([str(file)], "task"):
             spec, enabled = read_document(document.fields)
             assert enabled
             found[spec.name] = spec

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from fusee.surfaces.cli.documents import Document, read_documents
 from fusee.surfaces.cli.exits import Failure, failure_of
 from fusee.surfaces.cli.opening import drive, opened
 from fusee.surfaces.cli.options import Command, Shared
 from fusee.surfaces.cli.output import Out
-from fusee.tasks.cli.files import Document, read_tasks
 from fusee.tasks.cli.plan import changed, lines_of, plan_object, summary
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ def _read(files: tuple[str, ...]) -> list[Document]:
     from fusee.errors import Invalid
     from fusee.tasks.service.documents import read_document
 
-    documents = read_tasks(files)
+    documents = read_documents(files, "task")
     for document in documents:
         if "template" in document.fields:
             continue  # what it is, the store knows

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from fusee.surfaces.cli.documents import read_documents
 from fusee.surfaces.cli.exits import Exit, Failure
 from fusee.surfaces.cli.inputs import json_or_text, member_from, object_from, request_from
 from fusee.surfaces.cli.moments import moment
@@ -14,7 +15,6 @@ from fusee.surfaces.cli.options import Command, Shared
 from fusee.surfaces.cli.output import Out
 from fusee.surfaces.cli.shapes import task_object
 from fusee.tasks.cli.carets import pointed
-from fusee.tasks.cli.files import read_tasks
 from fusee.tasks.cli.view import show_task
 from fusee.tasks.cli.words import fields_of_words
 
@@ -176,7 +176,7 @@ async def _create(shared: Shared, out: Out, words: tuple[str, ...], given: dict[
 
 
 def _from_file(name: str) -> dict[str, Any]:
-    found = read_tasks([name])
+    found = read_documents([name], "task")
     if len(found) != 1:
         raise Failure(
             f"{name} holds {len(found)} tasks: `fusee task apply {name}` is for those", Exit.REFUSED

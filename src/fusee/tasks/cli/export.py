@@ -44,7 +44,7 @@ async def _export(shared: Shared, out: Out, names: tuple[str, ...]) -> None:
     if out.json:
         out.data(document)
         return
-    from fusee.surfaces.cli.yaml import write_document
+    from fusee.surfaces.cli.documents import write_document
 
     click.echo(
         "# fusee task apply FILE makes these tasks; fusee task diff FILE shows what that would change."

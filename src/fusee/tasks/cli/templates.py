@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from fusee.surfaces.cli.documents import read_documents
 from fusee.surfaces.cli.opening import drive, opened
 from fusee.surfaces.cli.options import Group, Shared
 from fusee.surfaces.cli.output import Out, clean, table
 from fusee.surfaces.cli.shapes import time_text
-from fusee.tasks.cli.files import read_tasks
 
 if TYPE_CHECKING:
     from fusee.tasks.model.template import TaskTemplate
@@ -60,7 +60,7 @@ async def _apply(shared: Shared, out: Out, files: tuple[str, ...]) -> None:
     from fusee.tasks.service.templates import template_from
 
     specs = []
-    for document in read_tasks(files):
+    for document in read_documents(files, "task"):
         listed = document.fields.get("templates")
         for fields in listed if isinstance(listed, list) and len(document.fields) == 1 else [document.fields]:
             try:
@@ -140,7 +140,7 @@ async def _export(shared: Shared, out: Out, names: tuple[str, ...], *, whole: bo
     if out.json:
         out.data(document)
         return
-    from fusee.surfaces.cli.yaml import write_document
+    from fusee.surfaces.cli.documents import write_document
 
     click.echo(write_document(document), nl=False)
 
