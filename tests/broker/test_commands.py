@@ -14,6 +14,7 @@ import pytest
 
 from fusee import Fusee
 from fusee.batches.operation import Target
+from fusee.broker.messages import RpcReply, RpcRequest
 from fusee.bulk.business import BulkContext
 from fusee.engine.model.run import Run
 from fusee.engine.model.states import RunStatus
@@ -170,14 +171,15 @@ async def test_a_request_that_is_delivered_twice_makes_one_of_each(woven: Fabric
     done: list[Any] = []
     registered(done)(woven.app)
     async with woven.hire(prepare=registered(done)) as hired:
-        ask, sent = hired.app._way.rpc.ask, list[tuple[Any, ...]]()
+        rpc: Any = hired.app._rpc
+        send, sent = rpc.send, list[str]()
 
-        async def twice(call: str, *args: Any, **how: Any) -> Any:
-            sent.append((call, *args))
-            await ask(call, *args, **how)
-            return await ask(call, *args, **how)
+        async def twice(request: RpcRequest, timeout: float | None) -> RpcReply:
+            sent.append(request.call)
+            await send(request, timeout)
+            return await send(request, timeout)
 
-        hired.app._way.rpc.ask = twice  # type: ignore[method-assign]
+        rpc.send = twice
         await woven.app.workflows.create({"name": "w", "nodes": [{"name": "a", "handler": "work"}]})
         await woven.app.tasks.create({"name": "t", "handler": "work"})
         inside = hired.app
@@ -188,7 +190,7 @@ async def test_a_request_that_is_delivered_twice_makes_one_of_each(woven: Fabric
         started = await inside.workflows.start("w")
         fired = await inside.tasks.trigger("t")
         assert (run.id > 0, batch.id, job.id, started.id, len(fired.run_ids)) == (True, 1, 1, 1, 1)
-        assert {call for call, *_ in sent} >= {"submit", "create_batch", "create_bulk_job", "trigger_task"}
+        assert set(sent) >= {"submit", "create_batch", "create_bulk_job", "trigger_task"}
 
 
 def strays(folder: Path) -> list[Path]:

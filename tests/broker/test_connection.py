@@ -11,12 +11,10 @@ import aiormq
 import pytest
 from aiormq.exceptions import DeliveryError
 
-from fusee.broker.messages import Bundle, Message
-from fusee.broker.names import Names
+from fusee.broker.messages import Bundle, RunMessage
 from fusee.broker.rabbitmq import queue_consumers
 from fusee.broker.rabbitmq.connection import NotConnected, RobustConnection
-from fusee.broker.rabbitmq.consumer import Consumer
-from fusee.broker.rabbitmq.deliveries import BufferedRun
+from fusee.broker.rabbitmq.consumer import BufferedRun, Consumer
 from fusee.broker.rabbitmq.topology import Topology
 from fusee.engine.model.dispatched import NORMAL
 from fusee.events import Bus
@@ -27,14 +25,13 @@ MANY = 40
 
 
 class Connected:
-    """A link to RabbitMQ, and whatever connection it has just now."""
+    """A robust connection, and the driver's connection that it has at the moment."""
 
     def __init__(self, rabbitmq: dict[str, Any]) -> None:
-        self.names = Names(rabbitmq["prefix"])
-        self.topology = Topology(self.names, delivery_limit=4)
-        self.link = RobustConnection(rabbitmq["url"], Bus())
+        self.topology = Topology(rabbitmq["prefix"], delivery_limit=4)
+        self.robust = RobustConnection(rabbitmq["url"], Bus())
         self.times = 0
-        self.link.on_up(self._remember)
+        self.robust.on_connect(self._remember)
 
     async def _remember(self, connection: Any) -> None:
         self.connection = connection
@@ -42,14 +39,14 @@ class Connected:
 
     @property
     def queue(self) -> str:
-        return self.names.runs(7, NORMAL)
+        return self.topology.run_queue(7, NORMAL)
 
     async def put(self, run_id: int) -> None:
         """A message about a run, into the queue of lane 7."""
-        run = Message(
+        run = RunMessage(
             id=run_id, attempt=1, spent=0, lane=7, payload="{}", options=None, kind=None, owner_id=None
         )
-        await self.link.confirmed(self.queue, Bundle(7, NORMAL, [run]).encode())
+        await self.robust.publish_confirmed(self.queue, Bundle(7, NORMAL, [run]).encode())
 
     def lose_the_writer(self) -> None:
         """As when the server is killed: what writes has ended, and those who send do not know yet."""
@@ -59,14 +56,14 @@ class Connected:
 @pytest.fixture
 async def connected(rabbitmq: dict[str, Any]) -> AsyncIterator[Connected]:
     made = Connected(rabbitmq)
-    made.link.start()
-    await asyncio.wait_for(made.link.up.wait(), 20)
+    made.robust.start()
+    await asyncio.wait_for(made.robust.connected.wait(), 20)
     yield made
-    await made.link.close()
+    await made.robust.close()
 
 
 @pytest.fixture
-async def make_feed(connected: Connected) -> AsyncIterator[Callable[[], Consumer]]:
+async def make_consumer(connected: Connected) -> AsyncIterator[Callable[[], Consumer]]:
     made: list[Consumer] = []
 
     async def hand_back(held: list[BufferedRun]) -> None:
@@ -74,14 +71,13 @@ async def make_feed(connected: Connected) -> AsyncIterator[Callable[[], Consumer
 
     def make() -> Consumer:
         consumer = Consumer(
-            connected.link,
-            connected.names,
+            connected.robust,
             connected.topology,
             prefetch=MANY,
             arrived=lambda: None,
             hand_back=hand_back,
         )
-        consumer.queue_consumers.up(connected.connection)
+        consumer.queues.connected(connected.connection)
         consumer.want([7])
         consumer.start()
         made.append(consumer)
@@ -93,20 +89,22 @@ async def make_feed(connected: Connected) -> AsyncIterator[Callable[[], Consumer
 
 
 @pytest.fixture
-async def consumer(connected: Connected, make_feed: Callable[[], Consumer]) -> Consumer:
+async def consumer(connected: Connected, make_consumer: Callable[[], Consumer]) -> Consumer:
     """A worker that sits at the queues of lane 7."""
-    consumer = make_feed()
-    await until(lambda: connected.queue in consumer.queue_consumers.consuming, 20, "a consumer")
+    consumer = make_consumer()
+    await until(lambda: connected.queue in consumer.queues.consuming, 20, "a consumer")
     return consumer
 
 
 async def test_who_sends_on_a_connection_without_a_writer_is_told_and_not_held(connected: Connected) -> None:
     connected.lose_the_writer()
-    sending = [connected.link.send(connected.names.status, b"{}") for _ in range(MANY)]
+    sending = [connected.robust.publish(connected.topology.rpc_queue, b"{}") for _ in range(MANY)]
     ends = await asyncio.wait_for(asyncio.gather(*sending, return_exceptions=True), 20)
     assert NotConnected in {type(end) for end in ends}
-    await until(lambda: connected.times == 2 and connected.link.up.is_set(), 20, "the next connection")
-    await connected.link.send(connected.names.status, b"{}")
+    await until(
+        lambda: connected.times == 2 and connected.robust.connected.is_set(), 20, "the next connection"
+    )
+    await connected.robust.publish(connected.topology.rpc_queue, b"{}")
 
 
 async def test_a_worker_that_acknowledges_on_a_connection_without_a_writer_goes_on(
@@ -117,7 +115,7 @@ async def test_a_worker_that_acknowledges_on_a_connection_without_a_writer_goes_
         await connected.put(n)
     held = await _took(consumer, MANY)
     connected.lose_the_writer()
-    await asyncio.wait_for(consumer.buffer.answered(held), 20)
+    await asyncio.wait_for(consumer.buffer.decided(held), 20)
 
 
 async def test_a_worker_comes_back_to_a_queue_that_someone_deleted(
@@ -125,7 +123,7 @@ async def test_a_worker_comes_back_to_a_queue_that_someone_deleted(
 ) -> None:
     for n in range(3):
         await connected.put(n)
-        await consumer.buffer.answered(await _took(consumer, 1))
+        await consumer.buffer.decided(await _took(consumer, 1))
         channel = await connected.connection.channel()
         await channel.queue_delete(connected.queue)
 
@@ -140,11 +138,11 @@ async def test_a_worker_comes_back_to_a_queue_that_someone_deleted(
 
 
 async def test_a_queue_that_stays_silent_is_made_anew(
-    connected: Connected, make_feed: Callable[[], Consumer], monkeypatch: pytest.MonkeyPatch
+    connected: Connected, make_consumer: Callable[[], Consumer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As one that lost its leader for good: it can be declared and deleted, and answers nothing else."""
-    monkeypatch.setattr(queue_consumers, "PATIENCE", 0.3)
-    monkeypatch.setattr(queue_consumers, "AGAIN_AFTER", 0.1)
+    monkeypatch.setattr(queue_consumers, "TIMEOUT", 0.3)
+    monkeypatch.setattr(queue_consumers, "RETRY_AFTER", 0.1)
     deleted: list[str] = []
 
     class Leaderless(aiormq.Channel):
@@ -158,11 +156,11 @@ async def test_a_queue_that_stays_silent_is_made_anew(
             return await super().queue_delete(queue, **rest)
 
     channel = await connected.connection.channel()
-    await connected.topology.runs(channel, connected.queue)
+    await connected.topology.declare_run_queue(channel, connected.queue)
     await connected.put(1)
     monkeypatch.setattr("aiormq.connection.Channel", Leaderless)
-    consumer = make_feed()
-    await until(lambda: connected.queue in consumer.queue_consumers.consuming, 20, "the queue's return")
+    consumer = make_consumer()
+    await until(lambda: connected.queue in consumer.queues.consuming, 20, "the queue's return")
     assert deleted == [connected.queue]
     await connected.put(2)
     # The first is gone with the queue, else it would come first: a dispatcher publishes it again.

@@ -12,11 +12,11 @@ from typing import Any
 import aiormq
 import pytest
 
-from fusee.app import messaging
-from fusee.broker.messages import Bundle, Message
-from fusee.broker.names import Names
+from fusee import broker
+from fusee.broker.messages import Bundle, RunMessage
+from fusee.broker.rabbitmq import RabbitMQ
 from fusee.broker.rabbitmq.connection import RobustConnection
-from fusee.broker.rabbitmq.parts import RabbitMQ
+from fusee.broker.rabbitmq.topology import Topology
 from fusee.config import BrokerConfig
 from fusee.engine.model.dispatched import NORMAL
 from fusee.engine.model.queue import QueueLimits
@@ -33,15 +33,15 @@ Weave = Callable[[type[RobustConnection]], Fabric]
 def weave(database_url: str, rabbitmq: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Weave:
     """A fabric whose connections are of that kind."""
 
-    def with_link(kind: type[RobustConnection]) -> Fabric:
+    def with_connection(kind: type[RobustConnection]) -> Fabric:
         def rabbitmq_of(config: BrokerConfig) -> RabbitMQ | None:
-            made = messaging.rabbitmq_of(config)
-            return None if made is None else replace(made, link=kind)
+            made = broker.rabbitmq_of(config)
+            return None if made is None else replace(made, connection=kind)
 
         monkeypatch.setattr("fusee.app.build.rabbitmq_of", rabbitmq_of)
         return Fabric("rabbitmq", database_url, rabbitmq)
 
-    return with_link
+    return with_connection
 
 
 class Thrice(RobustConnection):
@@ -50,14 +50,14 @@ class Thrice(RobustConnection):
     dice = random.Random(11)
     tasks: set[asyncio.Task[None]]
 
-    async def confirmed(self, key: str, body: bytes) -> None:
-        await super().confirmed(key, body)
+    async def publish_confirmed(self, queue: str, body: bytes) -> None:
+        await super().publish_confirmed(queue, body)
         for _ in range(2):
-            self._later(partial(super().confirmed, key, body))
+            self._later(partial(super().publish_confirmed, queue, body))
 
-    async def send(self, key: str, body: bytes, **rest: Any) -> None:
+    async def publish(self, queue: str, body: bytes, **rest: Any) -> None:
         for _ in range(3):
-            self._later(partial(super().send, key, body, **rest))
+            self._later(partial(super().publish, queue, body, **rest))
 
     def _later(self, sending: Callable[[], Awaitable[None]]) -> None:
         async def wait_and_send() -> None:
@@ -65,7 +65,7 @@ class Thrice(RobustConnection):
             try:
                 await sending()
             except Exception:
-                pass  # the link was closed meanwhile: a message that is lost
+                pass  # the connection was closed meanwhile: the message is lost
 
         self.tasks = getattr(self, "tasks", set())
         task = asyncio.create_task(wait_and_send())
@@ -84,13 +84,13 @@ class Lossy(RobustConnection):
 
     dice = random.Random(7)
 
-    async def confirmed(self, key: str, body: bytes) -> None:
+    async def publish_confirmed(self, queue: str, body: bytes) -> None:
         if self.dice.random() > 0.1:
-            await super().confirmed(key, body)
+            await super().publish_confirmed(queue, body)
 
-    async def send(self, key: str, body: bytes, **rest: Any) -> None:
+    async def publish(self, queue: str, body: bytes, **rest: Any) -> None:
         if self.dice.random() > 0.1:
-            await super().send(key, body, **rest)
+            await super().publish(queue, body, **rest)
 
 
 @pytest.mark.parametrize("kind", [Thrice, Lossy])
@@ -166,16 +166,16 @@ async def test_a_message_that_cannot_be_read_is_dead_lettered_at_once(
     async with woven.hire():
         await woven.ended(await woven.app.enqueue("work"))
         (lane,) = await store.all_lanes()
-        queue = Names(rabbitmq["prefix"]).runs(lane, NORMAL)
+        queue = Topology(rabbitmq["prefix"]).run_queue(lane, NORMAL)
         async with raw_channel(rabbitmq["url"]) as channel:
             await channel.basic_publish(b"not json", routing_key=queue)
-            await channel.basic_publish(b"{}", routing_key=Names(rabbitmq["prefix"]).status)
+            await channel.basic_publish(b"{}", routing_key=Topology(rabbitmq["prefix"]).rpc_queue)
         await until(lambda: _count(woven, 2), 10, "two dead letters")
         await woven.ended(await woven.app.enqueue("work"))  # nothing stands in its way
     letters = {letter.body: letter for letter in await store.dead_letters()}
     assert {(letter.queue, letter.reason) for letter in letters.values()} == {
         (queue, "rejected"),
-        (Names(rabbitmq["prefix"]).status, "rejected"),
+        (Topology(rabbitmq["prefix"]).rpc_queue, "rejected"),
     }
 
 
@@ -192,9 +192,11 @@ async def test_a_message_that_kills_its_workers_is_given_up(woven: Fabric, rabbi
         await until(lambda: not publish.fed, 10, "the dispatcher's look at who is there")
         handle = await woven.app.enqueue("work")
         (run,) = await store.dispatch({lane: 10})
-        queue = Names(rabbitmq["prefix"]).runs(lane, NORMAL)
+        queue = Topology(rabbitmq["prefix"]).run_queue(lane, NORMAL)
         async with raw_channel(rabbitmq["url"]) as channel:
-            await channel.basic_publish(Bundle(lane, NORMAL, [Message.of(run)]).encode(), routing_key=queue)
+            await channel.basic_publish(
+                Bundle(lane, NORMAL, [RunMessage.of(run)]).encode(), routing_key=queue
+            )
         for _ in range(rabbitmq["delivery_limit"] + 1):
             async with raw_channel(rabbitmq["url"]) as channel:
                 await _get(channel, queue)
@@ -207,7 +209,7 @@ async def test_a_message_that_kills_its_workers_is_given_up(woven: Fabric, rabbi
 
 
 async def test_the_broker_is_restarted_under_load(woven: Fabric, rabbitmq_server: servers.Server) -> None:
-    links = Seen(woven.app.bus, BrokerConnection)
+    connections = Seen(woven.app.bus, BrokerConnection)
     async with woven.hire("one", lease_ttl=30, heartbeat_interval_seconds=1), woven.hire("two", lease_ttl=30):
         handles = await woven.app.enqueue_each("work", [{"value": n, "seconds": 0.02} for n in range(600)])
         await until(lambda: len(woven.journal.starts()) > 50)
@@ -219,7 +221,7 @@ async def test_the_broker_is_restarted_under_load(woven: Fabric, rabbitmq_server
     assert {run.status for run in runs} == {RunStatus.SUCCEEDED}
     assert [run.result for run in runs] == list(range(600))
     assert not woven.journal.started_twice
-    assert any(not link.up for link in links.of(BrokerConnection))
+    assert any(not event.up for event in connections.of(BrokerConnection))
 
 
 # --- a client of the test's own -----------------------------------------------------------------------

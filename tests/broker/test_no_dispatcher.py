@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from fusee.broker.messages import RpcReply, RpcRequest
 from tests.broker.fabric import NOWHERE, Fabric
 from tests.chaos.inside import until
 
@@ -20,18 +21,18 @@ async def test_a_worker_that_waits_for_its_first_answer_can_be_stopped(
     await app.open(store=False)
     worker = app.worker()
     asked: list[str] = []
-    real = worker.work_source.rpc.ask
+    real = worker.work_source.rpc.send
 
-    async def ask(call: str, *args: Any, within: float | None = None) -> Any:
-        asked.append(call)
-        if call != waits_for and call in ("lanes", "strategies"):
-            return None if call == "lanes" else {}  # a dispatcher that vanishes in between
-        return await real(call, *args, within=within)
+    async def send(request: RpcRequest, timeout: float | None) -> RpcReply:
+        asked.append(request.call)
+        if request.call != waits_for and request.call in ("lanes", "strategies"):
+            return RpcReply(None if request.call == "lanes" else {})  # a dispatcher that vanishes in between
+        return await real(request, timeout)
 
-    worker.work_source.rpc.ask = ask
+    worker.work_source.rpc.send = send
     running = asyncio.create_task(worker.run())
     try:
-        await until(lambda: waits_for in asked and worker.work_source.link.up.is_set(), 30)
+        await until(lambda: waits_for in asked and worker.work_source.connection.connected.is_set(), 30)
         assert not running.done() and not worker.started.is_set()
         worker.stop()
         done, _ = await asyncio.wait({running}, timeout=30)

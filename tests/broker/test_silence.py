@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fusee.broker.rabbitmq import connection as links
+from fusee.broker.rabbitmq import connection as module
 from fusee.broker.rabbitmq.connection import RobustConnection
 from fusee.engine.model.states import RunStatus
 from fusee.events import Bus, SessionExpired
@@ -49,7 +49,7 @@ async def test_the_kernel_watches_the_connection(
     rabbitmq: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found: list[tuple[int, int]] = []
-    keep_alive = links.keep_alive
+    keep_alive = module.keep_alive
 
     def spied(transport: Any) -> None:
         keep_alive(transport)
@@ -57,9 +57,9 @@ async def test_the_kernel_watches_the_connection(
         alive = sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
         found.append((alive, sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)))
 
-    monkeypatch.setattr(links, "keep_alive", spied)
-    link = RobustConnection(rabbitmq["url"], Bus())
-    link.start()
-    await asyncio.wait_for(link.up.wait(), BACK)
-    await link.close()
+    monkeypatch.setattr(module, "keep_alive", spied)
+    connection = RobustConnection(rabbitmq["url"], Bus())
+    connection.start()
+    await asyncio.wait_for(connection.connected.wait(), BACK)
+    await connection.close()
     assert found == [(1, 15_000)]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from fusee.broker.rabbitmq.rpc_server import AT_ONCE
+from fusee.broker.rabbitmq.rpc_server import PREFETCH
+from fusee.broker.store_rpc import StoreRpc
 from fusee.errors import Invalid
 from tests.broker.fabric import Fabric
 from tests.chaos.inside import until
@@ -37,7 +38,8 @@ async def test_a_lease_is_renewed_while_very_many_jobs_wait_to_be_created(woven:
         work_source: Any = hired.worker.work_source
         job = ({}, None, True, None, None, "me")
         creates = [
-            asyncio.create_task(work_source.rpc.ask("create_bulk_job", *job)) for _ in range(2 * AT_ONCE)
+            asyncio.create_task(work_source.rpc.call(StoreRpc.create_bulk_job, *job))
+            for _ in range(2 * PREFETCH)
         ]
         try:
             await until(lambda: begun >= 1)

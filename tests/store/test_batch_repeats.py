@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from fusee.app.messaging import Commands
 from fusee.batches.model.batch import Batch, BatchPhase
 from fusee.batches.registry import Operations
 from fusee.batches.service.batches import BatchOperations
 from fusee.batches.store.queries import BatchFilter
+from fusee.broker.store_rpc import StoreRpc
 from fusee.engine.store.parent import Waiter
 from fusee.errors import Conflict
 from fusee.stores import Store
@@ -41,13 +41,10 @@ class Dispatcher:
         async def known() -> frozenset[str]:
             return frozenset({"batch.dial.turn"})
 
-        def batches(namespace: str) -> BatchOperations:
-            return BatchOperations(self.store, Operations(), known)
-
-        commands = Commands(*[batches] * 5)  # type: ignore[arg-type]
-        return asyncio.create_task(
-            commands.create_batch("default", dict(FIELDS), ["t0", "t1"], True, key, waiter)
-        )
+        unused: Any = None
+        batches = BatchOperations(self.store, Operations(), known)
+        rpc = StoreRpc(self.store, unused, batches, unused, unused, unused)
+        return asyncio.create_task(rpc.create_batch(dict(FIELDS), ["t0", "t1"], True, key, waiter))
 
 
 async def _two(world: World, monkeypatch: pytest.MonkeyPatch) -> tuple[Dispatcher, Dispatcher]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from fusee.broker.rabbitmq.topology import Topology
 from fusee.broker.rabbitmq.work_source import RabbitWorkSource
 from fusee.engine.dispatcher.dispatcher import Dispatcher
 from fusee.engine.store import wakes
@@ -84,21 +85,17 @@ async def test_all_loops_of_a_dispatcher_look_when_its_listener_is_back(postgres
         await store.close()
 
 
-async def test_a_worker_without_a_database_looks_when_its_link_is_back() -> None:
+async def test_a_worker_without_a_database_looks_when_it_is_connected_again() -> None:
     """Hints over RabbitMQ go to whoever is connected."""
 
     class Quiet:
-        def on_up(self, set_up: Any, tear_down: Any = None) -> None:
+        def on_connect(self, set_up: Any, tear_down: Any = None) -> None:
             self.set_up = set_up
 
-    link: Any = Quiet()
-    work_source = RabbitWorkSource(link, _Names(), None, namespace="default")  # type: ignore[arg-type]
+    connection: Any = Quiet()
+    work_source = RabbitWorkSource(connection, Topology(), namespace="default")
     heard: list[str] = []
     for kind in ("cancel", "drain", "pending"):
         work_source.wakes.on(kind, lambda kind=kind: heard.append(kind))  # type: ignore[misc]
-    await link.set_up(None)
+    await connection.set_up(None)
     assert heard == ["cancel", "drain", "pending"]
-
-
-class _Names:
-    """Of queues; none is used here."""

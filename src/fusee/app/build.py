@@ -8,10 +8,10 @@ import socket
 from typing import TYPE_CHECKING, Any
 
 from fusee.app.declare import Declares
-from fusee.app.messaging import Commands, NoStore, rabbitmq_of
 from fusee.batches.registry import Operations
 from fusee.batches.service.batches import BatchOperations
-from fusee.broker.no_database import ENVIRONMENT
+from fusee.broker import rabbitmq_of
+from fusee.broker.remote import ENVIRONMENT, StatusStore
 from fusee.bulk.business import Businesses
 from fusee.config import ApiConfig
 from fusee.engine.dispatcher.dispatcher import Dispatcher
@@ -108,7 +108,7 @@ class Builds(Declares):
             policies={h.name: h.retry for h in self.handlers.all() if h.retry != RetryPolicy()},
             defaults={one.name: dict(one.defaults) for one in self.businesses if one.defaults},
             checks=tuple(one.name for one in self.businesses if one.on_create is not None),
-            broker="database" if rabbitmq is None else rabbitmq.names.worker,
+            broker="database" if rabbitmq is None else rabbitmq.topology.worker_broker,
         )
         worker = Worker(
             work_source,
@@ -131,10 +131,9 @@ class Builds(Declares):
         """A dispatcher; not running yet."""
         settings = self.config.dispatcher
         rabbitmq = rabbitmq_of(self.config.broker)
-        commands = Commands(
-            self._runs_for, self._batches_of, self._bulk_jobs_of, self._workflows_of, self._tasks_of
-        )
-        gateway = rabbitmq.gateway(self.store, commands, self.bus) if rabbitmq is not None else None
+        gateway = None
+        if rabbitmq is not None:
+            gateway = rabbitmq.gateway(self.store, functools.cache(self._store_rpc), self.bus)
         return Dispatcher(
             self.store,
             self.bus,
@@ -170,7 +169,7 @@ class Builds(Declares):
         from fusee.observe import Health, Metrics
         from fusee.surfaces.rest.services import Operations, Services
 
-        base: Any = NoStore(self._work_sources) if self._storeless else self.store
+        base: Any = StatusStore(self._broker_connected) if self._storeless else self.store
 
         @functools.cache
         def operations(namespace: str) -> Operations:

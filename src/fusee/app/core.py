@@ -9,7 +9,8 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from fusee.batches.registry import Operations
-from fusee.broker.no_database import NoStoreHere, in_child_of_such_a_worker
+from fusee.broker.remote import NoStore, RemoteStore, in_child_process
+from fusee.broker.store_rpc import Rpc
 from fusee.bulk.business import Businesses
 from fusee.bulk.execution.handler import BulkServer
 from fusee.bulk.execution.http import HttpBusinesses
@@ -76,8 +77,8 @@ class Core:
 
     @property
     def store(self) -> Store:
-        if self._storeless or in_child_of_such_a_worker():
-            return cast(Store, NoStoreHere(travels=self._storeless))
+        if self._storeless or in_child_process():
+            return cast(Store, NoStore(has_rpc=self._storeless))
         if self._store is None:
             database = self.config.database
             self._store = open_store(
@@ -146,12 +147,15 @@ class Core:
 
     @property
     def _backing(self) -> Any:
-        """The store; in a process without one, the way to it."""
-        return self._work_sources[-1] if self._storeless and self._work_sources else self.store
+        """The store of handlers: this process's own, or without a database that of a dispatcher."""
+        return RemoteStore(self._rpc) if self._storeless and self._work_sources else self.store
+
+    def _broker_connected(self) -> bool:
+        return all(one.connection.connected.is_set() for one in self._work_sources)
 
     @property
-    def _way(self) -> RabbitWorkSource:
-        """In a process without a database, the way to it."""
+    def _rpc(self) -> Rpc:
+        """In a process without a database, the way to one that has it."""
         if not self._work_sources:
             raise NoDatabase("this app was opened without a database, and no worker of it has been made yet")
-        return self._work_sources[-1]
+        return self._work_sources[-1].rpc

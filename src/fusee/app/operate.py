@@ -7,6 +7,7 @@ from typing import Any
 from fusee.app.core import Core
 from fusee.batches.service.batches import BatchOperations
 from fusee.broker.remote import RemoteBatches, RemoteBulkJobs, RemoteRuns, RemoteTasks, RemoteWorkflows
+from fusee.broker.store_rpc import StoreRpc
 from fusee.bulk.business import Business, Businesses
 from fusee.bulk.model.business import HttpBusiness
 from fusee.bulk.service.businesses import BusinessOperations
@@ -32,7 +33,7 @@ class Operates(Core):
     @property
     def runs(self) -> RunOperations:
         if self._storeless:
-            return RemoteRuns(self._way, self.bus)
+            return RemoteRuns(self._rpc, self.bus)
         if self._runs_of is not self.store:
             self._runs = RunOperations(
                 self.store, self.bus, handlers=self.handlers, check_payload=self._check_payload
@@ -45,8 +46,9 @@ class Operates(Core):
 
     @property
     def tasks(self) -> TaskOperations:
-        local = self._tasks(self.store, self.runs)
-        return RemoteTasks(self._way, local) if self._storeless else local
+        if self._storeless:
+            return RemoteTasks(self._rpc, self.reach, self.clock.now_us)
+        return self._tasks(self.store, self.runs)
 
     def _tasks(self, store: Store, runs: RunOperations) -> TaskOperations:
         return TaskOperations(store, runs.check, self.reach, now_us=self.clock.now_us)
@@ -61,13 +63,13 @@ class Operates(Core):
     @property
     def batches(self) -> BatchOperations:
         if self._storeless:
-            return RemoteBatches(self._way)
+            return RemoteBatches(self._rpc)
         return BatchOperations(self.store, self.operations, self.store.known_handlers)
 
     @property
     def bulk_jobs(self) -> BulkOperations:
         if self._storeless:
-            return RemoteBulkJobs(self._way)
+            return RemoteBulkJobs(self._rpc)
         return self._bulk_jobs(self.store, self.businesses, trusted=True)
 
     def _bulk_jobs(self, store: Store, businesses: Businesses, *, trusted: bool) -> BulkOperations:
@@ -104,7 +106,7 @@ class Operates(Core):
     @property
     def workflows(self) -> WorkflowOperations:
         if self._storeless:
-            return RemoteWorkflows(self._way)
+            return RemoteWorkflows(self._rpc)
         return WorkflowOperations(self.store, self.runs.check)
 
     @property
@@ -153,29 +155,19 @@ class Operates(Core):
             return await self.bulk_jobs.create(*job, **how)
         return await self._bulk_jobs(self.store, self.businesses, trusted=False).create(*job, **how)
 
-    def _store_of(self, namespace: str) -> Store:
-        return self.store if namespace == self.store.namespace else self.store.for_namespace(namespace)
-
-    def _batches_of(self, namespace: str) -> BatchOperations:
-        store = self._store_of(namespace)
-        return BatchOperations(store, self.operations, store.known_handlers)
-
-    def _bulk_jobs_of(self, namespace: str) -> BulkOperations:
-        """For what comes by message."""
-        return self._bulk_jobs(self._store_of(namespace), self.businesses, trusted=False)
-
-    def _runs_for(self, namespace: str) -> RunOperations:
-        """For what comes by message, as for REST: what this process itself could run says nothing there."""
-        own = namespace == self.config.namespace
-        return RunOperations(
-            self._store_of(namespace),
-            self.bus,
-            handlers=self.handlers if own else (),
-            check_payload=self._check_payload,
+    def _store_rpc(self, namespace: str) -> StoreRpc:
+        """What workers without a database may call, in the namespace that their messages name."""
+        own = namespace == self.store.namespace
+        store = self.store if own else self.store.for_namespace(namespace)
+        # As with REST, only the handlers of our own namespace are those of this process.
+        runs = RunOperations(
+            store, self.bus, handlers=self.handlers if own else (), check_payload=self._check_payload
         )
-
-    def _tasks_of(self, namespace: str) -> TaskOperations:
-        return self._tasks(self._store_of(namespace), self._runs_for(namespace))
-
-    def _workflows_of(self, namespace: str) -> WorkflowOperations:
-        return WorkflowOperations(self._store_of(namespace), self._runs_for(namespace).check)
+        return StoreRpc(
+            store=store,
+            runs=runs,
+            batches=BatchOperations(store, self.operations, store.known_handlers),
+            bulk_jobs=self._bulk_jobs(store, self.businesses, trusted=False),
+            workflows=WorkflowOperations(store, runs.check),
+            tasks=self._tasks(store, runs),
+        )

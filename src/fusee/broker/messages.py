@@ -1,14 +1,14 @@
-"""What travels: bundles of runs to workers, requests of workers to the store, their replies. Always JSON.
+"""The messages: bundles of runs to workers, requests of workers to the store, their replies. All are JSON.
 
-The version is part of each queue's name: what a newer version sends stays queued for those who understand it.
+The version is part of each queue's name: messages of a newer version wait for workers that understand it.
 """
 
 from __future__ import annotations
 
 import inspect
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import cache
-from typing import Any, get_type_hints
+from typing import Any, NamedTuple, TypeVar, get_type_hints
 
 import msgspec
 
@@ -16,7 +16,19 @@ from fusee.broker.store_rpc import StoreRpc
 from fusee.engine.model.dispatched import Dispatched
 from fusee.errors import Conflict, FuseeError, Invalid, LeaseLost, NotFound, StoreUnavailable
 
-__all__ = ["VERSION", "Bundle", "Malformed", "Message", "Reply", "Request", "answer_of", "arguments_of"]
+__all__ = [
+    "VERSION",
+    "Bundle",
+    "Malformed",
+    "RpcReply",
+    "RpcRequest",
+    "RunMessage",
+    "arguments_of",
+    "request_of",
+    "result_of",
+]
+
+T = TypeVar("T")
 
 VERSION = 2
 ERRORS: dict[str, type[FuseeError]] = {
@@ -25,11 +37,11 @@ ERRORS: dict[str, type[FuseeError]] = {
 
 
 class Malformed(Exception):
-    """A message that cannot be read: it is refused, kept as a dead letter, and never tried again."""
+    """A message that cannot be read. It is rejected, kept as a dead letter, and never tried again."""
 
 
-class Message(msgspec.Struct, array_like=True, frozen=True):
-    """One run of a bundle; a list on the wire, since there may be very many."""
+class RunMessage(msgspec.Struct, array_like=True, frozen=True):
+    """One run of a bundle. On the wire it is a list, since there may be very many."""
 
     id: int
     attempt: int
@@ -41,7 +53,7 @@ class Message(msgspec.Struct, array_like=True, frozen=True):
     owner_id: int | None
 
     @classmethod
-    def of(cls, run: Dispatched) -> Message:
+    def of(cls, run: Dispatched) -> RunMessage:
         return cls(
             run.id,
             run.attempt,
@@ -55,11 +67,11 @@ class Message(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Bundle(msgspec.Struct, frozen=True, forbid_unknown_fields=False):
-    """Runs that stand in one lane, at one level; more than one when they are short."""
+    """Runs of one lane and one level of priority; more than one if they are short."""
 
     lane: int
     level: int
-    runs: list[Message]
+    runs: list[RunMessage]
 
     def encode(self) -> bytes:
         return _encode(self)
@@ -72,7 +84,7 @@ class Bundle(msgspec.Struct, frozen=True, forbid_unknown_fields=False):
             raise Malformed(f"not a bundle of runs: {error}") from None
 
 
-class Request(msgspec.Struct, frozen=True):
+class RpcRequest(msgspec.Struct, frozen=True):
     namespace: str
     call: str
     args: list[Any]
@@ -81,28 +93,28 @@ class Request(msgspec.Struct, frozen=True):
         return _encode(self)
 
     @classmethod
-    def decode(cls, body: bytes) -> Request:
+    def decode(cls, body: bytes) -> RpcRequest:
         try:
             return _request(body)
         except msgspec.MsgspecError as error:
             raise Malformed(f"not a request: {error}") from None
 
 
-class Reply(msgspec.Struct, frozen=True, omit_defaults=True):
+class RpcReply(msgspec.Struct, frozen=True, omit_defaults=True):
     answer: Any = None
     error: str | None = None
-    """The error's kind; absent when all went well."""
+    """The name of the error's class; absent after a success."""
     message: str = ""
 
     def encode(self) -> bytes:
         return _encode(self)
 
     @classmethod
-    def decode(cls, body: bytes) -> Reply:
+    def decode(cls, body: bytes) -> RpcReply:
         return _reply(body)
 
     @classmethod
-    def of_error(cls, error: FuseeError) -> Reply:
+    def of_error(cls, error: FuseeError) -> RpcReply:
         kind = next((name for name, known in ERRORS.items() if isinstance(error, known)), "Invalid")
         return cls(error=kind, message=str(error))
 
@@ -113,30 +125,40 @@ class Reply(msgspec.Struct, frozen=True, omit_defaults=True):
 
 _encode = msgspec.json.Encoder().encode
 _bundle = msgspec.json.Decoder(Bundle).decode
-_request = msgspec.json.Decoder(Request).decode
-_reply = msgspec.json.Decoder(Reply).decode
+_request = msgspec.json.Decoder(RpcRequest).decode
+_reply = msgspec.json.Decoder(RpcReply).decode
 
 
-@dataclass(frozen=True, slots=True)
-class _Call:
+class _Signature(NamedTuple):
+    parameters: inspect.Signature
     arguments: tuple[Any, ...]
-    answer: Any
+    """The type of each argument."""
+    result: Any
 
 
 @cache
-def _calls() -> dict[str, _Call]:
-    """Every call there is, with the types that its annotations name."""
-    found: dict[str, _Call] = {}
+def _signatures() -> dict[str, _Signature]:
+    """Every call that `StoreRpc` declares, with the types that its annotations name."""
+    found: dict[str, _Signature] = {}
     for name, function in inspect.getmembers(StoreRpc, inspect.iscoroutinefunction):
         hints = get_type_hints(function)
-        answer = hints.pop("return")
-        found[name] = _Call(tuple(hints.values()), answer)
+        result = hints.pop("return")
+        found[name] = _Signature(inspect.signature(function), tuple(hints.values()), result)
     return found
 
 
-def arguments_of(request: Request) -> list[Any]:
-    """The request's arguments as what the call takes; `Malformed` when they are not."""
-    call = _calls().get(request.call)
+def request_of(
+    namespace: str, call: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> RpcRequest:
+    """The request for a call. Its arguments travel by position, including those that have their default."""
+    bound = _signatures()[call.__name__].parameters.bind(None, *args, **kwargs)
+    bound.apply_defaults()
+    return RpcRequest(namespace, call.__name__, list(bound.args[1:]))
+
+
+def arguments_of(request: RpcRequest) -> list[Any]:
+    """The arguments of a request, converted to the types that the call takes; raises `Malformed`."""
+    call = _signatures().get(request.call)
     if call is None:
         raise Malformed(f"there is no call {request.call!r:.60}")
     if len(call.arguments) != len(request.args):
@@ -147,10 +169,11 @@ def arguments_of(request: Request) -> list[Any]:
         raise Malformed(f"{request.call}: {error}") from None
 
 
-def answer_of(call: str, reply: Reply) -> Any:
-    """What the call answered, as what it answers; raises what it raised."""
+def result_of(call: Callable[..., Coroutine[Any, Any, T]], reply: RpcReply) -> T:
+    """What the call returned, converted to its type; raises what the call raised."""
     reply.raise_error()
-    return _convert(reply.answer, _calls()[call].answer)
+    result: T = _convert(reply.answer, _signatures()[call.__name__].result)
+    return result
 
 
 def _convert(value: Any, kind: Any) -> Any:

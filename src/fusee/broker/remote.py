@@ -1,22 +1,22 @@
-"""The calls of the SDK that travel over the broker, in a worker that has no database.
+"""What an app offers in a worker without a database: a few calls go over the broker, all others are refused.
 
-Each is a subclass of the operations that a process with a database has, over a store that refuses everything:
-what is not overridden here is refused by name. A message may be delivered twice, so each call that creates
-something carries an idempotency key: the caller's, or one that is made for the call.
+Each remote service is a subclass of the one that a process with a database has, over a store that refuses
+everything: a method that is not overridden here is refused by name. A message may be delivered twice, so each
+call that creates something carries an idempotency key: the caller's, or one that is made for the call.
 """
 
 from __future__ import annotations
 
-import asyncio
+import os
 import secrets
-from collections.abc import AsyncIterable, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterable, Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, NoReturn, cast
 
 from fusee.batches.model.batch import Batch, BatchSpec
 from fusee.batches.registry import Operations
 from fusee.batches.service.batches import BatchOperations, Targets
-from fusee.broker.no_database import NoStoreHere
+from fusee.broker.store_rpc import Rpc, StoreRpc, forward
 from fusee.bulk.business import Businesses
 from fusee.bulk.model.job import BulkJob, BulkSpec
 from fusee.bulk.service.jobs import BulkOperations
@@ -24,8 +24,9 @@ from fusee.bulk.sources import SourceKinds
 from fusee.engine.model.run import RunSpec
 from fusee.engine.store.contract import Enqueued
 from fusee.engine.store.parent import Waiter
-from fusee.errors import Invalid
+from fusee.errors import Invalid, NoDatabase, StoreUnavailable
 from fusee.events import Bus
+from fusee.executors.http.reach import Reach
 from fusee.runs.service.runs import RunOperations
 from fusee.stores import Store
 from fusee.tasks.service.tasks import TaskOperations
@@ -33,54 +34,119 @@ from fusee.tasks.store.triggers import Triggered
 from fusee.workflows.service import WorkflowOperations
 from fusee.workflows.store.start import StartedWorkflow
 
-if TYPE_CHECKING:
-    from fusee.broker.rabbitmq.work_source import RabbitWorkSource
+__all__ = [
+    "ENVIRONMENT",
+    "NoStore",
+    "RemoteBatches",
+    "RemoteBulkJobs",
+    "RemoteRuns",
+    "RemoteStore",
+    "RemoteTasks",
+    "RemoteWorkflows",
+    "StatusStore",
+    "in_child_process",
+]
 
-__all__ = ["RemoteBatches", "RemoteBulkJobs", "RemoteRuns", "RemoteTasks", "RemoteWorkflows"]
-
-T = TypeVar("T")
-MOST_AT_ONCE = 10_000
+ENVIRONMENT = "_FUSEE_WORKER_WITHOUT_DATABASE"
+"""Set for the processes in which a worker without a database runs handlers with isolation="process"."""
+MAX_PER_MESSAGE = 10_000
 """Runs or targets in one message."""
-NOWHERE = cast(Store, NoStoreHere(travels=True))
 
 
-def _made_key() -> str:
-    return f"message:{secrets.token_hex(12)}"
+def in_child_process() -> bool:
+    """Whether this is a process in which a worker without a database runs a handler."""
+    return os.environ.get(ENVIRONMENT) == "1"
 
 
-async def _by(work_source: RabbitWorkSource, call: Callable[[], Awaitable[T]]) -> T:
-    """Await a call of the work source on its own loop, also from a thread that runs a loop of its own."""
-    if work_source.loop is None or work_source.loop is asyncio.get_running_loop():
-        return await call()
+class NoStore:
+    """Takes the place of the store and refuses every use of it. Without it, the default SQLite file would be
+    opened."""
 
-    async def there() -> T:
-        return await call()
+    def __init__(self, *, has_rpc: bool) -> None:
+        self._has_rpc = has_rpc
 
-    return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(there(), work_source.loop))
-
-
-def _not_too_many(what: str, count: int) -> None:
-    if count > MOST_AT_ONCE:
-        raise Invalid(
-            f"a worker without a database sends at most {MOST_AT_ONCE} {what} at once, not {count}: send them"
-            " in parts, or from a process with a database"
+    def __getattr__(self, name: str) -> NoReturn:
+        what = name.replace("_", " ")
+        if self._has_rpc:
+            raise NoDatabase(
+                f"this worker has no database, so {what!r} is not possible here. Possible by message are:"
+                " enqueue, enqueue_many, enqueue_each, bulk_jobs.create and .log, batches.create,"
+                " workflows.start, tasks.trigger. Use the REST API for everything else"
+            )
+        raise NoDatabase(
+            'a handler with isolation="process" on a worker without a database cannot reach the platform:'
+            f" {what!r} is not possible here. Make it an async handler, or use the REST API"
         )
 
 
+class StatusStore:
+    """The part of a store that health checks, metrics and API keys use, in a process without a database."""
+
+    def __init__(self, connected: Callable[[], bool]) -> None:
+        self.connected = connected
+
+    def for_namespace(self, namespace: str) -> StatusStore:
+        return self
+
+    async def ping(self) -> None:
+        """Such a process is ready while it is connected to the broker."""
+        if not self.connected():
+            raise StoreUnavailable("RabbitMQ is not connected")
+
+    async def revision(self) -> tuple[str, str]:
+        return "", ""
+
+    async def known_handlers(self) -> frozenset[str]:
+        return frozenset()
+
+    async def count_keys(self) -> int:
+        """Returns 0: only the keys in the configuration are accepted."""
+        return 0
+
+    async def key_by_digest(self, digest: str) -> None:
+        return None
+
+
+class RemoteStore:
+    """What the runs of workflows, batches and bulk jobs need of the store."""
+
+    def __init__(self, rpc: Rpc) -> None:
+        self.rpc = rpc
+
+    start_workflow = forward(StoreRpc.start_workflow)
+    keep_image = forward(StoreRpc.keep_image)
+    image_of = forward(StoreRpc.image_of)
+    bulk_job = forward(StoreRpc.bulk_job)
+    launch_bulk_job = forward(StoreRpc.launch_bulk_job)
+    conclude_check = forward(StoreRpc.conclude_check)
+    await_business = forward(StoreRpc.await_business)
+    take_segment = forward(StoreRpc.take_segment)
+    business = forward(StoreRpc.business)
+    hand_back_segment = forward(StoreRpc.hand_back_segment)
+    checkpoint = forward(StoreRpc.checkpoint)
+    quarantined_count = forward(StoreRpc.quarantined_count)
+    quarantined_indexes = forward(StoreRpc.quarantined_indexes)
+    bulk_quarantine = forward(StoreRpc.bulk_quarantine)
+    done_ranges = forward(StoreRpc.done_ranges)
+
+
+NO_STORE = cast(Store, NoStore(has_rpc=True))
+
+
 class RemoteRuns(RunOperations):
-    def __init__(self, work_source: RabbitWorkSource, bus: Bus) -> None:
-        super().__init__(NOWHERE, bus)
-        self.work_source = work_source
+    def __init__(self, rpc: Rpc, bus: Bus) -> None:
+        super().__init__(NO_STORE, bus)
+        self.rpc = rpc
 
     async def submit(self, specs: Sequence[RunSpec], *, allow_unknown: bool = False) -> Sequence[Enqueued]:
-        _not_too_many("runs", len(specs))
-        made = _made_key()
+        _check_count("runs", len(specs))
+        key = _new_key()
         keyed = [
-            replace(spec, idempotency_key=f"{made}:{number}") if spec.idempotency_key is None else spec
+            replace(spec, idempotency_key=f"{key}:{number}") if spec.idempotency_key is None else spec
             for number, spec in enumerate(specs)
         ]
-        accepted = await _by(self.work_source, lambda: self.work_source.submit(keyed, allow_unknown))
-        # A key that was made here was used before only if this very request was.
+        accepted = await self.rpc.call(StoreRpc.submit, keyed, allow_unknown)
+        # A key that was made here can have been used before only by a repeat of this very request.
         return [
             one if spec.idempotency_key is not None else Enqueued(one.id)
             for spec, one in zip(specs, accepted, strict=True)
@@ -98,9 +164,9 @@ class RemoteRuns(RunOperations):
 
 
 class RemoteBatches(BatchOperations):
-    def __init__(self, work_source: RabbitWorkSource) -> None:
-        super().__init__(NOWHERE, Operations(), _nobody)
-        self.work_source = work_source
+    def __init__(self, rpc: Rpc) -> None:
+        super().__init__(NO_STORE, Operations(), _no_handlers)
+        self.rpc = rpc
 
     async def create(
         self,
@@ -114,18 +180,16 @@ class RemoteBatches(BatchOperations):
         if isinstance(fields, BatchSpec):
             raise Invalid("a worker without a database describes a batch as an object, not as a BatchSpec")
         given = [one async for one in targets] if isinstance(targets, AsyncIterable) else list(targets)
-        _not_too_many("targets", len(given))
-        key = idempotency_key or (None if waiter else _made_key())
-        made = await _by(
-            self.work_source, lambda: self.work_source.create_batch(dict(fields), given, apply, key, waiter)
-        )
-        return made[0], made[1] or key != idempotency_key
+        _check_count("targets", len(given))
+        key = idempotency_key or (None if waiter else _new_key())
+        batch, new = await self.rpc.call(StoreRpc.create_batch, dict(fields), given, apply, key, waiter)
+        return batch, new or key != idempotency_key
 
 
 class RemoteBulkJobs(BulkOperations):
-    def __init__(self, work_source: RabbitWorkSource) -> None:
-        super().__init__(NOWHERE, Businesses(), SourceKinds(), _nobody, _no_business, trusted=False)
-        self.work_source = work_source
+    def __init__(self, rpc: Rpc) -> None:
+        super().__init__(NO_STORE, Businesses(), SourceKinds(), _no_handlers, _no_business, trusted=False)
+        self.rpc = rpc
 
     async def create(
         self,
@@ -139,35 +203,31 @@ class RemoteBulkJobs(BulkOperations):
     ) -> tuple[BulkJob, bool]:
         if isinstance(fields, BulkSpec):
             raise Invalid("a worker without a database describes a bulk job as an object, not as a BulkSpec")
-        key = idempotency_key or (None if waiter else _made_key())
-        job, new = await _by(
-            self.work_source,
-            lambda: self.work_source.create_bulk_job(dict(fields), data, start, key, waiter, who),
-        )
+        key = idempotency_key or (None if waiter else _new_key())
+        job, new = await self.rpc.call(StoreRpc.create_bulk_job, dict(fields), data, start, key, waiter, who)
         return job, new or key != idempotency_key
 
     async def log(self, job_id: int, text: str, *, who: str = "", idempotency_key: str | None = None) -> int:
-        key = idempotency_key or _made_key()
-        return await _by(self.work_source, lambda: self.work_source.log_bulk_data(job_id, text, who, key))
+        return await self.rpc.call(StoreRpc.log_bulk_data, job_id, text, who, idempotency_key or _new_key())
 
 
 class RemoteWorkflows(WorkflowOperations):
-    def __init__(self, work_source: RabbitWorkSource) -> None:
-        super().__init__(NOWHERE, _unchecked)
-        self.work_source = work_source
+    def __init__(self, rpc: Rpc) -> None:
+        super().__init__(NO_STORE, _unchecked)
+        self.rpc = rpc
 
     async def start(
         self, name: str, params: Mapping[str, Any] | None = None, *, idempotency_key: str | None = None
     ) -> StartedWorkflow:
-        given, key = dict(params or {}), idempotency_key or _made_key()
-        started = await _by(self.work_source, lambda: self.work_source.begin_workflow(name, given, key))
+        key = idempotency_key or _new_key()
+        started = await self.rpc.call(StoreRpc.begin_workflow, name, dict(params or {}), key)
         return started if idempotency_key else StartedWorkflow(started.id)
 
 
 class RemoteTasks(TaskOperations):
-    def __init__(self, work_source: RabbitWorkSource, like: TaskOperations) -> None:
-        super().__init__(NOWHERE, _unchecked, like.reach, now_us=like.now_us)
-        self.work_source = work_source
+    def __init__(self, rpc: Rpc, reach: Reach, now_us: Callable[[], int]) -> None:
+        super().__init__(NO_STORE, _unchecked, reach, now_us=now_us)
+        self.rpc = rpc
 
     async def trigger(
         self,
@@ -177,12 +237,24 @@ class RemoteTasks(TaskOperations):
         idempotency_key: str | None = None,
         reason: str = "triggered by hand",
     ) -> Triggered:
-        given, key = None if payload is None else dict(payload), idempotency_key or _made_key()
-        fired = await _by(self.work_source, lambda: self.work_source.trigger_task(ref, given, key, reason))
+        given, key = None if payload is None else dict(payload), idempotency_key or _new_key()
+        fired = await self.rpc.call(StoreRpc.trigger_task, ref, given, key, reason)
         return fired if idempotency_key else replace(fired, created=True)
 
 
-async def _nobody() -> frozenset[str]:
+def _new_key() -> str:
+    return f"message:{secrets.token_hex(12)}"
+
+
+def _check_count(what: str, count: int) -> None:
+    if count > MAX_PER_MESSAGE:
+        raise Invalid(
+            f"a worker without a database sends at most {MAX_PER_MESSAGE} {what} at once, not {count}: send"
+            " them in parts, or from a process with a database"
+        )
+
+
+async def _no_handlers() -> frozenset[str]:
     return frozenset()
 
 
@@ -190,5 +262,5 @@ async def _unchecked(spec: RunSpec) -> None:
     """The process that has the store checks it."""
 
 
-def _no_business(spec: object) -> Any:
+def _no_business(spec: object) -> NoReturn:
     raise Invalid("a worker without a database registers no business")

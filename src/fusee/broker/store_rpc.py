@@ -1,91 +1,104 @@
-"""What a worker without a database may ask of the store: the calls that travel as messages, and nothing else.
+"""The calls of the store that a worker without a database can make, and nothing else.
 
-The annotations are the wire's types: both ends convert what they send and get by them.
+`StoreRpc` is the only declaration of these calls. The server looks its methods up by name, both ends convert
+arguments and results by its annotations, and clients name a call by the method: `rpc.call(StoreRpc.renew, …)`
+or, where a client's method does nothing else, `renew = forward(StoreRpc.renew)`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar
 
 from fusee.batches.model.batch import Batch
+from fusee.batches.service.batches import BatchOperations
+from fusee.batches.store.intake import TakenOver
 from fusee.bulk.model.business import RegisteredBusiness
 from fusee.bulk.model.job import BulkJob, HeldBy, Quarantined
+from fusee.bulk.service.jobs import BulkOperations
 from fusee.bulk.store.checkpoints import BulkAnswer, Found, Progress, Taken
 from fusee.engine.model.run import Lane, RunSpec
 from fusee.engine.model.session import WorkerInfo
 from fusee.engine.store.contract import Enqueued, Finished, Order, Settlement
 from fusee.engine.store.parent import Waiter
 from fusee.errors import Invalid
+from fusee.runs.service.runs import RunOperations
 from fusee.stores import Store
+from fusee.tasks.service.tasks import TaskOperations
 from fusee.tasks.store.triggers import Triggered
+from fusee.workflows.service import WorkflowOperations
 from fusee.workflows.store.start import StartedWorkflow
 
-__all__ = ["Commands", "HandedIn", "Lanes", "StoreRpc"]
+__all__ = ["SLOW_CALLS", "HandedIn", "LaneList", "Rpc", "StoreRpc", "forward"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Call = Callable[Concatenate["StoreRpc", P], Coroutine[Any, Any, T]]
+
+SLOW_CALLS = frozenset(("create_batch", "create_bulk_job"))
+"""Calls that wait for a worker or for a service. They are acknowledged before they are made: otherwise they
+would take the places of lease renewals, and of the very replies that they wait for."""
+
+
+class Rpc(Protocol):
+    """Makes calls of a `StoreRpc` in another process."""
+
+    async def call(self, call: Call[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Returns what the call returns, raises what it raises, and repeats the request until then."""
+
+    async def call_within(
+        self, timeout: float | None, call: Call[P, T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """The same, but raises `StoreUnavailable` when there is no reply within so many seconds."""
+
+
+class HasRpc(Protocol):
+    @property
+    def rpc(self) -> Rpc: ...
+
+
+def forward(
+    call: Call[P, T], timeout: float | None = None
+) -> Callable[Concatenate[HasRpc, P], Coroutine[Any, Any, T]]:
+    """A method of a client that makes this call and nothing else."""
+
+    async def method(self: HasRpc, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self.rpc.call_within(timeout, call, *args, **kwargs)
+
+    return method
 
 
 class HandedIn(NamedTuple):
-    """The answer to one trip."""
+    """The result of `hand_in`."""
 
     refused: list[tuple[int, int]]
-    """Outcomes that the fence refused."""
+    """The (run, attempt) pairs whose outcome the fence refused."""
     granted: list[tuple[int, int, bool]]
-    """(run id, attempt, has a ticket): these may start, here, now."""
+    """(run, attempt, has a ticket) of the runs that may start on this worker now."""
 
 
-class Lanes(NamedTuple):
+class LaneList(NamedTuple):
     ids: list[int]
     lanes: list[Lane]
 
 
-class Commands(Protocol):
-    """What is checked and carried out as if it had been asked for through the API, for one namespace."""
-
-    async def submit(
-        self, namespace: str, specs: Sequence[RunSpec], allow_unknown: bool
-    ) -> list[Enqueued]: ...
-
-    async def create_batch(
-        self,
-        namespace: str,
-        fields: dict[str, Any],
-        targets: list[Any],
-        apply: bool,
-        key: str | None,
-        waiter: Waiter | None,
-    ) -> tuple[Batch, bool]: ...
-
-    async def create_bulk_job(
-        self,
-        namespace: str,
-        job: dict[str, Any],
-        data: Any,
-        start: bool,
-        key: str | None,
-        waiter: int | None,
-        who: str,
-    ) -> tuple[BulkJob, bool]: ...
-
-    async def log_bulk_data(self, namespace: str, job_id: int, text: str, who: str, key: str) -> int: ...
-
-    async def start_workflow(
-        self, namespace: str, name: str, params: dict[str, Any], key: str
-    ) -> StartedWorkflow: ...
-
-    async def trigger(
-        self, namespace: str, ref: str | int, payload: dict[str, Any] | None, key: str, reason: str
-    ) -> Triggered: ...
-
-
 @dataclass(frozen=True, slots=True)
 class StoreRpc:
-    """The store of one namespace, seen from afar. All its methods can be asked for, and may be repeated."""
+    """The store and the services of one namespace, as workers without a database can use them.
+
+    Every coroutine method can be called by message, and is called again when a reply was lost. Nothing in a
+    message is trusted: its sender is not known to be the platform's own code. What creates something is
+    therefore checked by the services, as a request through the API is."""
 
     store: Store
-    commands: Commands
+    runs: RunOperations
+    batches: BatchOperations
+    bulk_jobs: BulkOperations
+    workflows: WorkflowOperations
+    tasks: TaskOperations
 
-    # -- a worker's session
+    # -- the session of a worker
 
     async def open_session(self, request: str, info: WorkerInfo, ttl: float) -> int:
         return await self.store.open_session_once(request, info, ttl)
@@ -96,7 +109,7 @@ class StoreRpc:
     async def drain_session(self, session: int) -> None:
         await self.store.drain_session(session)
 
-    async def drain_asked(self, session_ids: list[int]) -> bool:
+    async def drain_asked(self, session_ids: Sequence[int]) -> bool:
         return await self.store.drain_asked(session_ids)
 
     async def end_session(self, session: int) -> None:
@@ -105,15 +118,15 @@ class StoreRpc:
     async def give_up_session(self, session: int) -> None:
         await self.store.give_up_session(session)
 
-    async def lanes(self, known: int) -> Lanes | None:
-        """All lanes of the namespace; none when there are as many as the worker knows."""
+    async def lanes(self, known: int) -> LaneList | None:
+        """All lanes of the namespace, or None if there are as many as the worker knows."""
         await self.store.read_new_lanes()
         found = self.store.lane_map.lanes
         mine = {i: lane for i, lane in found.items() if lane.namespace == self.store.namespace}
-        return None if len(mine) == known else Lanes(list(mine), list(mine.values()))
+        return None if len(mine) == known else LaneList(list(mine), list(mine.values()))
 
     async def strategies(self) -> dict[str, str]:
-        """Queue → how its runs find their worker, where that is not the usual way."""
+        """The queues that have a placement strategy, with its name."""
         limits = await self.store.read_limits()
         return {queue: known.strategy for queue, known in limits.items() if known.strategy}
 
@@ -127,7 +140,7 @@ class StoreRpc:
         accepted: list[tuple[int, int]],
         used_up: list[int],
     ) -> HandedIn:
-        """Write what succeeded, and say which of the accepted runs may start."""
+        """Write the successes, and return which of the accepted runs may start."""
         refused: list[tuple[int, int]] = []
         if finished.ids or used_up:
             refused = (await self.store.exchange(session, finished, Order(used_up=used_up))).refused
@@ -135,19 +148,19 @@ class StoreRpc:
         return HandedIn(refused, granted)
 
     async def hand_back(self, accepted: list[tuple[int, int]]) -> int:
-        """Runs whose messages a worker holds and cannot start soon."""
+        """Take back runs whose messages a worker holds and cannot start soon; returns how many."""
         return await self.store.recall(accepted)
 
-    async def settle(self, session: int, settlements: list[Settlement]) -> list[tuple[int, int]]:
+    async def settle(self, session: int, settlements: Sequence[Settlement]) -> list[tuple[int, int]]:
         return await self.store.settle(session, settlements)
 
-    async def record_stale(self, late: list[tuple[int, int, str]]) -> None:
+    async def record_stale(self, late: Sequence[tuple[int, int, str]]) -> None:
         await self.store.record_stale(late)
 
     async def owned(self, session: int) -> list[tuple[int, int]]:
         return await self.store.owned(session)
 
-    async def cancel_requests(self, session: int, run_ids: list[int]) -> list[tuple[int, int]]:
+    async def cancel_requests(self, session: int, run_ids: Sequence[int]) -> list[tuple[int, int]]:
         return await self.store.cancel_requests(session, run_ids)
 
     async def confirm_start(self, session: int, run_id: int, attempt: int) -> bool:
@@ -158,37 +171,51 @@ class StoreRpc:
     ) -> None:
         await self.store.open_callback(session, run_id, attempt, digest, timeout=timeout, signed=signed)
 
-    # -- what its handlers need
-
-    async def start_workflow(self, workflow: str, params: dict[str, Any], waiter: Waiter) -> None:
-        await self.store.start_workflow(workflow, params, waiter=waiter)
+    # -- what its handlers create
 
     async def submit(self, specs: list[RunSpec], allow_unknown: bool) -> list[Enqueued]:
-        """Every spec has a key, so that a repeated request makes no second run."""
+        """Every spec has a key, so that a repeated request creates no second run."""
         if any(spec.idempotency_key is None for spec in specs):
             raise Invalid("a run that is submitted by message needs an idempotency key")
-        return await self.commands.submit(self.store.namespace, specs, allow_unknown)
+        return list(await self.runs.submit(specs, allow_unknown=allow_unknown))
 
     async def create_batch(
         self, fields: dict[str, Any], targets: list[Any], apply: bool, key: str | None, waiter: Waiter | None
     ) -> tuple[Batch, bool]:
-        return await self.commands.create_batch(self.store.namespace, fields, targets, apply, key, waiter)
+        """Several dispatchers may have copies of one request. One whose upload another has taken over waits
+        for that other one and returns the same batch: it must not refuse what is being done."""
+        while True:
+            try:
+                return await self.batches.create(
+                    fields, targets, apply=apply, idempotency_key=key, waiter=waiter
+                )
+            except TakenOver:
+                if key is None and waiter is None:  # no other request can have taken its place
+                    raise
+                await self.batches.upload_ended(key, waiter)
 
     async def create_bulk_job(
         self, job: dict[str, Any], data: Any, start: bool, key: str | None, waiter: int | None, who: str
     ) -> tuple[BulkJob, bool]:
-        return await self.commands.create_bulk_job(self.store.namespace, job, data, start, key, waiter, who)
+        return await self.bulk_jobs.create(
+            job, data=data, start=start, idempotency_key=key, waiter=waiter, who=who
+        )
+
+    async def log_bulk_data(self, job_id: int, text: str, who: str, key: str) -> int:
+        return await self.bulk_jobs.log(job_id, text, who=who, idempotency_key=key)
 
     async def begin_workflow(self, name: str, params: dict[str, Any], key: str) -> StartedWorkflow:
-        return await self.commands.start_workflow(self.store.namespace, name, params, key)
+        return await self.workflows.start(name, params, idempotency_key=key)
 
     async def trigger_task(
         self, ref: str | int, payload: dict[str, Any] | None, key: str, reason: str
     ) -> Triggered:
-        return await self.commands.trigger(self.store.namespace, ref, payload, key, reason)
+        return await self.tasks.trigger(ref, payload=payload, idempotency_key=key, reason=reason)
 
-    async def log_bulk_data(self, job_id: int, text: str, who: str, key: str) -> int:
-        return await self.commands.log_bulk_data(self.store.namespace, job_id, text, who, key)
+    # -- what its runs of workflows, batches and bulk jobs need
+
+    async def start_workflow(self, workflow: str, params: dict[str, Any], waiter: Waiter) -> None:
+        await self.store.start_workflow(workflow, params, waiter=waiter)
 
     async def keep_image(self, run_id: int, attempt: int, image: Any) -> Any:
         return await self.store.keep_image(run_id, attempt, image)
@@ -205,7 +232,7 @@ class StoreRpc:
         return await self.store.launch_bulk_job(run_id, attempt, job_id, found, callbacks)
 
     async def conclude_check(
-        self, job_id: int, refusal: str | None, run_id: int | None, attempt: int
+        self, job_id: int, refusal: str | None, run_id: int | None = None, attempt: int = 0
     ) -> None:
         if run_id is None:
             raise Invalid("a check is concluded by its run")
@@ -215,7 +242,7 @@ class StoreRpc:
         await self.store.await_business(run_id, attempt, job_id, callbacks)
 
     async def take_segment(
-        self, run_id: int, attempt: int, job_id: int, number: int, resume_within: float
+        self, run_id: int, attempt: int, job_id: int, number: int, resume_within: float = 0.0
     ) -> Taken:
         return await self.store.take_segment(run_id, attempt, job_id, number, resume_within=resume_within)
 
@@ -238,7 +265,7 @@ class StoreRpc:
     async def quarantined_indexes(self, job_id: int, offset: int, limit: int) -> list[int]:
         return await self.store.quarantined_indexes(job_id, offset, limit)
 
-    async def bulk_quarantine(self, job_id: int, after: int, limit: int) -> list[Quarantined]:
+    async def bulk_quarantine(self, job_id: int, after: int = -1, limit: int = 100) -> list[Quarantined]:
         return await self.store.bulk_quarantine(job_id, after=after, limit=limit)
 
     async def done_ranges(self, job_id: int) -> list[tuple[int, int]]:

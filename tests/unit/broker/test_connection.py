@@ -37,10 +37,10 @@ async def test_it_can_be_closed_while_it_throws_a_connection_away(monkeypatch: p
         return broken
 
     monkeypatch.setattr(module.aiormq, "connect", connect)
-    link = RobustConnection(URL, Bus())
-    link.start()
+    connection = RobustConnection(URL, Bus())
+    connection.start()
     await broken.closing_began.wait()
-    await asyncio.wait_for(link.close(), 5)
+    await asyncio.wait_for(connection.close(), 5)
 
 
 async def test_a_cancel_of_the_driver_is_not_taken_for_ours(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,19 +52,19 @@ async def test_a_cancel_of_the_driver_is_not_taken_for_ours(monkeypatch: pytest.
         raise asyncio.CancelledError
 
     monkeypatch.setattr(module.aiormq, "connect", connect)
-    link = RobustConnection(URL, Bus())
-    link.start()
+    connection = RobustConnection(URL, Bus())
+    connection.start()
     await until(lambda: tries >= 3, 10, "the third try")
-    await asyncio.wait_for(link.close(), 5)
+    await asyncio.wait_for(connection.close(), 5)
 
 
 async def test_an_address_where_nobody_is_is_tried_again_and_again() -> None:
     bus = Bus()
     seen = Seen(bus, BrokerConnection)
-    link = RobustConnection(URL, bus)
-    link.start()
+    connection = RobustConnection(URL, bus)
+    connection.start()
     await until(lambda: len(seen.events) >= 3, 10, "the third try")
     assert not any(event.up for event in seen.of(BrokerConnection))
     with pytest.raises(NotConnected):
-        await link.confirmed("queue", b"{}")
-    await asyncio.wait_for(link.close(), 5)
+        await connection.publish_confirmed("queue", b"{}")
+    await asyncio.wait_for(connection.close(), 5)

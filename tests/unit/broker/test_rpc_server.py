@@ -6,15 +6,15 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any
 
-from fusee.broker.messages import Reply, Request
-from fusee.broker.names import Names
+from fusee.broker.messages import RpcReply, RpcRequest
 from fusee.broker.rabbitmq import rpc_server as module
 from fusee.broker.rabbitmq.rpc_server import RpcServer
+from fusee.broker.rabbitmq.topology import Topology
 from fusee.events import Bus
 from tests.chaos.inside import until
 
-SLOW = Request("default", "create_bulk_job", [{}, None, True, None, None, "me"])
-QUICK = Request("default", "renew", [1, 30.0, 0])
+SLOW = RpcRequest("default", "create_bulk_job", [{}, None, True, None, None, "me"])
+QUICK = RpcRequest("default", "renew", [1, 30.0, 0])
 
 
 class Channel:
@@ -31,16 +31,16 @@ class Channel:
         self.rejected.append(tag)
 
 
-class RobustConnection:
+class Connection:
     """Writes down what was sent, and to whom."""
 
     def __init__(self) -> None:
-        self.sent: list[tuple[str, str | None, Reply]] = []
+        self.sent: list[tuple[str, str | None, RpcReply]] = []
 
-    def on_up(self, *_: Any) -> None: ...
+    def on_connect(self, *_: Any) -> None: ...
 
-    async def send(self, to: str, body: bytes, *, correlation_id: str | None = None) -> None:
-        self.sent.append((to, correlation_id, Reply.decode(body)))
+    async def publish(self, to: str, body: bytes, *, correlation_id: str | None = None) -> None:
+        self.sent.append((to, correlation_id, RpcReply.decode(body)))
 
 
 class StoreRpc:
@@ -67,14 +67,13 @@ class Office:
     """An RPC server, and messages that come to it as the driver brings them: each in a task of its own."""
 
     def __init__(self) -> None:
-        self.link, self.channel, self.store_rpc = RobustConnection(), Channel(), StoreRpc()
-        link: Any = self.link
+        self.connection, self.channel, self.store_rpc = Connection(), Channel(), StoreRpc()
+        connection: Any = self.connection
         store_rpc: Any = self.store_rpc
-        topology: Any = None
-        self.rpc_server = RpcServer(link, Names("t"), topology, lambda _: store_rpc, Bus(), lambda: None)
+        self.rpc_server = RpcServer(connection, Topology("t"), lambda _: store_rpc, Bus(), lambda: None)
         self.tasks: list[asyncio.Task[None]] = []
 
-    def deliver(self, tag: int, request: Request, key: str, reply_to: str = "asker") -> asyncio.Task[None]:
+    def deliver(self, tag: int, request: RpcRequest, key: str, reply_to: str = "asker") -> asyncio.Task[None]:
         properties = SimpleNamespace(correlation_id=key, reply_to=reply_to)
         header = SimpleNamespace(properties=properties)
         message: Any = SimpleNamespace(delivery_tag=tag, header=header, body=request.encode())
@@ -95,14 +94,14 @@ async def test_a_repeat_of_a_request_in_progress_is_acknowledged_at_once() -> No
     await until(lambda: office.store_rpc.calls)
     await asyncio.wait_for(office.deliver(2, QUICK, "k", "new queue"), 10)
     assert office.channel.acked == [2], "the first is given to another server if this one dies"
-    assert office.link.sent == []
+    assert office.connection.sent == []
     await office.end()
     assert office.channel.acked == [2, 1]
     assert office.store_rpc.calls == ["renew"]
-    assert [(to, key) for to, key, _ in office.link.sent] == [("new queue", "k")]
+    assert [(to, key) for to, key, _ in office.connection.sent] == [("new queue", "k")]
     await office.deliver(3, QUICK, "k", "new queue")
     assert office.store_rpc.calls == ["renew"], "the answer is kept for a while"
-    assert (len(office.link.sent), office.channel.acked) == (2, [2, 1, 3])
+    assert (len(office.connection.sent), office.channel.acked) == (2, [2, 1, 3])
 
 
 async def test_a_request_in_progress_is_known_however_many_come_after_it() -> None:
@@ -110,42 +109,42 @@ async def test_a_request_in_progress_is_known_however_many_come_after_it() -> No
     office.deliver(1, SLOW, "slow")
     await until(lambda: office.store_rpc.calls)
     office.store_rpc.quick.set()
-    for nr in range(module.REMEMBERED + 10):
+    for nr in range(module.REPLIES_KEPT + 10):
         await office.deliver(nr + 2, QUICK, f"k{nr}")
     await asyncio.wait_for(office.deliver(9999, SLOW, "slow"), 10)
     assert office.store_rpc.calls.count("create_bulk_job") == 1
-    assert len(office.rpc_server._answers) == module.REMEMBERED
+    assert len(office.rpc_server._replies) == module.REPLIES_KEPT
     await office.end()
-    assert [key for _, key, _ in office.link.sent].count("slow") == 1
+    assert [key for _, key, _ in office.connection.sent].count("slow") == 1
 
 
 async def test_requests_that_wait_for_others_hold_no_place_among_the_unacknowledged() -> None:
     office = Office()
-    for nr in range(module.SLOW_AT_ONCE + 5):
+    for nr in range(module.MAX_SLOW_RUNNING + 5):
         office.deliver(nr, SLOW, f"slow {nr}")
-    await until(lambda: len(office.channel.acked) == module.SLOW_AT_ONCE + 5)
-    await until(lambda: office.store_rpc.at_once == module.SLOW_AT_ONCE)
+    await until(lambda: len(office.channel.acked) == module.MAX_SLOW_RUNNING + 5)
+    await until(lambda: office.store_rpc.at_once == module.MAX_SLOW_RUNNING)
     await office.end()
-    assert office.store_rpc.most == module.SLOW_AT_ONCE
-    assert len(office.link.sent) == module.SLOW_AT_ONCE + 5
+    assert office.store_rpc.most == module.MAX_SLOW_RUNNING
+    assert len(office.connection.sent) == module.MAX_SLOW_RUNNING + 5
 
 
 async def test_what_is_too_much_to_be_kept_is_left_to_its_repeat() -> None:
     office = Office()
-    for nr in range(module.MOST_SLOW):
+    for nr in range(module.MAX_SLOW):
         office.deliver(nr, SLOW, f"slow {nr}")
-    await until(lambda: office.store_rpc.at_once == module.SLOW_AT_ONCE)
+    await until(lambda: office.store_rpc.at_once == module.MAX_SLOW_RUNNING)
     await asyncio.wait_for(office.deliver(1000, SLOW, "one more"), 10)
-    assert 1000 in office.channel.acked and office.link.sent == []
+    assert 1000 in office.channel.acked and office.connection.sent == []
     await office.end()
-    assert len(office.store_rpc.calls) == len(office.link.sent) == module.MOST_SLOW
+    assert len(office.store_rpc.calls) == len(office.connection.sent) == module.MAX_SLOW
     await office.deliver(1001, SLOW, "one more")
-    assert office.link.sent[-1][1] == "one more"
+    assert office.connection.sent[-1][1] == "one more"
 
 
 async def test_a_request_that_cannot_be_read_is_refused_and_not_acknowledged() -> None:
     office = Office()
-    await office.deliver(1, Request("default", "create_bulk_job", ["too few"]), "k")
+    await office.deliver(1, RpcRequest("default", "create_bulk_job", ["too few"]), "k")
     assert (office.channel.rejected, office.channel.acked) == ([1], [])
-    ((_, _, reply),) = office.link.sent
+    ((_, _, reply),) = office.connection.sent
     assert reply.error == "Invalid"

@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import inspect
+import re
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 import pytest
 
-from fusee.broker.messages import Bundle, Malformed, Message, Reply, Request, answer_of, arguments_of
-from fusee.broker.names import Names
-from fusee.broker.rabbitmq.deliveries import PrefetchBuffer
-from fusee.broker.rabbitmq.work_source import RabbitWorkSource
-from fusee.broker.store_rpc import HandedIn, Lanes, StoreRpc
+from fusee.broker import remote
+from fusee.broker.messages import (
+    Bundle,
+    Malformed,
+    RpcReply,
+    RpcRequest,
+    RunMessage,
+    arguments_of,
+    request_of,
+    result_of,
+)
+from fusee.broker.rabbitmq import work_source
+from fusee.broker.rabbitmq.consumer import PrefetchBuffer
+from fusee.broker.rabbitmq.topology import Topology
+from fusee.broker.store_rpc import HandedIn, LaneList, StoreRpc
 from fusee.bulk.model.job import Quarantined
 from fusee.bulk.model.window import Checkpoint
 from fusee.bulk.store.checkpoints import Found, Progress
@@ -47,11 +59,11 @@ PROGRESS = Progress(checkpoint=Checkpoint(5, b"\x00\xff\x10"), reached=9, ended=
 
 def sent(call: str, *args: Any) -> list[Any]:
     """The arguments as they arrive."""
-    return arguments_of(Request.decode(Request("default", call, list(args)).encode()))
+    return arguments_of(RpcRequest.decode(RpcRequest("default", call, list(args)).encode()))
 
 
-def answered(call: str, answer: Any) -> Any:
-    return answer_of(call, Reply.decode(Reply(answer).encode()))
+def answered(call: Callable[..., Any], answer: Any) -> Any:
+    return result_of(call, RpcReply.decode(RpcReply(answer).encode()))
 
 
 @pytest.mark.parametrize(
@@ -72,31 +84,31 @@ def test_arguments_arrive_as_they_were_sent(call: str, arguments: list[Any]) -> 
 
 def test_answers_arrive_as_they_were_given() -> None:
     handed_in = HandedIn([(1, 2)], [(3, 1, True)])
-    assert answered("hand_in", handed_in) == handed_in
-    lanes = Lanes([1], [Lane("default", "q", "python", "h", "eu", "round_robin")])
-    assert answered("lanes", lanes) == lanes
-    assert answered("lanes", None) is None
-    assert answered("renew", None) is None
+    assert answered(StoreRpc.hand_in, handed_in) == handed_in
+    lanes = LaneList([1], [Lane("default", "q", "python", "h", "eu", "round_robin")])
+    assert answered(StoreRpc.lanes, lanes) == lanes
+    assert answered(StoreRpc.lanes, None) is None
+    assert answered(StoreRpc.renew, None) is None
 
 
 @pytest.mark.parametrize("kind", [LeaseLost, NotFound, Conflict, StoreUnavailable])
 def test_errors_are_raised_where_they_are_asked_for(kind: type[FuseeError]) -> None:
     with pytest.raises(kind, match="because"):
-        answer_of("renew", Reply.decode(Reply.of_error(kind("because")).encode()))
+        result_of(StoreRpc.renew, RpcReply.decode(RpcReply.of_error(kind("because")).encode()))
 
 
 @pytest.mark.parametrize(
     "request_",
     [
-        Request("default", "no_such_call", []),
-        Request("default", "__init__", [1, 2]),
-        Request("default", "renew", [1]),
-        Request("default", "renew", ["one", 2.0, 3]),
-        Request("default", "settle", [1, [{"run_id": 1}]]),
+        RpcRequest("default", "no_such_call", []),
+        RpcRequest("default", "__init__", [1, 2]),
+        RpcRequest("default", "renew", [1]),
+        RpcRequest("default", "renew", ["one", 2.0, 3]),
+        RpcRequest("default", "settle", [1, [{"run_id": 1}]]),
     ],
     ids=lambda request: request.call,
 )
-def test_what_is_no_call_is_malformed(request_: Request) -> None:
+def test_what_is_no_call_is_malformed(request_: RpcRequest) -> None:
     with pytest.raises(Malformed):
         arguments_of(request_)
 
@@ -110,16 +122,24 @@ def test_what_is_no_bundle_is_malformed(body: bytes) -> None:
 
 
 def test_a_field_of_a_later_version_does_no_harm() -> None:
-    bundle = Bundle(1, 0, [Message(1, 1, 0, 1, None, None, None, None)])
+    bundle = Bundle(1, 0, [RunMessage(1, 1, 0, 1, None, None, None, None)])
     richer = msgspec.json.decode(bundle.encode()) | {"added": True}
     assert Bundle.decode(msgspec.json.encode(richer)) == bundle
 
 
-def test_every_call_has_a_way_in_and_a_way_out() -> None:
-    """What StoreRpc serves, the work source calls."""
+def test_every_call_that_is_served_is_made_by_a_client() -> None:
+    """The opposite cannot happen: a client names a call by the method that serves it."""
     calls = {name for name, _ in inspect.getmembers(StoreRpc, inspect.iscoroutinefunction)}
-    source = inspect.getsource(RabbitWorkSource)
-    assert {call for call in calls if f'"{call}"' not in source} == set()
+    clients = inspect.getsource(remote) + inspect.getsource(work_source)
+    assert {call for call in calls if not re.search(rf"StoreRpc\.{call}\b", clients)} == set()
+
+
+def test_arguments_travel_by_position_with_their_defaults() -> None:
+    """So that a client may use names, and a server need not know the defaults of another version."""
+    request = request_of("default", StoreRpc.take_segment, (1, 2, 3, 4), {})
+    assert (request.call, request.args) == ("take_segment", [1, 2, 3, 4, 0.0])
+    named = request_of("default", StoreRpc.bulk_quarantine, (7,), {"limit": 5, "after": 2})
+    assert named.args == [7, 2, 5]
 
 
 def test_no_two_parts_of_the_store_share_a_name() -> None:
@@ -133,10 +153,10 @@ def test_no_two_parts_of_the_store_share_a_name() -> None:
 
 
 def test_names_tell_the_version_and_fit_into_what_rabbitmq_takes() -> None:
-    names = Names("p" * 64)
-    assert Names().runs(7, HIGH) == "fusee.v2.runs.7.high"
-    assert Names().runs(-12, NORMAL) == "fusee.v2.runs.-12.normal"
-    assert max(len(names.runs(-(2**63), level)) for level in LEVELS) < 255
+    topology = Topology("p" * 64)
+    assert Topology().run_queue(7, HIGH) == "fusee.v2.runs.7.high"
+    assert Topology().run_queue(-12, NORMAL) == "fusee.v2.runs.-12.normal"
+    assert max(len(topology.run_queue(-(2**63), level)) for level in LEVELS) < 255
 
 
 def test_levels() -> None:
@@ -149,8 +169,8 @@ def test_levels() -> None:
 async def test_the_inbox_gives_the_urgent_first_and_acknowledges_what_was_answered() -> None:
     buffer, acknowledged = PrefetchBuffer(), []
 
-    def message(run: int) -> Message:
-        return Message(run, 1, 0, 1, None, None, None, None)
+    def message(run: int) -> RunMessage:
+        return RunMessage(run, 1, 0, 1, None, None, None, None)
 
     def put(level: int, *runs: int) -> None:
         async def acknowledge() -> None:
@@ -165,13 +185,13 @@ async def test_the_inbox_gives_the_urgent_first_and_acknowledges_what_was_answer
     assert len(buffer) == 4
     first = buffer.take(2)
     assert [held.run.id for held in first] == [4, 2]
-    await buffer.answered(first)
+    await buffer.decided(first)
     assert acknowledged == [(4,)], "the other message still has a run here"
     rest = buffer.take(10)
     assert [held.run.id for held in rest] == [3, 1]
     put(HIGH, 3)  # a copy of what is asked for just now
     assert len(buffer) == 0
-    await buffer.answered(rest)
+    await buffer.decided(rest)
     assert acknowledged == [(4,), (2, 3), (1,)]
     put(NORMAL, 9)
     buffer.clear()

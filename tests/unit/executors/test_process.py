@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from fusee.broker.no_database import ENVIRONMENT
+from fusee.broker.remote import ENVIRONMENT
 from fusee.engine.model.outcome import Effect, End
 from fusee.engine.worker.executor import Job
 from fusee.engine.worker.handlers import Handler

@@ -1,7 +1,7 @@
-"""Consuming the queues of the lanes that a worker serves, only while it has room.
+"""Consumes the queues of the lanes that a worker serves, only while the worker has free slots.
 
-A worker that is full must not sit on messages that another could run: what has waited here for too long is
-handed back, and consuming stops until there is room again, then with a smaller window.
+A full worker must not hold messages that another one could run: messages that have waited here for too long
+are handed back, and consuming stops until there are free slots again, then with a smaller prefetch.
 """
 
 from __future__ import annotations
@@ -9,63 +9,135 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
 
 from aiormq.abc import AbstractChannel, AbstractConnection, DeliveredMessage
 
-from fusee.broker.messages import Bundle, Malformed
-from fusee.broker.names import Names
-from fusee.broker.rabbitmq.connection import RobustConnection, own_cancels, taken
-from fusee.broker.rabbitmq.deliveries import BufferedRun, PrefetchBuffer
+from fusee.broker.messages import Bundle, Malformed, RunMessage
+from fusee.broker.rabbitmq.connection import (
+    RobustConnection,
+    acknowledge,
+    driver_call,
+    open_channel,
+    tag_of,
+    write_frame,
+)
 from fusee.broker.rabbitmq.queue_consumers import QueueConsumers
 from fusee.broker.rabbitmq.topology import Topology
 from fusee.engine.ending import end
 from fusee.engine.model.dispatched import LEVELS
 
-__all__ = ["Consumer"]
+__all__ = ["BufferedRun", "Consumer", "PrefetchBuffer"]
 
 STALE_AFTER = 0.8
-"""Seconds that a message may wait for room here."""
+"""Seconds that a message may wait here for a free slot."""
 LOOK_EVERY = 0.1
 WIDEN_AFTER = 2.0
-"""Seconds without a stale message after which the window grows again."""
+"""Seconds without a stale message after which the prefetch grows again."""
+
+
+@dataclass(slots=True)
+class Delivery:
+    """A message, acknowledged when the store has decided about all its runs."""
+
+    acknowledge: Callable[[], Awaitable[None]]
+    undecided: int
+    arrived: float = field(default_factory=time.monotonic)
+
+
+@dataclass(slots=True)
+class BufferedRun:
+    """One run of a delivery."""
+
+    run: RunMessage
+    delivery: Delivery
+
+    @property
+    def token(self) -> tuple[int, int]:
+        return self.run.id, self.run.attempt
+
+
+class PrefetchBuffer:
+    """The runs that were delivered and have not started yet, by level of priority."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[int, deque[BufferedRun]] = {level: deque() for level in LEVELS}
+        self._known: set[tuple[int, int]] = set()
+        """(run, attempt) of those that wait here or are being asked for: copies of them are dropped."""
+
+    def __len__(self) -> int:
+        return sum(map(len, self._waiting.values()))
+
+    def put(self, bundle: Bundle, acknowledge: Callable[[], Awaitable[None]]) -> Delivery:
+        """Buffer the runs of a message, except those that are here already."""
+        new = [run for run in bundle.runs if (run.id, run.attempt) not in self._known]
+        delivery = Delivery(acknowledge, len(new))
+        self._known.update((run.id, run.attempt) for run in new)
+        level = bundle.level if bundle.level in self._waiting else 0
+        self._waiting[level].extend(BufferedRun(run, delivery) for run in new)
+        return delivery
+
+    def take(self, want: int) -> list[BufferedRun]:
+        """Remove up to `want` runs, those of the highest level first."""
+        taken: list[BufferedRun] = []
+        for waiting in self._waiting.values():
+            while waiting and len(taken) < want:
+                taken.append(waiting.popleft())
+        return taken
+
+    async def decided(self, taken: list[BufferedRun]) -> None:
+        """The store has granted, refused or taken back these runs: their messages have no further use."""
+        for one in taken:
+            self._known.discard(one.token)
+            one.delivery.undecided -= 1
+            if one.delivery.undecided == 0:
+                await one.delivery.acknowledge()
+
+    def clear(self) -> None:
+        """The connection is lost, so RabbitMQ delivers these messages again, here or elsewhere."""
+        for waiting in self._waiting.values():
+            for one in waiting:
+                self._known.discard(one.token)
+            waiting.clear()
+
+    def oldest_age(self, now: float) -> float:
+        """Seconds for which the oldest message has been here."""
+        return max((now - w[0].delivery.arrived for w in self._waiting.values() if w), default=0.0)
 
 
 class Consumer:
     def __init__(
         self,
-        link: RobustConnection,
-        names: Names,
+        connection: RobustConnection,
         topology: Topology,
         *,
         prefetch: int,
         arrived: Callable[[], None],
         hand_back: Callable[[list[BufferedRun]], Awaitable[None]],
     ) -> None:
-        self.link = link
-        self.names = names
         self.topology = topology
-        self.prefetch = prefetch
+        self.max_prefetch = self.prefetch = prefetch
+        """Unacknowledged messages of each queue: at most, and at present."""
         self.arrived = arrived
         self.hand_back = hand_back
         self.buffer = PrefetchBuffer()
-        self.window = prefetch
-        """Messages of each queue that may be here at once."""
         self._lanes: list[int] = []
-        self._closed = self._paused = False
+        self._draining = self._paused = False
         self._changed = asyncio.Event()
-        self.queue_consumers = QueueConsumers(topology, self._on_message, self._changed.set)
-        self._narrowed_at = 0.0
+        self.queues = QueueConsumers(topology, self._on_message, self._changed.set)
+        self._prefetch_changed_at = 0.0
         self._task: asyncio.Task[None] | None = None
-        link.on_up(self._set_up, self._tear_down)
+        connection.on_connect(self._set_up, self._tear_down)
 
     def start(self) -> None:
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._follow(), name="fusee-consumer")
 
     def want(self, lanes: Sequence[int]) -> None:
-        """There is room for runs of these lanes."""
-        if self._closed:
+        """There are free slots for runs of these lanes."""
+        if self._draining:
             return
         if self._paused or len(lanes) != len(self._lanes) or lanes != self._lanes:
             self._lanes = list(lanes)
@@ -73,26 +145,25 @@ class Consumer:
             self._changed.set()
 
     async def drain(self) -> None:
-        """Take nothing more, and hand back what waits here."""
-        self._closed = True
+        """Consume nothing more, and hand back what waits here."""
+        self._draining = True
         self._changed.set()
-        await self.queue_consumers.leave()
+        await self.queues.cancel()
         await self._hand_back_all()
 
     async def close(self) -> None:
         if self._task is not None:
             await end([self._task])
 
-    # -- the link
+    # -- the connection
 
     async def _set_up(self, connection: AbstractConnection) -> None:
-        channel = await connection.channel(publisher_confirms=False)
-        await self.topology.dead(channel)
-        self.queue_consumers.up(connection)
+        await self.topology.declare_dead_letters(await open_channel(connection))
+        self.queues.connected(connection)
         self._changed.set()
 
     def _tear_down(self) -> None:
-        self.queue_consumers.down()
+        self.queues.disconnected()
         self.buffer.clear()
 
     # -- following what is wanted
@@ -104,50 +175,48 @@ class Consumer:
                     await self._changed.wait()
             self._changed.clear()
             try:
-                with own_cancels():
+                with driver_call():
                     await self._adjust()
             except Exception:
-                # The channel is closed, or about to be: the link sets up another and nudges us.
+                # The channel is closed, or about to be; the next connection sets `_changed` too.
                 await asyncio.sleep(LOOK_EVERY)
                 self._changed.set()
 
     async def _adjust(self) -> None:
         now = time.monotonic()
-        if self.buffer.waited(now) > STALE_AFTER:
+        if self.buffer.oldest_age(now) > STALE_AFTER:
             self._paused = True
-            self.window = max(1, self.window // 2)
-            self._narrowed_at = now
-            await self.queue_consumers.leave()
+            self.prefetch = max(1, self.prefetch // 2)
+            self._prefetch_changed_at = now
+            await self.queues.cancel()
             await self._hand_back_all()
-        elif self.window < self.prefetch and now - self._narrowed_at > WIDEN_AFTER and not self._paused:
-            self.window = min(self.prefetch, self.window * 2)
-            self._narrowed_at = now
-            await self.queue_consumers.leave()
-        if not (self._paused or self._closed):
+        elif (
+            self.prefetch < self.max_prefetch
+            and now - self._prefetch_changed_at > WIDEN_AFTER
+            and not self._paused
+        ):
+            self.prefetch = min(self.max_prefetch, self.prefetch * 2)
+            self._prefetch_changed_at = now
+            await self.queues.cancel()
+        if not (self._paused or self._draining):
             for lane in self._lanes:
                 for level in LEVELS:
-                    self.queue_consumers.sit(self.names.runs(lane, level), self.window)
+                    self.queues.consume(self.topology.run_queue(lane, level), self.prefetch)
 
     async def _hand_back_all(self) -> None:
-        while held := self.buffer.take(500):
-            await self.hand_back(held)
+        while taken := self.buffer.take(500):
+            await self.hand_back(taken)
 
     async def _on_message(self, channel: AbstractChannel, message: DeliveredMessage) -> None:
-        tag = message.delivery_tag
-        assert tag is not None
+        tag = tag_of(message)
         try:
             bundle = Bundle.decode(message.body)
         except Malformed:
-            # Not requeued: it would come back for ever. The dead-letter exchange takes it.
-            await taken(channel.basic_reject(tag, requeue=False))
+            # Not requeued, as it would come back for ever: the dead-letter exchange takes it.
+            await write_frame(channel.basic_reject(tag, requeue=False))
             return
-
-        async def acknowledge() -> None:
-            with contextlib.suppress(Exception):  # not acknowledged, it comes again, and is refused
-                await taken(channel.basic_ack(tag, wait=False))
-
-        delivery = self.buffer.put(bundle, acknowledge)
-        if delivery.left == 0:
-            await acknowledge()
+        delivery = self.buffer.put(bundle, lambda: acknowledge(channel, tag))
+        if delivery.undecided == 0:
+            await delivery.acknowledge()
         else:
             self.arrived()

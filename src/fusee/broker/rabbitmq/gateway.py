@@ -1,95 +1,135 @@
-"""RabbitMQ as seen by a process that has the store: it publishes runs, answers workers, buries what died."""
+"""RabbitMQ for a process that has the store: publishes runs, serves workers, collects dead letters."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Iterable, Mapping
-from functools import cache, partial
+from functools import partial
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
-from fusee.broker.names import Names
-from fusee.broker.rabbitmq.connection import RobustConnection
-from fusee.broker.rabbitmq.dead_letters import DeadLetterConsumer
+from aiormq.abc import AbstractChannel, AbstractConnection, DeliveredMessage
+
+from fusee.broker.messages import Bundle, Malformed
+from fusee.broker.rabbitmq.connection import RobustConnection, acknowledge, open_channel, tag_of, write_frame
 from fusee.broker.rabbitmq.publisher import Publisher
 from fusee.broker.rabbitmq.rpc_server import RpcServer
 from fusee.broker.rabbitmq.topology import Topology
-from fusee.broker.store_rpc import Commands, StoreRpc
+from fusee.broker.store_rpc import StoreRpc
 from fusee.engine.model.dispatched import Dispatched
 from fusee.engine.store.wakes import CANCEL, DRAIN
-from fusee.events import Bus
+from fusee.events import Bus, MessageDeadLettered
 from fusee.stores import Store
 
-__all__ = ["RabbitGateway"]
+__all__ = ["DeadLetterConsumer", "RabbitGateway"]
 
-HINTS_APART = 0.05
-"""Seconds between two hints at least: one of a kind is enough for all that happened in that time."""
+HINT_INTERVAL = 0.05
+"""Seconds between two hints at least: one of each kind covers everything that happened in that time."""
+DEAD_LETTER_PREFETCH = 8
+RETRY_AFTER = 1.0
+"""Seconds before a dead letter that the store could not keep is tried again."""
 
 
 class RabbitGateway:
-    """`async with gateway:` it is open; `publisher` and the RPC server share one connection."""
+    """Implements `BrokerGateway`. Open inside `async with gateway:`; its parts share one connection."""
 
     def __init__(
         self,
-        link: RobustConnection,
-        names: Names,
+        connection: RobustConnection,
         topology: Topology,
         store: Store,
-        commands: Commands,
+        store_rpc_of: Callable[[str], StoreRpc],
         bus: Bus,
     ) -> None:
-        @cache
-        def store_rpc_of(namespace: str) -> StoreRpc:
-            own = namespace == store.namespace
-            return StoreRpc(store if own else store.for_namespace(namespace), commands)
-
-        self.link = link
+        self.connection = connection
         self.store = store
-        self.worker = names.worker
+        self.worker_broker = topology.worker_broker
         self.on_granted: Callable[[], None] = lambda: None
-        self.publisher = Publisher(link, names, topology)
-        self.rpc_server = RpcServer(link, names, topology, store_rpc_of, bus, lambda: self.on_granted())
-        self.dead_letters = DeadLetterConsumer(link, names, topology, store, bus)
-        self._told = asyncio.Event()
-        self._heard: set[str] = set()
+        self.publisher = Publisher(connection, topology)
+        self.rpc_server = RpcServer(connection, topology, store_rpc_of, bus, lambda: self.on_granted())
+        self.dead_letters = DeadLetterConsumer(connection, topology, store, bus)
+        self._hinted = asyncio.Event()
+        self._hints: set[str] = set()
         self._hinting: asyncio.Task[None] | None = None
-        self._forget: Callable[[], object] = lambda: None
+        self._unsubscribe: Callable[[], object] = lambda: None
 
     @property
-    def up(self) -> bool:
-        return self.publisher.up
+    def connected(self) -> bool:
+        return self.connection.connected.is_set()
 
-    async def publish(self, runs: Iterable[Dispatched], size: Mapping[int, int]) -> int:
-        return await self.publisher.publish(runs, size)
+    async def publish(self, runs: Iterable[Dispatched], bundle_sizes: Mapping[int, int]) -> int:
+        return await self.publisher.publish(runs, bundle_sizes)
 
-    async def ready(self, lane: int, level: int) -> int:
-        return await self.publisher.ready(lane, level)
+    async def count_ready(self, lane: int, level: int) -> int:
+        return await self.publisher.count_ready(lane, level)
 
     async def __aenter__(self) -> Self:
-        undo = [self.store.wakes.on(kind, partial(self._hear, kind)) for kind in (CANCEL, DRAIN)]
-        self._forget = lambda: [one() for one in undo]
-        self._hinting = asyncio.get_running_loop().create_task(self._hint(), name="fusee-hints")
-        self.link.start()
+        undo = [self.store.wakes.on(kind, partial(self._hint, kind)) for kind in (CANCEL, DRAIN)]
+        self._unsubscribe = lambda: [one() for one in undo]
+        self._hinting = asyncio.get_running_loop().create_task(self._send_hints(), name="fusee-hints")
+        self.connection.start()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._forget()
+        self._unsubscribe()
         if self._hinting is not None:
             self._hinting.cancel()
             await asyncio.gather(self._hinting, return_exceptions=True)
-        await self.link.close()
+        await self.connection.close()
 
-    def _hear(self, kind: str) -> None:
-        self._heard.add(kind)
-        self._told.set()
+    def _hint(self, kind: str) -> None:
+        self._hints.add(kind)
+        self._hinted.set()
 
-    async def _hint(self) -> None:
+    async def _send_hints(self) -> None:
         while True:
-            await self._told.wait()
-            self._told.clear()
-            heard, self._heard = self._heard, set()
-            for kind in heard:
-                await self.rpc_server.hint(kind)
-            await asyncio.sleep(HINTS_APART)
+            await self._hinted.wait()
+            self._hinted.clear()
+            hints, self._hints = self._hints, set()
+            for kind in hints:
+                await self.rpc_server.send_hint(kind)
+            await asyncio.sleep(HINT_INTERVAL)
+
+
+class DeadLetterConsumer:
+    """Moves the messages that RabbitMQ gave up into the store, where people find them."""
+
+    def __init__(self, connection: RobustConnection, topology: Topology, store: Store, bus: Bus) -> None:
+        self.topology = topology
+        self.store = store
+        self.bus = bus
+        connection.on_connect(self._set_up)
+
+    async def _set_up(self, connection: AbstractConnection) -> None:
+        channel = await open_channel(connection)
+        await self.topology.declare_dead_letters(channel)
+        await channel.basic_qos(prefetch_count=DEAD_LETTER_PREFETCH)
+        await channel.basic_consume(self.topology.dead_letters, partial(self._on_message, channel))
+
+    async def _on_message(self, channel: AbstractChannel, message: DeliveredMessage) -> None:
+        tag, death = tag_of(message), _death(message)
+        queue, reason = str(death.get("queue", "")), str(death.get("reason", "rejected"))
+        try:
+            runs = [(run.id, run.attempt) for run in Bundle.decode(message.body).runs]
+        except Malformed:
+            runs = []
+        token = f"{message.header.properties.message_id}:{death.get('time')}"
+        try:
+            if await self.store.bury(queue, reason, message.body, runs, token):
+                self.bus.emit(MessageDeadLettered(queue=queue, reason=reason))
+        except Exception:
+            # The store does not respond. This queue has no delivery limit, so waiting loses nothing.
+            await asyncio.sleep(RETRY_AFTER)
+            with contextlib.suppress(Exception):
+                await write_frame(channel.basic_nack(tag, requeue=True))
+            return
+        await acknowledge(channel, tag)
+
+
+def _death(message: DeliveredMessage) -> dict[str, Any]:
+    headers: Any = message.header.properties.headers or {}
+    deaths = headers.get("x-death") or [{}]
+    return dict(deaths[0])

@@ -1,4 +1,4 @@
-"""Publishing runs: durable, confirmed, many in one message where they are short."""
+"""Publishes runs: durable, confirmed, and many in one message where they are short."""
 
 from __future__ import annotations
 
@@ -8,65 +8,63 @@ from collections.abc import Iterable, Mapping
 from aiormq.abc import AbstractChannel, AbstractConnection
 from aiormq.exceptions import ChannelNotFoundEntity, PublishError
 
-from fusee.broker.messages import Bundle, Message
-from fusee.broker.names import Names
-from fusee.broker.rabbitmq.connection import NotConnected, RobustConnection, own_cancels
+from fusee.broker.messages import Bundle, RunMessage
+from fusee.broker.rabbitmq.connection import (
+    TIMEOUT,
+    NotConnected,
+    RobustConnection,
+    driver_call,
+    open_channel,
+)
 from fusee.broker.rabbitmq.topology import Topology
 from fusee.engine.model.dispatched import Dispatched
 
 __all__ = ["Publisher"]
 
-PATIENCE = 5.0
-
 
 class Publisher:
-    def __init__(self, link: RobustConnection, names: Names, topology: Topology) -> None:
-        self.link = link
-        self.names = names
+    def __init__(self, connection: RobustConnection, topology: Topology) -> None:
+        self.connection = connection
         self.topology = topology
-        self._channel: AbstractChannel | None = None
-        self._connection: AbstractConnection | None = None
+        self._open: tuple[AbstractConnection, AbstractChannel] | None = None
         self._declared: set[str] = set()
-        link.on_up(self._set_up, self._tear_down)
+        connection.on_connect(self._set_up, self._tear_down)
 
-    @property
-    def up(self) -> bool:
-        return self.link.up.is_set()
+    async def publish(self, runs: Iterable[Dispatched], bundle_sizes: Mapping[int, int]) -> int:
+        """Publish runs, and return the number of messages once RabbitMQ has confirmed them all.
 
-    async def publish(self, runs: Iterable[Dispatched], size: Mapping[int, int]) -> int:
-        """Returns when the broker has them all; `size` says how many runs of a lane share a message."""
-        waiting: dict[tuple[int, int], list[Message]] = {}
+        `bundle_sizes` says for each lane how many of its runs may share a message; others travel alone."""
+        queued: dict[tuple[int, int], list[RunMessage]] = {}
         for run in runs:
-            waiting.setdefault((run.stands, run.level), []).append(Message.of(run))
-        sending = []
-        for (lane, level), messages in waiting.items():
-            queue = self.names.runs(lane, level)
+            queued.setdefault((run.stands, run.level), []).append(RunMessage.of(run))
+        publishing = []
+        for (lane, level), messages in queued.items():
+            queue = self.topology.run_queue(lane, level)
             await self._declare(queue)
-            step = max(1, size.get(lane, 1))
-            for start in range(0, len(messages), step):
-                body = Bundle(lane, level, messages[start : start + step]).encode()
-                sending.append(self._publish(queue, body))
-        await asyncio.gather(*sending)
-        return len(sending)
+            size = max(1, bundle_sizes.get(lane, 1))
+            for start in range(0, len(messages), size):
+                body = Bundle(lane, level, messages[start : start + size]).encode()
+                publishing.append(self._publish(queue, body))
+        await asyncio.gather(*publishing)
+        return len(publishing)
 
     async def _publish(self, queue: str, body: bytes) -> None:
         try:
-            await self.link.confirmed(queue, body)
-        except PublishError:  # deleted since, as unused
+            await self.connection.publish_confirmed(queue, body)
+        except PublishError:  # the queue was deleted as unused since it was declared
             self._declared.discard(queue)
             await self._declare(queue)
-            await self.link.confirmed(queue, body)
+            await self.connection.publish_confirmed(queue, body)
 
-    async def ready(self, lane: int, level: int) -> int:
-        """Messages in that queue that wait for a worker."""
-        queue = self.names.runs(lane, level)
-        if self._connection is None:
-            raise NotConnected("RabbitMQ is not connected")
-        with own_cancels():
-            channel = await self._connection.channel(publisher_confirms=False)
+    async def count_ready(self, lane: int, level: int) -> int:
+        """The number of messages in that queue that wait for a worker."""
+        queue = self.topology.run_queue(lane, level)
+        connection, _ = self._require_open()
+        with driver_call():
+            channel = await open_channel(connection)  # of its own: a queue that is missing closes it
         try:
-            with own_cancels():
-                async with asyncio.timeout(PATIENCE):
+            with driver_call():
+                async with asyncio.timeout(TIMEOUT):
                     found = await channel.queue_declare(queue, passive=True)
             return found.message_count or 0
         except ChannelNotFoundEntity:
@@ -78,18 +76,22 @@ class Publisher:
 
     async def _declare(self, queue: str) -> None:
         if queue not in self._declared:
-            if self._channel is None:
-                raise NotConnected("RabbitMQ is not connected")
-            with own_cancels():
-                async with asyncio.timeout(PATIENCE):  # the channel is closed then, and the link made anew
-                    await self.topology.runs(self._channel, queue)
+            _, channel = self._require_open()
+            with driver_call():
+                async with asyncio.timeout(TIMEOUT):  # then the driver closes the channel, and we reconnect
+                    await self.topology.declare_run_queue(channel, queue)
             self._declared.add(queue)
 
+    def _require_open(self) -> tuple[AbstractConnection, AbstractChannel]:
+        if self._open is None:
+            raise NotConnected("RabbitMQ is not connected")
+        return self._open
+
     async def _set_up(self, connection: AbstractConnection) -> None:
-        self._connection = connection
-        self._channel = await connection.channel(publisher_confirms=False)
-        await self.topology.dead(self._channel)
+        channel = await open_channel(connection)
+        self._open = connection, channel
+        await self.topology.declare_dead_letters(channel)
 
     def _tear_down(self) -> None:
-        self._connection = self._channel = None
+        self._open = None
         self._declared.clear()

@@ -1,5 +1,7 @@
-"""Where a worker sits: one consumer for each queue, on a channel of its own, so that a queue which does not
-answer holds up none of the others. Whatever ends a consumer, another one takes its place.
+"""The queues that a worker consumes: one consumer for each queue.
+
+Each has a channel of its own, so that a queue which does not respond blocks no other. A consumer that ends,
+for whatever reason, is replaced.
 """
 
 from __future__ import annotations
@@ -13,18 +15,17 @@ from functools import partial
 
 from aiormq.abc import AbstractChannel, AbstractConnection, DeliveredMessage
 
-from fusee.broker.rabbitmq.connection import own_cancels
+from fusee.broker.rabbitmq.connection import TIMEOUT, driver_call, open_channel
 from fusee.broker.rabbitmq.topology import Topology
 
 __all__ = ["QueueConsumers"]
 
 log = logging.getLogger("fusee.broker")
 
-PATIENCE = 5.0
-AGAIN_AFTER = 2.0
-"""Seconds before a queue that does not answer is asked again."""
-SILENCES = 2
-"""Times in a row that a queue may not answer, on a connection that does, before it is made anew."""
+RETRY_AFTER = 2.0
+"""Seconds before a queue that did not respond is tried again."""
+MAX_TIMEOUTS = 2
+"""A queue that times out this often in a row, on a connection that responds, is deleted."""
 
 OnMessage = Callable[[AbstractChannel, DeliveredMessage], Coroutine[None, None, None]]
 
@@ -34,113 +35,117 @@ class _QueueConsumer:
     channel: AbstractChannel | None = None
     declared: bool = False
     tag: str | None = None
-    taken: bool = False
-    """Consuming, or about to."""
-    sitting: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    wanted: bool = False
+    """It consumes, or is about to."""
+    starting: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
 
 class QueueConsumers:
-    """`up` with each connection, `down` when it is lost; in between, `sit` at queues and `leave` them."""
+    """Call `connected` with each connection and `disconnected` when it is lost; in between, `consume` and
+    `cancel` as often as needed."""
 
     def __init__(self, topology: Topology, on_message: OnMessage, changed: Callable[[], None]) -> None:
         self.topology = topology
         self.on_message = on_message
         self.changed = changed
-        """Called when a queue should be sat down at again."""
+        """Called when a queue should be consumed again."""
         self._connection: AbstractConnection | None = None
-        self._tables: dict[str, _QueueConsumer] = {}
-        self._silences: dict[str, int] = {}
+        self._consumers: dict[str, _QueueConsumer] = {}
+        self._timeouts: dict[str, int] = {}
 
     @property
     def consuming(self) -> set[str]:
-        return {queue for queue, table in self._tables.items() if table.tag is not None}
+        return {queue for queue, consumer in self._consumers.items() if consumer.tag is not None}
 
-    def up(self, connection: AbstractConnection) -> None:
+    def connected(self, connection: AbstractConnection) -> None:
         self._connection = connection
-        self._silences.clear()
+        self._timeouts.clear()
 
-    def down(self) -> None:
+    def disconnected(self) -> None:
         self._connection = None
-        queue_consumers, self._tables = self._tables, {}
-        for table in queue_consumers.values():
-            table.sitting.cancel()
+        consumers, self._consumers = self._consumers, {}
+        for consumer in consumers.values():
+            consumer.starting.cancel()
 
-    def sit(self, queue: str, window: int) -> None:
-        """Consume that queue, at most so many messages at once; does not wait, and may be repeated."""
+    def consume(self, queue: str, prefetch: int) -> None:
+        """Start to consume that queue, with at most so many unacknowledged messages. Does not wait for it,
+        and may be repeated."""
         if self._connection is None:
             return
-        table = self._tables.get(queue)
-        if table is None:
-            table = self._tables[queue] = _QueueConsumer()
-        if not table.taken:
-            table.taken = True
-            sitting = self._sit(self._connection, queue, table, window)
-            table.sitting = asyncio.get_running_loop().create_task(sitting, name=f"fusee-consume-{queue}")
+        consumer = self._consumers.get(queue)
+        if consumer is None:
+            consumer = self._consumers[queue] = _QueueConsumer()
+        if not consumer.wanted:
+            consumer.wanted = True
+            starting = self._start(self._connection, queue, consumer, prefetch)
+            consumer.starting = asyncio.get_running_loop().create_task(
+                starting, name=f"fusee-consume-{queue}"
+            )
 
-    async def leave(self) -> None:
-        """Consume nothing. The channels stay: what came by them is acknowledged there."""
-        for table in list(self._tables.values()):
-            tag, table.tag = table.tag, None
-            if table.channel is not None and tag is not None:
-                with contextlib.suppress(Exception), own_cancels():
-                    async with asyncio.timeout(PATIENCE):
-                        await table.channel.basic_cancel(tag)
-                table.taken = False
+    async def cancel(self) -> None:
+        """Consume nothing. The channels stay open: messages are acknowledged on the channel they came by."""
+        for consumer in list(self._consumers.values()):
+            tag, consumer.tag = consumer.tag, None
+            if consumer.channel is not None and tag is not None:
+                with contextlib.suppress(Exception), driver_call():
+                    async with asyncio.timeout(TIMEOUT):
+                        await consumer.channel.basic_cancel(tag)
+                consumer.wanted = False
 
-    async def _sit(
-        self, connection: AbstractConnection, queue: str, table: _QueueConsumer, window: int
+    async def _start(
+        self, connection: AbstractConnection, queue: str, consumer: _QueueConsumer, prefetch: int
     ) -> None:
         try:
-            with own_cancels():
-                async with asyncio.timeout(PATIENCE):
-                    channel = table.channel
+            with driver_call():
+                async with asyncio.timeout(TIMEOUT):
+                    channel = consumer.channel
                     if channel is None:
-                        channel = table.channel = await connection.channel(publisher_confirms=False)
-                        channel.closing.add_done_callback(lambda _: self._forget(queue, table))
-                        channel.on_consumer_cancel_callbacks.add(lambda _: self._deleted(table))
-                    if not table.declared:
-                        await self.topology.runs(channel, queue)
-                        table.declared = True
-                    await channel.basic_qos(prefetch_count=window)
-                    consuming = await channel.basic_consume(queue, partial(self.on_message, channel))
-            table.tag = consuming.consumer_tag
-            self._silences.pop(queue, None)
+                        channel = consumer.channel = await open_channel(connection)
+                        channel.closing.add_done_callback(lambda _: self._retry_later(queue, consumer))
+                        channel.on_consumer_cancel_callbacks.add(lambda _: self._queue_deleted(consumer))
+                    if not consumer.declared:
+                        await self.topology.declare_run_queue(channel, queue)
+                        consumer.declared = True
+                    await channel.basic_qos(prefetch_count=prefetch)
+                    started = await channel.basic_consume(queue, partial(self.on_message, channel))
+            consumer.tag = started.consumer_tag
+            self._timeouts.pop(queue, None)
         except Exception as problem:
             log.warning("could not consume %s: %s: %s", queue, type(problem).__name__, problem)
             if isinstance(problem, TimeoutError):
-                await self._silent(connection, queue)
-            self._forget(queue, table)
+                await self._timed_out(connection, queue)
+            self._retry_later(queue, consumer)
 
-    def _deleted(self, table: _QueueConsumer) -> None:
-        """By someone, while we sat there. What it brought is still acknowledged on its channel."""
-        table.declared, table.tag, table.taken = False, None, False
+    def _queue_deleted(self, consumer: _QueueConsumer) -> None:
+        """Someone deleted the queue. Messages that came from it are still acknowledged on its channel."""
+        consumer.declared, consumer.tag, consumer.wanted = False, None, False
         self.changed()
 
-    def _forget(self, queue: str, table: _QueueConsumer) -> None:
-        """Its channel is closed, or not answered: tried again in a while, on another one."""
+    def _retry_later(self, queue: str, consumer: _QueueConsumer) -> None:
+        """The channel was closed or did not respond: try again after a pause, on another one."""
 
         def forget() -> None:
-            if self._tables.get(queue) is table:
-                del self._tables[queue]
+            if self._consumers.get(queue) is consumer:
+                del self._consumers[queue]
                 self.changed()
 
-        asyncio.get_running_loop().call_later(AGAIN_AFTER, forget)
+        asyncio.get_running_loop().call_later(RETRY_AFTER, forget)
 
-    async def _silent(self, connection: AbstractConnection, queue: str) -> None:
-        """A queue that stays without a leader is deleted: nobody else would ever mend it, and the store has
-        all that was in it. (RabbitMQ 3.10 forgets the leader of a queue that is a few seconds old when the
-        server is killed; whoever publishes to such a queue is held up with all that it sends.)"""
-        self._silences[queue] = self._silences.get(queue, 0) + 1
-        if self._silences[queue] < SILENCES:
+    async def _timed_out(self, connection: AbstractConnection, queue: str) -> None:
+        """Delete a queue that stays without a leader: nothing else repairs it, and the store has all that was
+        in it. RabbitMQ 3.10 forgets the leader of a queue that is a few seconds old when the server is
+        killed. A publish to such a queue blocks everything that the publisher sends."""
+        self._timeouts[queue] = self._timeouts.get(queue, 0) + 1
+        if self._timeouts[queue] < MAX_TIMEOUTS:
             return
-        del self._silences[queue]
+        del self._timeouts[queue]
         try:
-            with own_cancels():
-                async with asyncio.timeout(PATIENCE):
-                    channel = await connection.channel(publisher_confirms=False)
+            with driver_call():
+                async with asyncio.timeout(TIMEOUT):
+                    channel = await open_channel(connection)
                     await channel.queue_delete(queue)
                     await channel.close()
         except Exception as problem:
-            log.warning("%s does not answer, and could not be deleted: %r", queue, problem)
+            log.warning("%s does not respond and could not be deleted: %r", queue, problem)
         else:
-            log.warning("%s did not answer: deleted, to be declared and filled again", queue)
+            log.warning("%s did not respond: it was deleted and will be declared and filled again", queue)

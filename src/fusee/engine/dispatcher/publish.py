@@ -1,4 +1,4 @@
-"""Feeds workers that have no database: dispatches their lanes' runs to the message broker, a little ahead."""
+"""The publish loop: dispatches runs to the message broker, a little ahead of the workers."""
 
 from __future__ import annotations
 
@@ -19,34 +19,39 @@ from fusee.stores import Store
 __all__ = ["BrokerGateway", "Publish"]
 
 LOOK_EVERY = 0.5
-"""Seconds between two looks at which workers there are."""
+"""Seconds between two looks at the live workers."""
 AHEAD = 1.0
-"""Seconds of work that may be on its way: more would make cancels, limits and priorities slow."""
-MOST_AHEAD = 5000
+"""Seconds of work that may be published and not started: more would slow cancels, limits and priorities."""
+MAX_AHEAD = 5000
 BUNDLE = 0.01
-"""Seconds of a lane's work that may share a message: hundreds of short runs, never two long ones."""
+"""Seconds of a lane's work that may share a message: many short runs, never two long ones."""
 LARGEST_BUNDLE = 64
 GATHER = 0.005
+"""Seconds to wait for more runs while they come fast: fewer and fuller dispatches."""
 MEASURE = 0.1
+"""Seconds over which the rate of a lane is measured."""
 ATTENTIVE_FOR = 1.0
+"""Seconds after the last dispatch in which the loop polls fast, on a database that cannot notify."""
 
 
 class BrokerGateway(Protocol):
-    """A message broker, as far as a dispatcher needs it."""
+    """What a dispatcher needs of a message broker."""
 
-    worker: str
-    """What the sessions of workers that it feeds call it."""
+    worker_broker: str
+    """What the sessions of workers that consume from it give as their broker."""
     on_granted: Callable[[], None]
-    """Called when runs have started, so that there is room for more."""
+    """Called when runs have started, so that more can be published."""
 
     @property
-    def up(self) -> bool: ...
+    def connected(self) -> bool: ...
 
-    async def publish(self, runs: Iterable[Dispatched], size: Mapping[int, int]) -> int:
-        """Returns when the broker has them for sure; answers in how many messages."""
+    async def publish(self, runs: Iterable[Dispatched], bundle_sizes: Mapping[int, int]) -> int:
+        """Publish runs, and return the number of messages once the broker has confirmed them all.
 
-    async def ready(self, lane: int, level: int) -> int:
-        """Messages that wait there for a worker."""
+        `bundle_sizes` says for each lane how many of its runs may share a message; others travel alone."""
+
+    async def count_ready(self, lane: int, level: int) -> int:
+        """The number of messages in that queue that wait for a worker."""
 
     async def __aenter__(self) -> Self: ...
 
@@ -56,10 +61,11 @@ class BrokerGateway(Protocol):
 
 
 @dataclass(slots=True)
-class Fed:
-    """A lane that live workers are fed with."""
+class FedLane:
+    """A lane whose runs are published, since live workers consume it."""
 
     slots: int
+    """How many runs its workers execute at once."""
     sent: int = 0
     since: float = 0.0
     rate: float = 0.0
@@ -74,15 +80,17 @@ class Fed:
 
     @property
     def ahead(self) -> int:
-        return min(MOST_AHEAD, max(2 * self.slots, int(self.rate * AHEAD)))
+        """How many runs may be published and not started."""
+        return min(MAX_AHEAD, max(2 * self.slots, int(self.rate * AHEAD)))
 
     @property
     def bundle(self) -> int:
+        """How many runs may share a message."""
         return max(1, min(LARGEST_BUNDLE, int(self.rate * BUNDLE)))
 
 
 class Publish(Service):
-    """Woken when something is pending, and when something has started."""
+    """Woken when runs become pending, and when published runs have started."""
 
     def __init__(
         self,
@@ -97,11 +105,11 @@ class Publish(Service):
         self.store = store
         self.gateway = gateway
         self.redispatch_after = redispatch_after
-        self.fed: dict[int, Fed] = {}
+        self.fed: dict[int, FedLane] = {}
         self._looked = self._healed = self._busy = float("-inf")
 
     async def run_once(self) -> int:
-        if not self.gateway.up:
+        if not self.gateway.connected:
             self.pause = 0.1
             return 0
         self.pause = None
@@ -110,7 +118,7 @@ class Publish(Service):
             await self._look()
             self._looked = now
         if any(fed.rate * GATHER > 1 for fed in self.fed.values()):
-            await asyncio.sleep(GATHER)  # fewer, fuller trips
+            await asyncio.sleep(GATHER)
         sent = await self._send()
         if now - self._healed >= min(1.0, self.redispatch_after / 4):
             await self.heal()
@@ -118,21 +126,21 @@ class Publish(Service):
         if sent:
             self._busy = now
         if not self.store.database.capabilities.notify and now - self._busy < ATTENTIVE_FOR:
-            self.pause = 0.02  # another process may enqueue, and cannot wake us
+            self.pause = 0.02  # another process may enqueue and cannot wake this one
         return sent
 
     async def _look(self) -> None:
-        """Which lanes have workers, and for how many runs at once."""
+        """Read which lanes have workers, and how many runs these execute at once."""
         slots: dict[int, int] = {}
         lanes, placed = await self.store.shared_lanes()
-        for session in await self.store.fed_sessions(self.gateway.worker):
+        for session in await self.store.fed_sessions(self.gateway.worker_broker):
             for lane_id, lane in lanes.items():
                 if lane.namespace == session.namespace and serves(session.info, lane):
                     slots[lane_id] = slots.get(lane_id, 0) + session.info.capacity
-            if placed:  # what a strategy gives to this worker stands in its own lane
+            if placed:  # runs that a strategy assigns to this worker are in its own lane
                 slots[own_lane(session.id)] = session.info.capacity
         now = monotonic()
-        self.fed = {fed: self.fed.get(fed) or Fed(many, since=now) for fed, many in slots.items()}
+        self.fed = {fed: self.fed.get(fed) or FedLane(many, since=now) for fed, many in slots.items()}
         for lane_id, many in slots.items():
             self.fed[lane_id].slots = many
 
@@ -152,7 +160,8 @@ class Publish(Service):
         return len(sent)
 
     async def heal(self) -> int:
-        """Publish again what was dispatched long ago and is in no queue; take back what nobody serves."""
+        """Publish again the runs that were dispatched long ago and are in no queue, and take back those of
+        lanes without a worker. Returns how many there were of both."""
         after = self.redispatch_after
         healed = await self.store.recall_unserved(self.fed, after)
         if healed:
@@ -160,15 +169,15 @@ class Publish(Service):
         for overdue in await self.store.overdue(after):
             if overdue.lane_id not in self.fed:
                 continue
-            # First in, first out: the newest stand in the queue, so as many of the oldest are missing there.
-            missing = overdue.standing - await self.gateway.ready(overdue.lane_id, overdue.level)
+            # First in, first out: the queue holds the newest ones, so the missing ones are the oldest.
+            missing = overdue.standing - await self.gateway.count_ready(overdue.lane_id, overdue.level)
             if missing <= 0:
                 continue
             lost = await self.store.republish(
                 overdue.lane_id, overdue.level, after, min(missing, overdue.late)
             )
             if lost:
-                # Each alone: should one of them be what kills its worker, the others get by.
+                # Each alone: if one of them kills its worker, the others are not affected.
                 await self.gateway.publish(lost, {})
                 self.bus.emit(RunsPublished(count=len(lost), again=True))
                 healed += len(lost)

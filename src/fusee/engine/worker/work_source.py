@@ -1,12 +1,12 @@
-"""The contract of a broker: where a worker fetches runs, and hands in how they ended.
+"""The contract of a work source: where a worker gets runs, and reports how they ended.
 
-The store fulfils it as it is (`database`): a claim is a statement. `rabbitmq.RabbitWorkSource` fulfils it for
-workers that have no database: runs arrive as messages, and everything else is asked of the store by one.
+The store implements it for workers with a database: a claim is a statement. `broker.rabbitmq` implements it
+for workers without one: runs arrive as messages, and everything else is RPC to a process that has the store.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 from fusee.engine.model.run import Claimed
@@ -18,65 +18,65 @@ __all__ = ["WorkSource"]
 
 
 class WorkSource(Protocol):
-    """Each write is fenced by session and attempt, and may be repeated when its answer was lost."""
+    """Each write is fenced by session and attempt, and may be repeated when its result was lost."""
 
     @property
     def wakes(self) -> Wakes:
-        """Fires `pending` when there may be something to fetch, `cancel` when something should stop."""
+        """Fires `pending` when there may be runs to claim, and `cancel` when a run should stop."""
 
     @property
     def lane_map(self) -> LaneMap:
         """The lanes and limits as last read."""
 
     async def read_new_lanes(self) -> bool:
-        """Look for new lanes; true when there were any."""
+        """Read new lanes; returns whether there were any."""
 
     async def read_limits(self) -> object:
-        """Look which queues have limits that the worker has to heed in what it asks for."""
+        """Read which queues have limits or strategies, which change what the worker claims."""
 
     async def open_session(self, info: WorkerInfo, ttl: float) -> int:
-        """Begin a session; its lease runs from now, by the database's clock."""
+        """Begin a session, and return its id; its lease runs from now, by the database's clock."""
 
     async def renew(self, session: int, ttl: float, running: int) -> None:
-        """Prolong the lease; `LeaseLost` when it is over."""
+        """Extend the lease; raises `LeaseLost` when it has expired."""
 
     async def drain_session(self, session: int) -> None:
-        """Nothing more is fetched; the lease goes on."""
+        """Stop claiming; the lease continues."""
 
     async def drain_asked(self, session_ids: Sequence[int]) -> bool:
-        """Whether someone asked one of these sessions, all of one process, to leave."""
+        """Whether someone asked one of these sessions, all of this process, to drain."""
 
     async def end_session(self, session: int) -> None:
-        """Say goodbye."""
+        """End the session."""
 
     async def give_up_session(self, session: int) -> None:
-        """Hand over what a session owned whose lease this process no longer trusts, all of it stopped."""
+        """Release the runs of a session whose lease this process no longer trusts; they have all stopped."""
 
     async def exchange(self, session: int, finished: Finished, order: Order) -> Exchanged:
-        """Hand in successes, fetch runs; each that is answered may start, once, here."""
+        """Report successes and claim runs; each run that is returned may start here, once."""
 
     async def claim_limited(self, session: int, queue: str, order: Order) -> list[Claimed]:
-        """Fetch runs of a queue with limits."""
+        """Claim runs of a queue with limits."""
 
     async def claim_given(self, session: int, limited: Sequence[str], order: Order) -> list[Claimed]:
-        """Fetch runs that a strategy gave to this worker, some of queues with limits."""
+        """Claim runs that a strategy assigned to this worker, some of them of queues with limits."""
 
     async def settle(self, session: int, settlements: Sequence[Settlement]) -> list[tuple[int, int]]:
-        """Hand in other ends; answers what was refused."""
+        """Report other ends; returns the (run, attempt) pairs that the fence refused."""
 
-    async def record_stale(self, late: Iterable[tuple[int, int, str]]) -> None:
-        """Note what ended after it was lost."""
+    async def record_stale(self, late: Sequence[tuple[int, int, str]]) -> None:
+        """Note the attempts that ended after they were lost."""
 
     async def owned(self, session: int) -> list[tuple[int, int]]:
-        """(run, attempt) of all that the store believes this session runs."""
+        """The (run, attempt) pairs that this session runs according to the store."""
 
     async def cancel_requests(self, session: int, run_ids: Sequence[int]) -> list[tuple[int, int]]:
-        """Which of them should stop."""
+        """The (run, attempt) pairs among these runs that should stop."""
 
     async def confirm_start(self, session: int, run_id: int, attempt: int) -> bool:
-        """Whether an attempt that has not begun yet still may; a cancel counts its time from this moment."""
+        """Whether an attempt that has not begun yet still may begin; its cancel counts from this moment."""
 
     async def open_callback(
         self, session: int, run_id: int, attempt: int, digest: str, *, timeout: float, signed: bool
     ) -> None:
-        """Let an outside service end this attempt."""
+        """Let an external service end this attempt."""
