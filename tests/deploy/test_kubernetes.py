@@ -16,7 +16,9 @@ import pytest
 from fusee.config import Config, load
 from fusee.engine.model.outcome import End
 from fusee.engine.worker.executor import Job
-from fusee.executors.kubernetes import Access, KubernetesExecutor, Shape
+from fusee.executors.kubernetes.access import Access
+from fusee.executors.kubernetes.executor import KubernetesExecutor
+from fusee.executors.kubernetes.manifest import JobSettings
 from tests.chaos.inside import until
 from tests.deploy.files import DEPLOY, documents, load_yaml
 from tests.deploy.known import check_command, check_environment, stop_seconds
@@ -280,7 +282,7 @@ async def test_the_role_allows_what_the_executor_asks_for_and_no_more() -> None:
     """A life with everything in it: made, watched, taken over, read, deleted."""
     cluster = ApiServer()
     async with cluster.serving() as url:
-        executor = KubernetesExecutor(Access(url, "jobs", token=TOKEN), Shape(), poll_interval=1.0)
+        executor = KubernetesExecutor(Access(url, "jobs", token=TOKEN), JobSettings(), poll_interval=1.0)
         jobs = [Job(1, n, "kubernetes", "default", {"image": "a"}, None, 1.0) for n in (1, 2, 3)]
         first = asyncio.create_task(executor.execute(jobs[0]))
         name = await cluster.until_made()

@@ -24,10 +24,8 @@ from fusee.engine.worker.settings import WorkerSettings
 from fusee.engine.worker.work_source import WorkSource
 from fusee.engine.worker.worker import Worker
 from fusee.errors import ConfigError
-from fusee.executors import plugins
-from fusee.executors.http.executor import HttpExecutor
 from fusee.executors.python.executor import PythonExecutor
-from fusee.executors.shell import ShellExecutor
+from fusee.executors.registry import configured_executors
 from fusee.runs.service.callbacks import CallbackOperations
 from fusee.runs.service.queues import KeyOperations, QueueOperations
 from fusee.runs.service.runs import RunOperations
@@ -47,37 +45,16 @@ __all__ = ["Builds"]
 class Builds(Declares):
     def executors(self, open_callback: OpenCallback | None = None) -> dict[str, Executor]:
         """What this process can execute, by the configuration; calls in async mode need `open_callback`."""
-        settings = self.config.executors
         size = self.config.worker.max_concurrent_tasks
-        executors: dict[str, Executor] = {
+        python = PythonExecutor(
+            self.handlers,
             # A thread for each slot: a run that waits for one could start after its cancel was acknowledged.
-            "python": PythonExecutor(
-                self.handlers,
-                threads=max(size, self.config.worker.threads),
-                processes=size,
-                environment={ENVIRONMENT: "1"} if self._storeless else {},
-            )
-        }
-        if settings.shell.enabled:
-            executors["shell"] = ShellExecutor(
-                enabled=True,
-                allow=settings.shell.allow,
-                environment=settings.shell.environment,
-                output_tail=settings.shell.output_tail,
-            )
-        if settings.http.enabled:
-            executors["http"] = HttpExecutor(
-                timeout=settings.http.timeout,
-                allow_private=settings.http.allow_private,
-                max_response=settings.http.max_response,
-                output_tail=settings.http.output_tail,
-                open_callback=open_callback,
-            )
-        if settings.kubernetes.enabled:
-            executors["kubernetes"] = plugins.kubernetes(settings.kubernetes, self.config.namespace)
-        if settings.dask.enabled:
-            executors["dask"] = plugins.dask(settings.dask, self.config.namespace)
-        return executors
+            threads=max(size, self.config.worker.threads),
+            processes=size,
+            environment={ENVIRONMENT: "1"} if self._storeless else {},
+        )
+        others = configured_executors(self.config.executors, self.config.namespace, open_callback)
+        return {"python": python, **others}
 
     def worker(self) -> Worker:
         """A worker with this app's handlers; not running yet."""

@@ -15,7 +15,7 @@ from fusee.bulk.service.jobs import BulkOperations
 from fusee.bulk.sources.limits import SourceLimits
 from fusee.engine.model.run import RunSpec
 from fusee.errors import Invalid
-from fusee.executors.shell import check_shell
+from fusee.executors.registry import check_payload
 from fusee.runs.service.callbacks import CallbackOperations
 from fusee.runs.service.dead_letters import DeadLetterOperations
 from fusee.runs.service.queues import KeyOperations, QueueOperations
@@ -130,24 +130,7 @@ class Operates(Core):
         return CallbackOperations(self.store, self.bus)
 
     def _check_payload(self, spec: RunSpec) -> None:
-        match spec.executor:
-            case "shell":
-                if not self.config.executors.shell.enabled:
-                    raise ValueError("the shell executor is off: set executors.shell.enabled = true")
-                check_shell(spec.payload or {})
-            case "http":
-                if not self.config.executors.http.enabled:
-                    raise ValueError("the http executor is off: set executors.http.enabled = true")
-                self.reach.check(spec.payload or {})
-            # Which worker can do these is the worker's own configuration: only the payload is looked at.
-            case "kubernetes":
-                from fusee.executors.kubernetes.payload import check_kubernetes
-
-                check_kubernetes(spec.payload or {})
-            case "dask":
-                from fusee.executors.dask.payload import check_dask
-
-                check_dask(spec.payload or {})
+        check_payload(spec.executor, spec.payload or {}, self.config.executors, self.reach)
 
     async def _create_bulk_job(self, *job: Any, **how: Any) -> Any:
         """For runs, which anybody may have submitted."""

@@ -1,0 +1,1 @@
+"""Executors: each runs attempts of one kind. Their contract is `fusee.engine.worker.executor`."""

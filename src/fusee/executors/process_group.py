@@ -1,4 +1,4 @@
-"""A program that leads its own process group, and the certainty that all of the group ends."""
+"""A program that leads a process group of its own, and ends with all of the group."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from pathlib import Path
 from typing import IO
 
 from fusee.engine.worker.executor import Unstoppable
-from fusee.executors import watchdog as warden
+from fusee.executors import watchdog as script
 from fusee.executors.stopping import pause, within
 from fusee.executors.tail import Tail
 
-__all__ = ["Group", "Warden", "died_of"]
+__all__ = ["ProcessGroup", "Watchdog", "exit_words"]
 
 LAST_OUTPUT = 0.5
-"""Seconds for the output to close after the leader exited: a program that left the group may hold it."""
+"""Seconds for the output to close after the leader exited: a process that left the group may hold it open."""
 KILLED_WITHIN = 5.0
 """Seconds for a killed process to be gone; longer means that the kernel holds it, or that it is not ours."""
 READ = 65536
 
 
-class Warden:
-    """Our end of `warden.py`; started with the first group, started again should it die."""
+class Watchdog:
+    """Our end of `watchdog.py`, which is started with the first group, and again if it dies."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
@@ -42,11 +42,11 @@ class Warden:
         self._tell(f"-{group}\n")
 
     def ready(self) -> None:
-        """Start it before the program it is to watch, so that there is no moment without it."""
+        """Start it before the program that it will watch, so that there is no moment without it."""
         if self._process is None or self._process.poll() is not None:
             self._forget()
             self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(Path(warden.__file__))],
+                [sys.executable, "-I", "-S", str(Path(script.__file__))],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
@@ -55,13 +55,13 @@ class Warden:
             self._tell("".join(f"+{group}\n" for group in self._groups))
 
     def close(self) -> None:
-        """It kills what we did not discard, and ends."""
+        """End it; it kills the groups that were not discarded."""
         self._groups.clear()
         self._forget()
 
     def _tell(self, text: str) -> None:
         if self._process is not None and self._process.stdin is not None and text:
-            with suppress(OSError):  # it died: `ready` starts another, which is told everything
+            with suppress(OSError):  # it died: `ready` starts another, which learns of all groups
                 os.write(self._process.stdin.fileno(), text.encode())
 
     def _forget(self) -> None:
@@ -76,27 +76,27 @@ class Warden:
             self._process = None
 
 
-class Group:
+class ProcessGroup:
     """One started program: its exit, its output, its end.
 
-    The leader is reaped last: until then its process id, and so the group's, cannot be given to another.
+    The leader is reaped last: until then its process id, and so the group's, cannot be reused.
     """
 
-    def __init__(self, process: subprocess.Popen[bytes], output: int, tail: Tail, warden: Warden) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], output: int, tail: Tail, watchdog: Watchdog) -> None:
         self._loop = asyncio.get_running_loop()
         self._process = process
-        self._warden = warden
+        self._watchdog = watchdog
         self._output = output
         self._pidfd: int | None = None
         self.tail = tail
-        """Takes the output; may be exchanged between two pieces of work."""
+        """Takes the output; may be replaced between two pieces of work."""
         self.pid = process.pid
         self.exited: asyncio.Future[None] = self._loop.create_future()
-        """Done when the leader has exited. Wait with `asyncio.wait`: awaited bare, a cancel would end it."""
+        """Done when the leader has exited. Wait with `asyncio.wait`: a bare await passes a cancel on."""
         self._silent: asyncio.Future[None] = self._loop.create_future()
         self._reaped = False
         self.code: int | None = None
-        """The exit code, minus the signal's number, or None when somebody else took it; after `end`."""
+        """After `end`: the exit code, minus the signal's number, or None when other code reaped it."""
         os.set_blocking(output, False)
         self._loop.add_reader(output, self.read)
         self._watch()
@@ -108,14 +108,14 @@ class Group:
         *,
         env: Mapping[str, str] | None,
         tail: Tail,
-        warden: Warden,
+        watchdog: Watchdog,
         executable: str | None = None,
         cwd: str | None = None,
         stdin: IO[bytes] | None = None,
         pass_fds: Sequence[int] = (),
-    ) -> Group:
-        """Start it, or raise the `OSError` that says why not."""
-        warden.ready()
+    ) -> ProcessGroup:
+        """Start a program; raises the `OSError` that says why it did not start."""
+        watchdog.ready()
         ours, theirs = os.pipe()
         try:
             process = subprocess.Popen(
@@ -134,17 +134,17 @@ class Group:
             raise
         finally:
             os.close(theirs)
-        warden.add(process.pid)
-        return cls(process, ours, tail, warden)
+        watchdog.add(process.pid)
+        return cls(process, ours, tail, watchdog)
 
     async def stop(self, grace: float) -> None:
-        """SIGTERM, `grace`, SIGKILL; returns when nothing of the group is alive. Cancelled, it hurries."""
+        """SIGTERM, `grace`, SIGKILL; returns when all of the group is dead. Cancelled, it kills at once."""
         self.signal(signal.SIGTERM)
         await within(self.exited, grace, hurried=True)
         await self.end()
 
     async def end(self) -> int | None:
-        """Kill whatever is left, keep its last output, reap; answers the leader's exit code."""
+        """Kill what is left, keep its last output and reap it; returns the leader's exit code."""
         if self._reaped:
             return self.code
         self.signal(signal.SIGKILL)
@@ -166,18 +166,18 @@ class Group:
                     f" {KILLED_WITHIN:g} s later: they belong to another user, or hang in the kernel"
                 )
             await pause(0.005)
-        self._warden.discard(self.pid)
+        self._watchdog.discard(self.pid)
         return self.code
 
     def signal(self, number: signal.Signals) -> None:
-        """Send it to every process of the group."""
+        """Send a signal to every process of the group."""
         if not self._reaped:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, number)
 
     def read(self) -> None:
-        """Take what has been printed so far."""
-        # At most a few reads, then the loop's turn: a program that prints without end must not own it.
+        """Read what has been printed so far."""
+        # A few reads at most, then the loop's turn: a program that prints without end must not block it.
         for _ in range(8):
             try:
                 data = os.read(self._output, READ)
@@ -195,7 +195,7 @@ class Group:
         """Learn of the leader's exit without reaping it."""
         try:
             self._pidfd = os.pidfd_open(self.pid)
-        except (AttributeError, OSError):  # not Linux, an old kernel, or somebody else reaped it
+        except (AttributeError, OSError):  # not Linux, an old kernel, or other code reaped it
             self._poll()
         else:
             self._loop.add_reader(self._pidfd, self._gone)
@@ -216,14 +216,11 @@ class Group:
             self._loop.call_later(0.02, self._poll)
 
     def _gone(self) -> None:
-        if self._pidfd is not None:
-            self._loop.remove_reader(self._pidfd)
-            os.close(self._pidfd)
-            self._pidfd = None
+        self._close_pidfd()
         _settle(self.exited)
 
     def _reap(self) -> None:
-        # Not Popen.wait: it answers 0 when the exit code is lost, and 0 would mean that all went well.
+        # Not Popen.wait: it returns 0 when the exit code is lost, and 0 would mean success.
         try:
             _, status = os.waitpid(self.pid, 0)
             self.code = os.waitstatus_to_exitcode(status)
@@ -232,11 +229,14 @@ class Group:
         self._process.returncode = 0 if self.code is None else self.code
         self._reaped = True
 
-    def _close(self) -> None:
+    def _close_pidfd(self) -> None:
         if self._pidfd is not None:
             self._loop.remove_reader(self._pidfd)
             os.close(self._pidfd)
             self._pidfd = None
+
+    def _close(self) -> None:
+        self._close_pidfd()
         if self._output >= 0:
             self._loop.remove_reader(self._output)
             os.close(self._output)
@@ -244,8 +244,8 @@ class Group:
         _settle(self._silent)
 
 
-def died_of(code: int | None) -> str:
-    """An exit code in words: `exit code 3`, `killed by signal SIGKILL`."""
+def exit_words(code: int | None) -> str:
+    """Return an exit code in words: `exit code 3`, `killed by signal SIGKILL`."""
     if code is None:
         return "ended, and its exit code was taken by another part of this process"
     if code >= 0:
@@ -263,7 +263,7 @@ def _settle(future: asyncio.Future[None]) -> None:
 
 
 def _alive(group: int) -> bool:
-    """Whether a process of the group is there that is not just waiting to be reaped by its parent."""
+    """Return whether the group has a process that is more than a zombie."""
     try:
         os.killpg(group, 0)
     except ProcessLookupError:
@@ -276,7 +276,7 @@ def _alive(group: int) -> bool:
     for entry in processes.iterdir():
         if entry.name.isdecimal():
             try:
-                # The name in parentheses may hold anything, blanks and parentheses too.
+                # The name in parentheses may contain anything, also blanks and parentheses.
                 fields = (entry / "stat").read_text(errors="replace").rpartition(")")[2].split()
             except OSError:
                 continue

@@ -13,8 +13,9 @@ from typing import IO, Any
 
 from fusee.engine.model.outcome import Effect, End, Ended
 from fusee.engine.worker.executor import Job
-from fusee.engine.worker.results import storable
-from fusee.executors.process_group import Group, Warden, died_of
+from fusee.engine.worker.results import abandoned, storable
+from fusee.executors.payload import check_fields, check_text, read_environment, run_environment
+from fusee.executors.process_group import ProcessGroup, Watchdog, exit_words
 from fusee.executors.tail import Tail
 
 __all__ = ["ShellExecutor", "check_shell"]
@@ -25,7 +26,7 @@ INHERITED = ("HOME", "LANG", "LC_ALL", "PATH", "TMPDIR", "TZ")
 QUOTED = 1000
 """Characters of the output's end that an error repeats."""
 
-# A missing program does not come by itself; a full process table or disk passes.
+# These do not pass by themselves, unlike a full process table or disk.
 LASTING = {
     errno.E2BIG,
     errno.EACCES,
@@ -54,28 +55,27 @@ class ShellExecutor:
         self._allow = tuple(allow)
         self._environment = _base_environment() | dict(environment or {})
         self._output_tail = output_tail
-        self._warden = Warden()
+        self._watchdog = Watchdog()
 
     async def execute(self, job: Job) -> Ended:
         job.effect = Effect.NONE
         if not self._enabled:
-            return _refused("the shell executor is off: set executors.shell.enabled = true")
+            return abandoned("the shell executor is off: set executors.shell.enabled = true")
         try:
             check_shell(job.payload)
             executable = self._find(job.payload)
         except ValueError as error:
-            return _refused(str(error))
+            return abandoned(error)
         tail = Tail(self._output_tail)
         try:
-            self._warden.ready()  # a process of its own, whose start takes a while
+            self._watchdog.ready()  # a process of its own, whose start takes a while
             await job.may_begin()
             group = self._start(job, executable, tail)
         except OSError as error:
-            text = _why(error, job.payload)
             end = End.ABANDONED if error.errno in LASTING else End.FAILED
-            return Ended(end, error=storable(text), effect=Effect.NONE)
+            return Ended(end, error=storable(_why(error, job.payload)), effect=Effect.NONE)
         except ValueError as error:  # what the operating system's encoding cannot hold
-            return _refused(f"cannot start {job.payload['argv'][0]!r}: {error}")
+            return abandoned(f"cannot start {job.payload['argv'][0]!r}: {error}")
         try:
             await asyncio.wait({group.exited})
             code = await group.end()
@@ -87,10 +87,11 @@ class ShellExecutor:
         return _ended(code, job.payload.get("ok_codes") or [0], job.output)
 
     async def close(self) -> None:
-        self._warden.close()
+        self._watchdog.close()
 
-    def _start(self, job: Job, executable: str, tail: Tail) -> Group:
+    def _start(self, job: Job, executable: str, tail: Tail) -> ProcessGroup:
         payload = job.payload
+        env = self._environment | (payload.get("env") or {}) | run_environment(job)
         with ExitStack() as stack:
             stdin: IO[bytes] | None = None
             if payload.get("stdin"):
@@ -98,18 +99,18 @@ class ShellExecutor:
                 stdin = stack.enter_context(tempfile.TemporaryFile())
                 stdin.write(payload["stdin"].encode())
                 stdin.seek(0)
-            return Group.start(
+            return ProcessGroup.start(
                 payload["argv"],
                 executable=executable,
-                env=self._environment | (payload.get("env") or {}) | _identity(job),
+                env=env | {"FUSEE_ATTEMPT": str(job.attempt)},
                 cwd=payload.get("cwd"),
                 stdin=stdin,
                 tail=tail,
-                warden=self._warden,
+                watchdog=self._watchdog,
             )
 
     def _find(self, payload: Mapping[str, Any]) -> str:
-        """The program's file; a ValueError when there is none or the configuration does not allow it."""
+        """Return the program's file; raises a ValueError when there is none or it is not allowed."""
         program: str = payload["argv"][0]
         env: Mapping[str, str] = payload.get("env") or {}
         if self._allow and (taken := [name for name in env if _steers(name)]):
@@ -134,10 +135,7 @@ class ShellExecutor:
 
 def check_shell(payload: Mapping[str, Any]) -> None:
     """Refuse, with a ValueError that says why, a payload that could never run."""
-    if not isinstance(payload, Mapping) or "argv" not in payload:
-        raise ValueError('a shell payload is an object such as {"argv": ["program", "argument"]}')
-    if unknown := sorted(set(payload) - set(FIELDS)):
-        raise ValueError(f"a shell payload has no {unknown[0]!r}; it has {', '.join(FIELDS)}")
+    check_fields(payload, "a shell payload", FIELDS, "argv", '{"argv": ["program", "argument"]}')
     argv = payload["argv"]
     if isinstance(argv, str):
         raise ValueError(
@@ -147,12 +145,12 @@ def check_shell(payload: Mapping[str, Any]) -> None:
     if not isinstance(argv, list | tuple) or not argv:
         raise ValueError("argv must be a list of texts, the program first")
     for at, part in enumerate(argv):
-        _check_text(part, f"argv[{at}]")
+        check_text(part, f"argv[{at}]")
     if not argv[0]:
         raise ValueError("argv[0] is empty: it names the program")
-    _check_env(payload.get("env"))
+    read_environment(payload.get("env"), lambda name: name and "=" not in name and "\x00" not in name)
     if (cwd := payload.get("cwd")) is not None:
-        _check_text(cwd, "cwd")
+        check_text(cwd, "cwd")
         if not cwd.startswith("/"):
             raise ValueError(f"cwd must be an absolute path, not {cwd!r:.100}")
     if (stdin := payload.get("stdin")) is not None and not isinstance(stdin, str):
@@ -166,42 +164,13 @@ def check_shell(payload: Mapping[str, Any]) -> None:
         raise ValueError("ok_codes must be a list of exit codes from 0 to 255, such as [0, 3]")
 
 
-def _check_env(env: object) -> None:
-    if env is None:
-        return
-    if not isinstance(env, Mapping):
-        raise ValueError("env must be an object of texts")
-    for name, value in env.items():
-        if not isinstance(name, str) or not name or "=" in name or "\x00" in name:
-            raise ValueError(f"env has {name!r:.100}, which is no name of a variable")
-        _check_text(value, f"env.{name}")
-
-
-def _check_text(value: object, where: str) -> None:
-    if not isinstance(value, str):
-        raise ValueError(f"{where} must be text, not {value!r:.100}")
-    if "\x00" in value:
-        raise ValueError(f"{where} holds a NUL character, which no program can be given")
-
-
 def _base_environment() -> dict[str, str]:
     base = {"PATH": os.defpath, "LANG": "C.UTF-8"}
     return base | {name: os.environ[name] for name in INHERITED if os.environ.get(name)}
 
 
-def _identity(job: Job) -> dict[str, str]:
-    return {
-        "FUSEE_RUN_ID": str(job.run_id),
-        "FUSEE_ATTEMPT": str(job.attempt),
-        "FUSEE_FIRE_TIME": job.fire_time or "",
-        "FUSEE_SHARD_INDEX": str(job.shard_index),
-        "FUSEE_SHARD_TOTAL": str(job.shard_total),
-        "FUSEE_IDEMPOTENCY_KEY": f"fusee-run-{job.run_id}",
-    }
-
-
 def _steers(name: str) -> bool:
-    """Whether a variable decides which code an innocent program runs."""
+    """Return whether a variable can decide which code an allowed program runs."""
     return name in ("PATH", "ENV", "BASH_ENV", "IFS") or name.startswith(("LD_", "DYLD_", "BASH_FUNC_"))
 
 
@@ -212,10 +181,6 @@ def _allows(entry: str, program: str, found: str) -> bool:
     if entry.endswith("/"):
         return found.startswith(os.path.normpath(entry) + "/")
     return found == os.path.normpath(entry)
-
-
-def _refused(text: str) -> Ended:
-    return Ended(End.ABANDONED, error=storable(text), effect=Effect.NONE)
 
 
 def _why(error: OSError, payload: Mapping[str, Any]) -> str:
@@ -238,7 +203,7 @@ def _why(error: OSError, payload: Mapping[str, Any]) -> str:
 def _ended(code: int | None, ok_codes: Sequence[int], output: str | None) -> Ended:
     if code is not None and code in ok_codes:
         return Ended(End.SUCCEEDED, result=f'{{"exit_code":{code}}}', output=output, effect=Effect.APPLIED)
-    error = died_of(code)
+    error = exit_words(code)
     if output and (last := output.strip()[-QUOTED:]):
         error += f"\n{last}"
     result = None if code is None or code < 0 else f'{{"exit_code":{code}}}'

@@ -1,4 +1,4 @@
-"""Waiting that does not end because the one who waits is cancelled.
+"""Stopping work: waits that a cancel does not cut short, and exceptions raised in another thread.
 
 Whoever stops a child must see it end: leaving early would leave it alive.
 """
@@ -6,15 +6,18 @@ Whoever stops a child must see it end: leaving early would leave it alive.
 from __future__ import annotations
 
 import asyncio
+import ctypes
 from typing import Any
 
-__all__ = ["pause", "within"]
+from fusee.engine.worker.results import Stopped
+
+__all__ = ["pause", "raise_stopped", "within"]
 
 
 async def within(future: asyncio.Future[Any], seconds: float, *, hurried: bool = False) -> bool:
-    """Whether `future` is done within `seconds`.
+    """Return whether `future` is done within `seconds`.
 
-    Cancelled, it goes on waiting; with `hurried`, it stops waiting at once and answers as things stand.
+    Cancelled, it goes on waiting; with `hurried`, it stops waiting at once.
     """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + seconds
@@ -28,5 +31,10 @@ async def within(future: asyncio.Future[Any], seconds: float, *, hurried: bool =
 
 
 async def pause(seconds: float) -> None:
-    """Sleep, whatever happens."""
+    """Sleep, also when cancelled."""
     await within(asyncio.get_running_loop().create_future(), seconds)
+
+
+def raise_stopped(thread: int) -> None:
+    """Raise `Stopped` in the thread with that identity, which sees it when it next runs Python code."""
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(Stopped))

@@ -1,4 +1,4 @@
-"""Kills the process groups of a worker that died. Run as a script, of the standard library only.
+"""Kills the process groups of a worker that died. Runs as a script, with the standard library only.
 
 A worker that is killed outright cannot clean up, and PR_SET_PDEATHSIG reaches a program but not what
 that program started. So this small process outlives the worker by a moment: it reads `+1234` and `-1234`
@@ -12,11 +12,11 @@ import select
 import signal
 
 LOOK = 2.0
-"""Seconds between two looks at the parent, should a stray copy of the pipe keep it open."""
+"""Seconds between two looks at the parent, in case a stray copy of the pipe keeps it open."""
 
 
 def watch(fd: int, parent: int) -> set[int]:
-    """Follow the groups until the pipe closes or the parent is another; returns the ones alive."""
+    """Follow the groups until the pipe closes or the parent changes; returns those that are alive."""
     groups: set[int] = set()
     rest = b""
     while True:

@@ -13,7 +13,8 @@ from distributed import Client, LocalCluster
 
 from fusee.engine.model.outcome import Effect, End, Ended
 from fusee.engine.worker.executor import Job
-from fusee.executors.dask import DaskExecutor, check_dask
+from fusee.executors.dask.executor import DaskExecutor
+from fusee.executors.dask.payload import check_dask
 from tests.unit.executors import dask_functions
 
 HERE = "tests.unit.executors.dask_functions"

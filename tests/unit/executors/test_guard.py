@@ -7,7 +7,7 @@ from ipaddress import ip_address
 
 import pytest
 
-from fusee.executors.http.guard import Guard, Refused, literal, public
+from fusee.executors.http.guard import AddressRefused, Guard, literal, public
 
 PRIVATE = [
     "127.0.0.1",
@@ -61,11 +61,11 @@ PUBLIC = [
 @pytest.mark.parametrize("text", PRIVATE)
 def test_what_is_not_public_is_refused(text: str) -> None:
     guard = Guard()
-    with pytest.raises(Refused, match=r"executors\.http\.allow_private"):
+    with pytest.raises(AddressRefused, match=r"executors\.http\.allow_private"):
         guard.check_host(text)
-    with pytest.raises(Refused):
+    with pytest.raises(AddressRefused):
         guard.check_resolved("name.example", ["8.8.8.8", text])  # one bad address spoils the name
-    with pytest.raises(Refused):
+    with pytest.raises(AddressRefused):
         guard.open_socket((socket.AF_INET, socket.SOCK_STREAM, 0, "", (text, 80)))
 
 
@@ -99,15 +99,15 @@ def test_networks_and_hosts_can_be_allowed() -> None:
     for text in ("10.9.8.7", "127.0.0.1", "fd12::1", "::ffff:10.0.0.1"):
         guard.check_host(text)
     for text in ("127.0.0.2", "192.168.0.1", "fe80::1"):
-        with pytest.raises(Refused):
+        with pytest.raises(AddressRefused):
             guard.check_host(text)
     guard.check_resolved("svc.internal", ["192.168.0.1"])
-    with pytest.raises(Refused, match=r"other.internal \(192.168.0.1\) is not a public address"):
+    with pytest.raises(AddressRefused, match=r"other.internal \(192.168.0.1\) is not a public address"):
         guard.check_resolved("other.internal", ["192.168.0.1"])
 
 
 def test_what_is_no_address_is_refused() -> None:
-    with pytest.raises(Refused, match="is not an address"):
+    with pytest.raises(AddressRefused, match="is not an address"):
         Guard().check_resolved("x", ["nonsense"])
 
 

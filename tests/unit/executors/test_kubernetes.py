@@ -13,16 +13,10 @@ import pytest
 
 from fusee.engine.model.outcome import Effect, End, Ended
 from fusee.engine.worker.executor import Job, Unstoppable
-from fusee.executors.kubernetes import (
-    Access,
-    KubernetesExecutor,
-    NoAccess,
-    Shape,
-    check_kubernetes,
-    find_access,
-)
-from fusee.executors.kubernetes.manifest import job_manifest, job_name
-from fusee.executors.kubernetes.payload import read_payload
+from fusee.executors.kubernetes.access import Access, NoAccess, find_access
+from fusee.executors.kubernetes.executor import KubernetesExecutor
+from fusee.executors.kubernetes.manifest import JobSettings, job_manifest, job_name
+from fusee.executors.kubernetes.payload import check_kubernetes, read_payload
 from tests.unit.executors.api_server import TOKEN, ApiServer
 
 PAYLOAD = {"image": "registry.example.com/jobs/report:1", "args": ["--day", "monday"]}
@@ -42,7 +36,7 @@ async def kubernetes(cluster: ApiServer) -> AsyncIterator[KubernetesExecutor]:
 
 
 def executor_for(url: str, **settings: Any) -> KubernetesExecutor:
-    shape = settings.pop("shape", Shape(start_timeout=30))
+    shape = settings.pop("shape", JobSettings(start_timeout=30))
     settings = {"poll_interval": 1.0, "patience": 5.0, **settings}
     return KubernetesExecutor(Access(url, "jobs", token=TOKEN), shape, **settings)
 
@@ -76,7 +70,7 @@ async def test_a_run_becomes_a_job_and_ends_with_it(
     assert json.loads(ended.result or "") == {
         "job": name, "pod": f"{name}-pod", "exit_code": 0, "message": {"rows": 3},
     }  # fmt: skip
-    assert cluster.made == [job_name(Shape(), 7, 1)]
+    assert cluster.made == [job_name(JobSettings(), 7, 1)]
 
 
 async def test_a_program_that_fails_fails_its_attempt(
@@ -125,7 +119,7 @@ async def test_a_job_that_kubernetes_stopped_at_its_deadline_timed_out(
 
 async def test_a_pod_that_cannot_start_is_given_up_and_told_why(cluster: ApiServer) -> None:
     async with cluster.serving() as url:
-        executor = executor_for(url, shape=Shape(start_timeout=0.2), poll_interval=0.1)
+        executor = executor_for(url, shape=JobSettings(start_timeout=0.2), poll_interval=0.1)
         running = asyncio.create_task(executor.execute(attempt()))
         name = await cluster.until_made()
         await cluster.wait(name, "ImagePullBackOff", "no such image")
@@ -200,7 +194,7 @@ async def test_after_one_that_failed_the_next_attempt_makes_its_own(
     again = asyncio.create_task(kubernetes.execute(attempt(2)))
     await cluster.succeed(await cluster.until_made(2))
     assert (await again).end is End.SUCCEEDED
-    assert cluster.made == [job_name(Shape(), 7, 1), job_name(Shape(), 7, 2)]
+    assert cluster.made == [job_name(JobSettings(), 7, 1), job_name(JobSettings(), 7, 2)]
 
 
 async def test_a_draining_worker_leaves_the_job_to_the_next(
@@ -271,7 +265,7 @@ async def test_one_that_never_started_is_not_deleted_once_another_has_it(cluster
             cluster.jobs[cluster.made[0]]["metadata"]["labels"]["fusee-attempt"] = "2"
 
     async with cluster.serving() as url:
-        executor = executor_for(url, shape=Shape(start_timeout=0.0))
+        executor = executor_for(url, shape=JobSettings(start_timeout=0.0))
         cluster.faults.append(taken_over)
         ended = await executor.execute(attempt(1))
         await executor.close()
@@ -394,7 +388,7 @@ async def test_without_an_api_server_nothing_was_done(tmp_path: Path) -> None:
 
 async def test_what_kubernetes_forbids_is_not_tried_again(cluster: ApiServer) -> None:
     async with cluster.serving() as url:
-        executor = KubernetesExecutor(Access(url, "elsewhere", token=TOKEN), Shape())
+        executor = KubernetesExecutor(Access(url, "elsewhere", token=TOKEN), JobSettings())
         ended = await executor.execute(attempt())
         await executor.close()
     assert ended.end is End.ABANDONED and "Role" in (ended.error or "")
@@ -442,7 +436,7 @@ def test_a_manifest_is_valid_and_starts_one_pod_once(version: str) -> None:
             ],
         },
     }
-    shape = Shape(space="Tenant_1", template=template, service_account="jobs")
+    shape = JobSettings(space="Tenant_1", template=template, service_account="jobs")
     manifest = job_manifest(shape, attempt(payload=payload, grace=10.0), read_payload(payload))
     kubernetes_validate.validate(manifest, version, strict=True)
     spec = manifest["spec"]
@@ -458,7 +452,7 @@ def test_a_manifest_is_valid_and_starts_one_pod_once(version: str) -> None:
 
 
 def test_names_differ_by_run_attempt_tenant_and_installation() -> None:
-    shapes = [Shape(), Shape(space="b"), Shape(prefix="other")]
+    shapes = [JobSettings(), JobSettings(space="b"), JobSettings(prefix="other")]
     names = {job_name(shape, run, number) for shape in shapes for run in (1, 11) for number in (1, 11)}
     assert len(names) == 12 and all(len(name) <= 63 for name in names)
 

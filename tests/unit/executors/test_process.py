@@ -19,7 +19,7 @@ from fusee.broker.remote import ENVIRONMENT
 from fusee.engine.model.outcome import Effect, End
 from fusee.engine.worker.executor import Job
 from fusee.engine.worker.handlers import Handler
-from fusee.executors.python.importable import address_of, fetch
+from fusee.executors.python.importable import fetch, import_path_of
 from fusee.executors.python.process import ProcessExecutor
 
 # Loaded by path, under a name that no import statement finds: the child must find it all the same.
@@ -231,9 +231,9 @@ async def test_what_cannot_be_imported_says_what_to_do(run: Callable[..., Any]) 
 
 def test_a_function_is_found_under_its_decorators() -> None:
     inner = work.inner_and_outer.__wrapped__
-    where = address_of(inner)
+    where = import_path_of(inner)
     assert where.unwrap == 1
     assert fetch(where) is inner
-    assert fetch(address_of(work.inner_and_outer)) is work.inner_and_outer
+    assert fetch(import_path_of(work.inner_and_outer)) is work.inner_and_outer
     with pytest.raises(ValueError, match="no name to import it by"):
-        address_of(object())  # type: ignore[arg-type]
+        import_path_of(object())  # type: ignore[arg-type]

@@ -331,12 +331,12 @@ async def test_many_at_once_leave_no_file_open(shell: ShellExecutor, job: Callab
     assert open_files() == before
 
 
-async def test_a_dead_warden_is_replaced(shell: ShellExecutor, job: Callable[..., Job]) -> None:
+async def test_a_dead_watchdog_is_replaced(shell: ShellExecutor, job: Callable[..., Job]) -> None:
     await shell.execute(job(argv=["true"]))
-    process = shell._warden._process
+    process = shell._watchdog._process
     assert process is not None
     process.kill()
     process.wait()
     assert (await shell.execute(job(argv=["true"]))).end is End.SUCCEEDED
-    assert shell._warden._process is not None
-    assert shell._warden._process.pid != process.pid
+    assert shell._watchdog._process is not None
+    assert shell._watchdog._process.pid != process.pid

@@ -15,8 +15,7 @@ from yarl import URL
 from fusee.engine.model.outcome import Abandon, Retry
 from fusee.errors import Invalid
 from fusee.executors.http.executor import retry_after
-from fusee.executors.http.guard import Guard, GuardedResolver, Refused
-from fusee.executors.http.guarded import guarded_session
+from fusee.executors.http.guard import AddressRefused, Guard, GuardedResolver, guarded_session
 
 __all__ = ["Answer", "CallFailed", "Posts"]
 
@@ -85,7 +84,7 @@ class Posts:
             url = URL(address)
             resolver = GuardedResolver(self._guard, self._resolver or aiohttp.ThreadedResolver())
             await resolver.resolve(url.raw_host or "", url.port or 443)
-        except Refused as error:
+        except AddressRefused as error:
             raise Invalid(str(error)) from None
         except (OSError, ValueError):
             return  # a name that is not found just now may be found when it is called
@@ -121,7 +120,7 @@ class Posts:
             raise CallFailed(f"no complete answer within {timeout:g} s ({where})") from None
         except (aiohttp.ClientError, OSError, ValueError) as error:
             cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
-            if isinstance(cause, Refused):
+            if isinstance(cause, AddressRefused):
                 raise Abandon(str(cause)) from None
             raise CallFailed(f"no answer ({where}): {str(cause) or type(cause).__name__}"[:2000]) from None
 

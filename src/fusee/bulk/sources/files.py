@@ -19,8 +19,7 @@ from fusee.bulk.sources.blocks import BlockReader
 from fusee.bulk.sources.fingerprint import Fingerprint, digest_of_file, refuse, spans, time_of
 from fusee.bulk.sources.records import FORMATS, Layout, RecordFile
 from fusee.errors import Invalid
-from fusee.executors.http.guard import Guard
-from fusee.executors.http.guarded import guarded_session
+from fusee.executors.http.guard import Guard, guarded_session
 
 __all__ = ["FileSource", "UrlSource"]
 

@@ -1,30 +1,35 @@
 """Hands a run to a Dask cluster and waits for it.
 
-What Dask keeps under a published name outlives its client, so a call is found again by whoever takes its run
-over. A call marks its start under a name that can be taken once: Dask's own second start of a task whose
-worker died then does nothing, and whoever stops a call that has not begun takes the name, so that it never
-will.
+What Dask keeps under a published name outlives its client, so the attempt that takes a run over finds its
+call again. A call marks its start under a name that can be taken only once. So Dask's own second start of a
+task whose worker died does nothing, and a call that has not begun is stopped by taking that name.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
 import json
 from collections.abc import Sequence
 from concurrent.futures import CancelledError as Forgotten
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 from distributed import Client, Future, KilledWorker, Security
 
 from fusee.engine.model.outcome import Effect, End, Ended
 from fusee.engine.worker.executor import Job, Unstoppable
-from fusee.engine.worker.results import storable
+from fusee.engine.worker.results import abandoned, storable
 from fusee.executors.dask import remote
-from fusee.executors.dask.payload import Wanted, allowed_function, read_payload
-from fusee.executors.stopping import within
+from fusee.executors.dask.payload import FunctionCall, read_payload
+from fusee.executors.handover import (
+    Superseded,
+    namespace_key,
+    payload_digest,
+    stop_unless_handed_over,
+)
+from fusee.executors.payload import matches
 
 __all__ = ["DaskExecutor"]
 
@@ -33,13 +38,9 @@ LAST_WAIT = 2.0
 LOOK_EVERY = 0.05
 
 
-class _NotOurs(Exception):
-    """A later attempt has the run's call: hands off."""
-
-
 @dataclass(slots=True)
-class _Held:
-    """What an attempt has on the cluster."""
+class _RemoteCall:
+    """The call of an attempt on the cluster."""
 
     key: str
     future: Future[str] | None = None
@@ -63,7 +64,7 @@ class DaskExecutor:
         tls: tuple[str | None, str | None, str | None] = (None, None, None),
     ) -> None:
         self._scheduler = scheduler
-        self._prefix = f"fusee-{hashlib.sha256(space.encode()).hexdigest()[:8]}"
+        self._prefix = f"fusee-{namespace_key(space)}"
         self._allow = tuple(allow)
         self._connect_timeout = connect_timeout
         self._output_tail = output_tail
@@ -75,24 +76,24 @@ class DaskExecutor:
         job.effect = Effect.NONE
         try:
             wanted = read_payload(job.payload)
-            if not allowed_function(wanted.function, self._allow):
+            if not matches(wanted.function, self._allow):
                 raise ValueError(
                     f"function {wanted.function!r} is not allowed here: executors.dask.allow has"
                     f" {', '.join(self._allow) or 'nothing'}"
                 )
         except ValueError as error:
-            return Ended(End.ABANDONED, error=storable(str(error)), effect=Effect.NONE)
-        held = _Held(f"{self._base(job)}-{job.attempt}")
+            return abandoned(error)
+        call = _RemoteCall(f"{self._base(job)}-{job.attempt}")
         try:
             client = await self._connect()
-            ended = await self._run(client, job, wanted, held)
-        except _NotOurs as error:
+            ended = await self._run(client, job, wanted, call)
+        except Superseded as error:
             return Ended(End.LOST, error=str(error), effect=job.effect)
         except (OSError, TimeoutError) as error:
             text = f"the Dask scheduler {self._scheduler} does not answer: {error}"
             return Ended(End.FAILED, error=storable(text), effect=job.effect)
         except asyncio.CancelledError:
-            await self._leave(job, held)
+            await self._leave(job, call)
             raise
         job.effect = ended.effect
         return ended
@@ -130,71 +131,63 @@ class DaskExecutor:
 
     # -- from the run to its call
 
-    async def _run(self, client: Client, job: Job, wanted: Wanted, held: _Held) -> Ended:
+    async def _run(self, client: Client, job: Job, wanted: FunctionCall, call: _RemoteCall) -> Ended:
         await self._own(client, job)
-        future = await self._earlier(client, job, held) or await self._submit(client, job, wanted, held)
+        future = await self._earlier(client, job, call) or await self._submit(client, job, wanted, call)
         job.effect = Effect.UNKNOWN
-        held.future = future
-        ended = await self._wait(future, held.key)
+        call.future = future
+        ended = await self._wait(future, call.key)
         job.output = ended.output
         if ended.end is not End.LOST or await self._owner(client, job) == job.attempt:
-            await self._forget(client, job, held)
+            await self._forget(client, job, call)
         return ended
 
     async def _own(self, client: Client, job: Job) -> None:
-        """Say that the run's call belongs to this attempt; a later one may have said so already."""
+        """Publish that this attempt owns the run's call; raises `Superseded` when a later one does."""
         known = await self._read(client, f"{self._base(job)}-owner")
         if known is not None and known["attempt"] > job.attempt:
-            raise _NotOurs(f"attempt {known['attempt']} has the call of run {job.run_id}")
-        digest = hashlib.sha256(json.dumps(job.payload, sort_keys=True).encode()).hexdigest()
+            raise Superseded(f"attempt {known['attempt']} owns the call of run {job.run_id}")
+        digest = payload_digest(job.payload)
         if known is not None and known["digest"] != digest:
-            # A run of the same number, long ago or on another database: nothing of it concerns us.
+            # A run of the same number, long ago or of another database: its calls are not ours.
             await client.unpublish_dataset(f"{self._base(job)}-owner")
             for key in await self._calls(client, job):
                 await client.unpublish_dataset(key)
         owner = {"attempt": job.attempt, "digest": digest}
         await client.publish_dataset(owner, name=f"{self._base(job)}-owner", override=True)
 
-    async def _earlier(self, client: Client, job: Job, held: _Held) -> Future[str] | None:
-        """The call that an earlier attempt left, when it goes on or has ended well; its key becomes ours."""
+    async def _earlier(self, client: Client, job: Job, call: _RemoteCall) -> Future[str] | None:
+        """Return an earlier attempt's call that goes on or has succeeded, or None; its key becomes ours."""
         for key in await self._calls(client, job):
             future = await client.get_dataset(key)
             if future.status in ("pending", "finished"):
-                held.key = key
+                call.key = key
                 return future
             await self._end(client, key, job.grace)
             await client.unpublish_dataset(key)
         for mark in await self._marks(client, job):
-            # Begun, and not kept: its worker died before it was published. No other may start beside it.
+            # It began and was not published, because its worker died before. No other may start beside it.
             await self._end(client, mark.removesuffix(f"-{remote.STARTED}"), job.grace)
             await client.unpublish_dataset(mark)
         return None
 
-    async def _submit(self, client: Client, job: Job, wanted: Wanted, held: _Held) -> Future[str]:
-        about = {
-            "run_id": job.run_id,
-            "attempt": job.attempt,
-            "queue": job.queue,
-            "task": job.task,
-            "fire_time": job.fire_time,
-            "shard_index": job.shard_index,
-            "shard_total": job.shard_total,
-        }
+    async def _submit(self, client: Client, job: Job, wanted: FunctionCall, call: _RemoteCall) -> Future[str]:
+        about = msgspec.json.encode(job.facts(wanted.function)).decode()
         await job.may_begin()
-        held.future = client.submit(
+        call.future = client.submit(
             remote.call,
-            held.key,
+            call.key,
             wanted.function,
             json.dumps(wanted.kwargs),
-            json.dumps(about),
+            about,
             self._output_tail,
-            key=held.key,
+            key=call.key,
             pure=False,
             retries=0,
             resources=dict(wanted.resources) or None,
         )
-        await client.publish_dataset(held.future, name=held.key, override=True)
-        return held.future
+        await client.publish_dataset(call.future, name=call.key, override=True)
+        return call.future
 
     async def _wait(self, future: Future[str], key: str) -> Ended:
         try:
@@ -208,49 +201,40 @@ class DaskExecutor:
         except Exception as error:
             text = f"Dask could not call it: {type(error).__name__}: {error} (is Fusee installed there?)"
             return Ended(End.FAILED, error=storable(text), effect=Effect.NONE)
-        return _unpack(text)
+        return msgspec.json.decode(text, type=Ended)
 
     # -- leaving it
 
-    async def _leave(self, job: Job, held: _Held) -> None:
-        """Told to stop. When only this worker goes, the call stays for the next one; else it is stopped, and
-        we leave when it has ended."""
-        if job.stop_reason in (End.RETURNED, End.LOST):
-            if job.stop_reason is End.RETURNED:
-                job.effect = Effect.NONE  # what was begun goes on: handing it back loses nothing
-            return
-        client = self._client
-        if client is None or held.future is None:
-            return
-        stopping = asyncio.ensure_future(self._stop(client, job, held))
-        if not await within(stopping, job.grace + LAST_WAIT + 2.5):
-            stopping.cancel()
-            raise Unstoppable(f"the Dask scheduler did not say that {held.key} has ended")
-        stopping.result()
+    async def _leave(self, job: Job, call: _RemoteCall) -> None:
+        """If only this worker leaves, the call stays for the next one; else stop it and wait for its end."""
+        unstopped = f"the Dask scheduler did not say that {call.key} has ended"
+        stop = self._stop(self._client, job, call)
+        await stop_unless_handed_over(job, stop, job.grace + LAST_WAIT + 2.5, unstopped)
 
-    async def _stop(self, client: Client, job: Job, held: _Held) -> None:
+    async def _stop(self, client: Client | None, job: Job, call: _RemoteCall) -> None:
+        if client is None or call.future is None:
+            return
         if await self._owner(client, job) != job.attempt:
-            return  # another has it: nothing of ours is left to stop
-        if await self._never_begins(client, held.key):
+            return  # another attempt owns it: nothing of ours is left to stop
+        if await self._never_begins(client, call.key):
             job.effect = Effect.NONE
         else:
-            await self._end(client, held.key, job.grace)
-            await self._hear(job, held)
-        if held.future is not None:
-            await client.cancel([held.future])
-        await self._forget(client, job, held)
+            await self._end(client, call.key, job.grace)
+            await self._hear(job, call)
+        await client.cancel([call.future])
+        await self._forget(client, job, call)
 
-    async def _hear(self, job: Job, held: _Held) -> None:
-        """What a call that was told to stop had to say: its answer may come a moment after its end."""
-        if held.future is None:
+    async def _hear(self, job: Job, call: _RemoteCall) -> None:
+        """Take the result of a call that was told to stop: it may come a moment after its end."""
+        if call.future is None:
             return
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LAST_WAIT / 2):
-                ended = await self._wait(held.future, held.key)
+                ended = await self._wait(call.future, call.key)
                 job.output, job.effect = ended.output, ended.effect
 
     async def _never_begins(self, client: Client, key: str) -> bool:
-        """Take the mark of its start; false when the call has it."""
+        """Take the mark of its start; returns false when the call has taken it."""
         if await self._read(client, f"{key}-{remote.STARTED}") is not None:
             return False
         try:
@@ -260,7 +244,7 @@ class DaskExecutor:
         return True
 
     async def _end(self, client: Client, key: str, grace: float) -> None:
-        """Ask the call to stop, wait, insist; returns when it is over, else raises `Unstoppable`."""
+        """Ask the call to stop, wait, then raise `Stopped` in it; raises `Unstoppable` when it goes on."""
         address = await self._read(client, f"{key}-{remote.STARTED}")
         if address is None or not await self._ask(client, remote.stop, key, address):
             return
@@ -279,7 +263,7 @@ class DaskExecutor:
         )
 
     async def _ask(self, client: Client, question: Any, key: str, address: str) -> bool:
-        """Ask the Dask worker; one that is gone has nothing running."""
+        """Ask the Dask worker; false for a worker that is gone, where nothing runs."""
         known = (await client.scheduler.identity())["workers"]
         if address not in known:
             return False
@@ -306,18 +290,6 @@ class DaskExecutor:
     async def _marks(self, client: Client, job: Job) -> list[str]:
         return [name for name in await self._names(client, job) if name.endswith(f"-{remote.STARTED}")]
 
-    async def _forget(self, client: Client, job: Job, held: _Held) -> None:
-        for name in (held.key, f"{held.key}-{remote.STARTED}", f"{self._base(job)}-owner"):
+    async def _forget(self, client: Client, job: Job, call: _RemoteCall) -> None:
+        for name in (call.key, f"{call.key}-{remote.STARTED}", f"{self._base(job)}-owner"):
             await client.unpublish_dataset(name)
-
-
-def _unpack(text: str) -> Ended:
-    fields = json.loads(text)
-    return Ended(
-        End(fields["end"]),
-        fields["result"],
-        fields["error"],
-        fields["output"],
-        Effect(fields["effect"]),
-        fields["after"],
-    )

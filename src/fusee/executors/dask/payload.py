@@ -1,14 +1,15 @@
-"""What a run's payload asks a Dask cluster for."""
+"""What a payload asks of a Dask cluster."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from typing import Any
 
-__all__ = ["Wanted", "allowed_function", "check_dask", "read_payload"]
+from fusee.executors.payload import check_fields
+
+__all__ = ["FunctionCall", "check_dask", "read_payload"]
 
 FIELDS = ("function", "kwargs", "resources")
 
@@ -16,7 +17,9 @@ _FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class FunctionCall:
+    """A function, its arguments, and the resources that it needs."""
+
     function: str
     """`package.module:function`, importable on the workers of the cluster."""
     kwargs: Mapping[str, Any] = field(default_factory=dict)
@@ -28,11 +31,9 @@ def check_dask(payload: Mapping[str, Any]) -> None:
     read_payload(payload)
 
 
-def read_payload(payload: Mapping[str, Any]) -> Wanted:
-    if not isinstance(payload, Mapping) or "function" not in payload:
-        raise ValueError('a dask payload is an object such as {"function": "shop.jobs:report", "kwargs": {}}')
-    if unknown := sorted(set(payload) - set(FIELDS)):
-        raise ValueError(f"a dask payload has no {unknown[0]!r}; it has {', '.join(FIELDS)}")
+def read_payload(payload: Mapping[str, Any]) -> FunctionCall:
+    example = '{"function": "shop.jobs:report", "kwargs": {}}'
+    check_fields(payload, "a dask payload", FIELDS, "function", example)
     function = payload["function"]
     if not isinstance(function, str) or not _FUNCTION.fullmatch(function):
         raise ValueError(f"function must be module:name, such as shop.jobs:report, not {function!r:.100}")
@@ -45,9 +46,4 @@ def read_payload(payload: Mapping[str, Any]) -> Wanted:
         for amount in resources.values()
     ):
         raise ValueError('resources must be amounts by name, such as {"GPU": 1}')
-    return Wanted(function, dict(kwargs), dict(resources))
-
-
-def allowed_function(function: str, patterns: Sequence[str]) -> bool:
-    """Whether one of the patterns (`shop.jobs:*`) has it; without any pattern none is allowed."""
-    return any(fnmatchcase(function, pattern) for pattern in patterns)
+    return FunctionCall(function, dict(kwargs), dict(resources))

@@ -1,67 +1,69 @@
-"""What happens on the workers of the Dask cluster: one call, started once, that can be told to stop.
+"""What runs on the workers of the Dask cluster: one call, started once, that can be told to stop.
 
-Sent there by name, so Fusee must be installed there too. What travels is JSON text, both ways.
+These functions are sent there by name, so Fusee must be installed there too. Arguments and results are JSON
+text.
 """
 
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import importlib
 import inspect
-import json
 import logging
 import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime
+from dataclasses import replace
 from typing import IO, Any, cast
 
-from fusee.engine.model.outcome import Effect, End, Ended
-from fusee.engine.worker.context import RunContext, in_thread
-from fusee.engine.worker.results import Stopped, ended_by, ended_by_error, storable
+import msgspec
+
+from fusee.engine.model.outcome import End, Ended
+from fusee.engine.worker.context import RunFacts, in_thread
+from fusee.engine.worker.results import Stopped, abandoned, ended_by, ended_by_error
+from fusee.executors.stopping import raise_stopped
 from fusee.executors.tail import Tail
 
 __all__ = ["STARTED", "call", "running", "stop", "strike"]
 
 STARTED = "started"
-"""Ends the name under which a call is marked as begun; a mark can be set once."""
+"""The end of the name that marks a call as begun; a mark can be set only once."""
 
 
-class _Call:
+class _RunningCall:
     def __init__(self, output_tail: int) -> None:
         self.thread = threading.get_ident()
         self.stop = threading.Event()
         self.tail = Tail(output_tail)
 
 
-_calls: dict[str, _Call] = {}
-"""Those under way in this process, by key."""
+_calls: dict[str, _RunningCall] = {}
+"""The calls under way in this process, by key."""
 _guard = threading.Lock()
 
 
 def call(key: str, function: str, kwargs: str, about: str, output_tail: int) -> str:
-    """Call it, unless it was started before: Dask starts a task again when its worker died, we do not."""
+    """Call the function, unless it was started before: Dask restarts a task whose worker died, we do not."""
     if not _mark(key):
-        text = "its Dask worker was lost: the function had begun there, and nobody can say how far it came"
-        return _pack(Ended(End.LOST, error=text), None)
-    mine = _Call(output_tail)
+        text = "its Dask worker was lost: the function had begun there, and it is unknown how far it came"
+        return _json(Ended(End.LOST, error=text))
+    mine = _RunningCall(output_tail)
     with _guard:
         _calls[key] = mine
     try:
-        with _listening():
-            ended = _run(function, json.loads(kwargs), json.loads(about), mine)
-    except Stopped as error:  # struck just before or after the function
+        with _capturing():
+            ended = _run(function, kwargs, about, mine)
+    except Stopped as error:  # raised just before or after the function
         ended = ended_by_error(error)
     finally:
         with _guard:
             _calls.pop(key, None)
-    return _pack(ended, mine.tail.text() or None)
+    return _json(replace(ended, output=mine.tail.text() or None))
 
 
 def stop(key: str) -> bool:
-    """Ask it to stop; whether it was there."""
+    """Ask a call to stop; returns whether it was here."""
     with _guard:
         found = _calls.get(key)
         if found is not None:
@@ -70,13 +72,11 @@ def stop(key: str) -> bool:
 
 
 def strike(key: str) -> bool:
-    """Raise `Stopped` in its thread, which sees it when it next runs Python code."""
-    with _guard:  # held: the thread cannot leave the call, and serve another, meanwhile
+    """Raise `Stopped` in the thread of a call; returns whether it was here."""
+    with _guard:  # held, so that the thread cannot leave the call and serve another meanwhile
         found = _calls.get(key)
         if found is not None:
-            ctypes.pythonapi.PyThreadState_SetAsyncExc(
-                ctypes.c_ulong(found.thread), ctypes.py_object(Stopped)
-            )
+            raise_stopped(found.thread)
         return found is not None
 
 
@@ -86,7 +86,7 @@ def running(key: str) -> bool:
 
 
 def _mark(key: str) -> bool:
-    """True for the first that asks; the scheduler decides."""
+    """Mark the call as begun; returns true only the first time. The scheduler decides."""
     from distributed import get_client, get_worker
 
     try:
@@ -96,28 +96,17 @@ def _mark(key: str) -> bool:
     return True
 
 
-def _run(function: str, kwargs: dict[str, Any], about: dict[str, Any], mine: _Call) -> Ended:
-    at = about["fire_time"]
-    context = RunContext(
-        about["run_id"],
-        about["attempt"],
-        function,
-        about["queue"],
-        mine.stop.is_set,
-        about["task"],
-        None if at is None else datetime.fromisoformat(at),
-        about["shard_index"],
-        about["shard_total"],
-    )
+def _run(function: str, kwargs_json: str, about: str, mine: _RunningCall) -> Ended:
+    kwargs = msgspec.json.decode(kwargs_json)
+    context = msgspec.json.decode(about, type=RunFacts).context(mine.stop.is_set)
     try:
         called = _find(function)
     except (ImportError, AttributeError) as error:
-        text = f"{function} cannot be imported on the Dask worker: {type(error).__name__}: {error}"
-        return Ended(End.ABANDONED, error=storable(text), effect=Effect.NONE)
+        return abandoned(f"{function} cannot be imported on the Dask worker: {type(error).__name__}: {error}")
     try:
         inspect.signature(called).bind(**kwargs)
     except TypeError as error:
-        return Ended(End.ABANDONED, error=f"kwargs do not fit {function}: {error}", effect=Effect.NONE)
+        return abandoned(f"kwargs do not fit {function}: {error}")
     with in_thread(context):
         try:
             value = called(**kwargs)
@@ -136,16 +125,15 @@ def _find(function: str) -> Any:
     return found
 
 
-def _pack(ended: Ended, output: str | None) -> str:
-    fields = {"end": ended.end, "result": ended.result, "error": ended.error, "after": ended.after}
-    return json.dumps({**fields, "effect": ended.effect, "output": output})
+def _json(ended: Ended) -> str:
+    return msgspec.json.encode(ended).decode()
 
 
 # -- what it prints
 
 
 class _Spread:
-    """A stream that gives each thread's text to its own call as well."""
+    """A stream that also keeps each thread's text for its own call."""
 
     def __init__(self, stream: IO[str]) -> None:
         self.stream = stream
@@ -164,7 +152,7 @@ class _LogTail(logging.Handler):
 
 
 _log_tail = _LogTail()
-_listeners = 0
+_captures = 0
 
 
 def _keep(text: str) -> None:
@@ -175,12 +163,12 @@ def _keep(text: str) -> None:
 
 
 @contextmanager
-def _listening() -> Iterator[None]:
-    """While a call is under way in this process, streams and the log are listened to."""
-    global _listeners
+def _capturing() -> Iterator[None]:
+    """Capture the streams and the log while a call is under way in this process."""
+    global _captures
     with _guard:
-        _listeners += 1
-        if _listeners == 1:
+        _captures += 1
+        if _captures == 1:
             sys.stdout = cast("IO[str]", _Spread(sys.stdout))
             sys.stderr = cast("IO[str]", _Spread(sys.stderr))
             logging.getLogger().addHandler(_log_tail)
@@ -188,10 +176,10 @@ def _listening() -> Iterator[None]:
         yield
     finally:
         with _guard:
-            _listeners -= 1
-            if _listeners == 0:
+            _captures -= 1
+            if _captures == 0:
                 for name in ("stdout", "stderr"):
                     spread = getattr(sys, name)
-                    if isinstance(spread, _Spread):  # else somebody else has put theirs over ours
+                    if isinstance(spread, _Spread):  # else other code has replaced ours
                         setattr(sys, name, spread.stream)
                 logging.getLogger().removeHandler(_log_tail)

@@ -1,9 +1,10 @@
-"""HTTP calls: one request an attempt, only to where the guard lets it go, never past a redirect."""
+"""HTTP calls: one request per attempt, only to addresses that the guard allows, without redirects."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
@@ -17,11 +18,10 @@ from fusee.clock import Clock, SystemClock
 from fusee.engine.model.outcome import Effect, End, Ended
 from fusee.engine.worker.callbacks import Callback, OpenCallback
 from fusee.engine.worker.executor import Job
-from fusee.engine.worker.results import storable
+from fusee.engine.worker.results import abandoned, storable
 from fusee.errors import LeaseLost, StoreUnavailable
-from fusee.executors.http.guard import Guard, Refused
-from fusee.executors.http.guarded import guarded_session
-from fusee.executors.http.request import Request, check_http, prepare, terms_of
+from fusee.executors.http.guard import AddressRefused, Guard, guarded_session
+from fusee.executors.http.request import HttpRequest, check_http, prepare, terms_of
 from fusee.executors.tail import Tail
 
 __all__ = ["HttpExecutor", "check_http", "retry_after"]
@@ -30,16 +30,16 @@ KEPT_HEADERS = ("content-type", "content-length", "date", "etag", "last-modified
                 "x-request-id")  # fmt: skip
 LONGEST_HEADER = 1024
 CONNECT = 10.0
-"""Seconds for a connection to stand, whatever the call itself may take."""
+"""Seconds to connect, whatever the call itself may take."""
 LONGEST_WAIT = 30 * 86400.0
 READ = 65536
 
 
 class HttpExecutor:
-    """Sends what `payload` describes. `resolver` and `clock` are parts that tests exchange.
+    """Sends what `payload` describes. Tests replace `resolver` and `clock`.
 
-    A call in async mode has not ended when it is answered: its service says later how it ended, with a token
-    that `open_callback` makes. Without that, such a call is refused.
+    A call in async mode has not ended with its response: its service calls back later, with a token that
+    `open_callback` makes. Without `open_callback`, such a call is refused.
     """
 
     name = "http"
@@ -70,8 +70,8 @@ class HttpExecutor:
             callback = await self._callback(job)
             request = prepare(job.payload, job, callback)
             self._guard.check_host(request.url.raw_host or "")
-        except (ValueError, Refused) as error:
-            return Ended(End.ABANDONED, error=storable(str(error)), effect=Effect.NONE)
+        except (ValueError, AddressRefused) as error:
+            return abandoned(error)
         except LeaseLost as error:
             return Ended(End.LOST, error=str(error), effect=Effect.NONE)
         except StoreUnavailable:  # without its text, which may name hosts and users
@@ -94,7 +94,7 @@ class HttpExecutor:
             return Ended(End.ACCEPTED, output=job.output, effect=job.effect)
         if ended.end is End.SUCCEEDED:
             job.effect = Effect.APPLIED
-        return Ended(ended.end, ended.result, ended.error, job.output, job.effect, ended.after)
+        return replace(ended, output=job.output, effect=job.effect)
 
     async def close(self) -> None:
         session, self._session = self._session, None
@@ -102,7 +102,7 @@ class HttpExecutor:
             await session.close()
 
     async def _callback(self, job: Job) -> Callback | None:
-        """What an asynchronous call is answered with; None for any other."""
+        """Return the callback of an asynchronous call; None for any other."""
         terms = terms_of(job.payload)
         if terms is None:
             return None
@@ -110,7 +110,7 @@ class HttpExecutor:
             raise ValueError("an async call needs a worker that can be called back; here is none")
         return await self._open_callback(job, terms)
 
-    async def _send(self, request: Request, job: Job, tail: Tail) -> Ended:
+    async def _send(self, request: HttpRequest, job: Job, tail: Tail) -> Ended:
         # Where the run has its own timeout the pool keeps it, and it may be longer than our default.
         total = self._timeout if job.timeout is None else None
         async with self._open().request(
@@ -126,7 +126,7 @@ class HttpExecutor:
             return self._judge(request, response)
 
     async def _read(self, response: aiohttp.ClientResponse, tail: Tail) -> None:
-        """Keep the end of the body; an answer that is too long is cut off and its connection closed."""
+        """Keep the end of the body; a response that is too long is cut off and its connection closed."""
         left = self._max_response
         async for chunk in response.content.iter_chunked(READ):
             tail.write(chunk[:left])
@@ -136,7 +136,7 @@ class HttpExecutor:
                 response.close()
                 return
 
-    def _judge(self, request: Request, response: aiohttp.ClientResponse) -> Ended:
+    def _judge(self, request: HttpRequest, response: aiohttp.ClientResponse) -> Ended:
         status = response.status
         headers = {name: response.headers[name] for name in KEPT_HEADERS if name in response.headers}
         result = json.dumps(
@@ -166,13 +166,13 @@ class HttpExecutor:
 
 
 async def _connected(_session: aiohttp.ClientSession, context: SimpleNamespace, _params: Any) -> None:
-    """From here on bytes may leave: what comes of it, only the answer says."""
+    """From here on bytes may be sent: the effect is unknown until the response arrives."""
     job: Job = context.trace_request_ctx
     await job.may_begin()
 
 
 def retry_after(value: str | None, now: float) -> float | None:
-    """The header's wish in seconds from `now`, given as seconds or as a date; None when it has none."""
+    """Return a Retry-After header, given as seconds or as a date, in seconds from `now`; None without one."""
     if value is None:
         return None
     text = value.strip()
@@ -188,19 +188,19 @@ def retry_after(value: str | None, now: float) -> float | None:
 
 
 def _without_token(text: str, callback: Callback | None) -> str:
-    """Whoever may read a run must not thereby be able to end it: some services echo what they were sent."""
+    """Remove the token: reading a run must not allow ending it, and some services echo what they get."""
     return text if callback is None else text.replace(callback.token, "***")
 
 
-def _target(request: Request) -> str:
-    """Method and host; the path may hold a secret."""
+def _target(request: HttpRequest) -> str:
+    """Return method and host; the path may hold a secret."""
     return f"{request.method} {request.url.origin()}"
 
 
-def _broken(error: Exception, request: Request) -> Ended:
-    """There is no answer, or only half of one."""
+def _broken(error: Exception, request: HttpRequest) -> Ended:
+    """Return the end of a call whose response never came, or came only in part."""
     cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
-    if isinstance(cause, Refused):
+    if isinstance(cause, AddressRefused):
         return Ended(End.ABANDONED, error=storable(str(cause)))
     if isinstance(error, aiohttp.InvalidURL):
         return Ended(End.ABANDONED, error=f"the URL cannot be called ({_target(request)})")

@@ -1,20 +1,21 @@
 """Which addresses an HTTP run may reach: public ones, and those that the operator allowed.
 
-Names are resolved once and the connection goes to the addresses that were looked at, so a name that
-answers differently a moment later (DNS rebinding) gains nothing. The same question is asked again for each
-socket that is opened. Anything that cannot be judged is refused.
+A name is resolved once and the connection goes to the addresses that were checked, so a name that resolves
+differently a moment later (DNS rebinding) gains nothing. Each socket is checked again when it is opened.
+Anything that cannot be judged is refused.
 """
 
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from typing import Any
 
-from aiohttp import AddrInfoType
+import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 
-__all__ = ["Guard", "GuardedResolver", "Refused", "literal", "public"]
+__all__ = ["AddressRefused", "Guard", "GuardedResolver", "guarded_session", "literal", "public"]
 
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
@@ -41,12 +42,12 @@ _SPECIAL: tuple[Network, ...] = tuple(
 )
 
 
-class Refused(OSError):
-    """The guard does not let this address through."""
+class AddressRefused(OSError):
+    """The guard does not allow this address."""
 
 
 class Guard:
-    """Judges hosts and addresses; `allow_private` holds host names, addresses and networks."""
+    """Checks hosts and addresses; `allow_private` holds host names, addresses and networks."""
 
     def __init__(self, allow_private: Iterable[str] = ()) -> None:
         self._hosts: set[str] = set()
@@ -64,7 +65,7 @@ class Guard:
                 self._hosts.add(_name(entry))
 
     def check_host(self, host: str) -> None:
-        """Refuse a host that is itself an address, or a name of this machine, and not one we may reach."""
+        """Refuse a host that is an address, or a name of this machine, and is not allowed."""
         address = literal(host)
         if address is not None:
             self._check(address, host)
@@ -75,7 +76,7 @@ class Guard:
         return _name(host) in self._hosts or any(own in net for own in _LOOPBACK for net in self._networks)
 
     def check_resolved(self, host: str, addresses: Iterable[str]) -> None:
-        """Refuse a name if any of its addresses is refused: a mixed answer is an attack or a mistake."""
+        """Refuse a name if any of its addresses is refused: a mixed set is an attack or a mistake."""
         named = _name(host) in self._hosts
         for text in addresses:
             address = _parse(text)
@@ -84,8 +85,8 @@ class Guard:
             else:
                 self._check(address, host)
 
-    def open_socket(self, info: AddrInfoType) -> socket.socket:
-        """The last look, at the address the socket is for: nothing connects around it."""
+    def open_socket(self, info: aiohttp.AddrInfoType) -> socket.socket:
+        """Check the address of a socket and open it: nothing connects without this check."""
         family, kind, protocol, _, where = info
         address = _parse(str(where[0]))
         if address not in self._by_name:
@@ -96,14 +97,14 @@ class Guard:
         reached = _reached(address)
         if not public(reached) and not any(reached in network for network in self._networks):
             known = "" if str(address) == host else f" ({address})"
-            raise Refused(
+            raise AddressRefused(
                 f"{host}{known} is not a public address: add the host or its network to"
                 " executors.http.allow_private if runs may call it"
             )
 
 
 class GuardedResolver(AbstractResolver):
-    """Lets only addresses through that the guard accepts."""
+    """Returns only addresses that the guard allows."""
 
     def __init__(self, guard: Guard, resolver: AbstractResolver) -> None:
         self._guard = guard
@@ -122,16 +123,42 @@ class GuardedResolver(AbstractResolver):
         await self._resolver.close()
 
 
+def guarded_session(
+    guard: Guard,
+    resolver: AbstractResolver | None = None,
+    *,
+    headers: Mapping[str, str] | None = None,
+    **more: Any,
+) -> aiohttp.ClientSession:
+    """Return a client that reaches only what the guard allows; every outgoing call of the platform uses one.
+
+    Call with `allow_redirects=False`: a redirect leads to an address that was not checked.
+    """
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(
+            resolver=GuardedResolver(guard, resolver or aiohttp.ThreadedResolver()),
+            socket_factory=guard.open_socket,
+            # Every new connection is resolved and checked anew; the caller limits their number.
+            use_dns_cache=False,
+            limit=0,
+        ),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        trust_env=False,
+        headers={"User-Agent": "fusee", **(headers or {})},
+        **more,
+    )
+
+
 def literal(host: str) -> Address | None:
-    """The address that `host` spells out, or None for a name.
+    """Return the address that `host` spells out, or None for a name.
 
     The old spellings of IPv4 (`2130706433`, `0x7f.1`, `017700000001`) are refused with a ValueError:
-    they are only ever used to get past a check such as this one.
+    they are used only to get past a check such as this one.
     """
     text = host.strip("[]").rstrip(".")
     try:
         return _parse(text)
-    except Refused:
+    except AddressRefused:
         pass
     if ":" in text:
         raise ValueError(f"{host!r} is not an IPv6 address")
@@ -143,7 +170,7 @@ def literal(host: str) -> Address | None:
 
 
 def public(address: Address) -> bool:
-    """Whether anybody on the internet may be behind it, and nobody else."""
+    """Return whether the address is on the public internet."""
     return (
         address.is_global
         and not address.is_multicast
@@ -156,7 +183,7 @@ def public(address: Address) -> bool:
 
 
 def _reached(address: Address) -> Address:
-    """The address that is really reached: IPv4 inside IPv6 is judged as what it carries."""
+    """Return the address that is really reached: IPv4 inside IPv6 is judged as IPv4."""
     if isinstance(address, IPv6Address):
         if address.ipv4_mapped is not None:
             return address.ipv4_mapped
@@ -169,10 +196,10 @@ def _reached(address: Address) -> Address:
 
 def _parse(text: str) -> Address:
     try:
-        # A zone (`%eth0`, `%25eth0`) says through which interface, not to whom.
+        # A zone (`%eth0`, `%25eth0`) names the interface, not the address.
         return ip_address(text.partition("%")[0])
     except ValueError:
-        raise Refused(f"{text!r} is not an address") from None
+        raise AddressRefused(f"{text!r} is not an address") from None
 
 
 def _is_localhost(host: str) -> bool:

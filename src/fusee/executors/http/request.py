@@ -1,4 +1,4 @@
-"""From an HTTP run's payload to the request to send: pure, so that it is also checked at creation."""
+"""The HTTP request that a payload describes. Pure, so that the payload is also checked at creation."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from fusee.engine.worker.callbacks import Callback, CallbackTerms
 from fusee.engine.worker.executor import Job
 from fusee.executors.http.guard import literal
 from fusee.executors.http.template import in_json, in_url, names_for, plain, render, render_json
+from fusee.executors.payload import check_fields
 
-__all__ = ["Request", "check_http", "prepare", "success_codes", "terms_of"]
+__all__ = ["HttpRequest", "check_http", "prepare", "success_codes", "terms_of"]
 
 CALLBACK_FIELDS = ("callback_hmac", "callback_method", "callback_timeout")
 CALLBACK_METHODS = ("POST", "PUT", "PATCH")
@@ -30,7 +31,7 @@ METHODS = ("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT")
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _PARAM = re.compile(r"[A-Za-z0-9_.-]+")
-# These say where a message ends: whoever sets them could hide a second request in the first.
+# These say where a message ends: a payload that sets them could hide a second request in the first.
 _FRAMING = {
     "connection", "content-length", "expect", "keep-alive", "proxy-connection", "te", "trailer",
     "transfer-encoding", "upgrade",
@@ -38,8 +39,8 @@ _FRAMING = {
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
-    """All that is needed to make the call."""
+class HttpRequest:
+    """Everything needed to make the call."""
 
     method: str
     url: URL
@@ -53,15 +54,12 @@ def check_http(payload: Mapping[str, Any]) -> None:
     prepare(payload, None)
 
 
-def prepare(payload: Mapping[str, Any], job: Job | None, callback: Callback | None = None) -> Request:
-    """The request of `payload` for `job` (for None, a sample); a ValueError says what is wrong.
+def prepare(payload: Mapping[str, Any], job: Job | None, callback: Callback | None = None) -> HttpRequest:
+    """Return the request of `payload` for `job` (None: a sample); a ValueError says what is wrong.
 
-    An asynchronous one carries where and with which token its service answers.
+    An asynchronous call tells its service the address and the token of its callback.
     """
-    if not isinstance(payload, Mapping) or "url" not in payload:
-        raise ValueError('an HTTP payload is an object such as {"method": "GET", "url": "https://…"}')
-    if unknown := sorted(set(payload) - set(FIELDS)):
-        raise ValueError(f"an HTTP payload has no {unknown[0]!r}; it has {', '.join(FIELDS)}")
+    check_fields(payload, "an HTTP payload", FIELDS, "url", '{"method": "GET", "url": "https://…"}')
     if terms_of(payload) is not None and job is None:
         callback = _SAMPLE
     names = names_for(job, _params(payload.get("params")), callback)
@@ -75,9 +73,9 @@ def prepare(payload: Mapping[str, Any], job: Job | None, callback: Callback | No
             headers["X-Fusee-Callback-Url"] = callback.url
             headers["X-Fusee-Callback-Token"] = callback.token
             headers["X-Fusee-Callback-Method"] = callback.method
-        # An answer cannot unpack to a thousand times its size when it is not packed.
+        # Without compression, a response cannot unpack to a thousand times its size.
         headers.setdefault("Accept-Encoding", "identity")
-    return Request(
+    return HttpRequest(
         _method(payload.get("method"), body),
         _url(payload["url"], names),
         headers,
@@ -94,9 +92,7 @@ def terms_of(payload: Mapping[str, Any]) -> CallbackTerms | None:
     if mode == "sync":
         for name in CALLBACK_FIELDS:
             if name in payload:
-                raise ValueError(
-                    f'{name} goes with "mode": "async"; a sync call has ended when it is answered'
-                )
+                raise ValueError(f'{name} goes with "mode": "async"; a sync call ends with its response')
         return None
     timeout, signed = payload.get("callback_timeout", CALLBACK_TIMEOUT), payload.get("callback_hmac", False)
     if (
@@ -198,7 +194,7 @@ def _headers(value: Any, names: Mapping[str, Any]) -> CIMultiDict[str]:
 
 
 def _body(value: Any, headers: CIMultiDict[str], names: Mapping[str, Any]) -> bytes | None:
-    """The body, and the content type that goes with it."""
+    """Return the body; sets the content type that goes with it."""
     if value is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""Fixed names in double braces, replaced by plain text. Not a template language, on purpose."""
+"""Replaces names in double braces by plain text. Not a template language, on purpose."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from fusee.engine.worker.executor import Job
 __all__ = ["CALLBACK_NAMES", "NAMES", "in_json", "in_url", "names_for", "plain", "render", "render_json"]
 
 NAMES = ("run_id", "attempt", "idempotency_key", "fire_time", "shard_index", "shard_total")
-"""Beside these there is `param.x` for every x of the payload's `params`."""
+"""There is also `param.x` for every x of the payload's `params`."""
 CALLBACK_NAMES = ("callback_url", "callback_token", "callback_method")
-"""Only in an asynchronous call."""
+"""Names that only an asynchronous call has."""
 
-# Spaces belong to the name until it is read: two loops over them beside a third are cubic.
+# Spaces are part of the name until it is read: separate loops over them would take cubic time.
 _PLACE = re.compile(r"\{\{([^{}]*)\}\}")
 
 
 def names_for(job: Job | None, params: Mapping[str, Any], callback: Callback | None = None) -> dict[str, Any]:
-    """Every name and its value; without a job, samples that stand in for it."""
+    """Return every name and its value; without a job, sample values."""
     names: dict[str, Any] = {
         "run_id": job.run_id if job else 1,
         "attempt": job.attempt if job else 1,
@@ -38,7 +38,7 @@ def names_for(job: Job | None, params: Mapping[str, Any], callback: Callback | N
 
 
 def render(text: str, names: Mapping[str, Any], escape: Callable[[Any], str]) -> str:
-    """Replace each `{{name}}` once: what a value holds is never looked at again."""
+    """Replace each `{{name}}` once; names inside values are not replaced."""
 
     def replace(found: re.Match[str]) -> str:
         name = found[1].strip()
@@ -50,7 +50,7 @@ def render(text: str, names: Mapping[str, Any], escape: Callable[[Any], str]) ->
 
 
 def render_json(value: Any, names: Mapping[str, Any]) -> Any:
-    """The same in every text of a JSON value, keys too; numbers and structure stay as they are."""
+    """Replace names in every text of a JSON value, also in keys; numbers and structure stay as they are."""
     if isinstance(value, str):
         return render(value, names, plain)
     if isinstance(value, Mapping):
@@ -61,21 +61,21 @@ def render_json(value: Any, names: Mapping[str, Any]) -> Any:
 
 
 def plain(value: Any) -> str:
-    """Text as it is, nothing for null, everything else as JSON."""
+    """Return text as it is, an empty text for null, everything else as JSON."""
     if isinstance(value, str):
         return value
     return "" if value is None else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def in_json(value: Any) -> str:
-    """Inside JSON text: a text is escaped for use between quotes, everything else is written as JSON."""
+    """Return a value for use inside JSON text: text is escaped for use between quotes, the rest is JSON."""
     if isinstance(value, str):
         return json.dumps(value)[1:-1]
     return json.dumps(value, separators=(",", ":"))
 
 
 def in_url(value: Any) -> str:
-    """One piece of a URL, which can neither end it nor start another."""
+    """Return one piece of a URL, which can neither end it nor start another."""
     text = plain(value)
     if text in (".", ".."):
         raise ValueError(f"{text!r} cannot be put into a URL: it would change the path around it")

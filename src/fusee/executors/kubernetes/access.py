@@ -1,4 +1,4 @@
-"""Where the API server is, and how we show who we are: from inside the cluster, by hand, or by kubeconfig."""
+"""The address and credentials of the API server: from inside the cluster, from settings, or a kubeconfig."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ INSIDE = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
 class NoAccess(ValueError):
-    """There is no way to a cluster; the text says what to set."""
+    """No cluster is configured; the text says what to set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Access:
     server: str
     namespace: str
     token_file: Path | None = None
-    """Read at every call: Kubernetes changes it every hour."""
+    """Read at every call: Kubernetes rotates it every hour."""
     token: str | None = None
     ca_file: Path | None = None
     ca_data: str | None = None
@@ -38,7 +38,7 @@ class Access:
         return {} if token is None else {"Authorization": f"Bearer {token}"}
 
     def tls(self) -> ssl.SSLContext | None:
-        """None for plain HTTP (a proxy on this machine); certificates are always checked."""
+        """Return the TLS settings; None for plain HTTP (a local proxy). Certificates are always checked."""
         if not self.server.startswith("https://"):
             return None
         context = ssl.create_default_context(cafile=self.ca_file, cadata=self.ca_data)
@@ -57,7 +57,7 @@ def find_access(
     environment: Mapping[str, str] = os.environ,
     inside: Path = INSIDE,
 ) -> Access:
-    """By hand when `server` is given, else by `kubeconfig`, else as a pod of the cluster."""
+    """Return the access by `server` if given, else by `kubeconfig`, else as a pod of the cluster."""
     if server is not None:
         return Access(
             server.rstrip("/"), namespace or "default", _path(token_file), None, _path(ca_file), None

@@ -1,4 +1,4 @@
-"""The few calls of the Kubernetes API that a Job needs, as plain HTTP."""
+"""The few calls of the Kubernetes API that Jobs need, as plain HTTP."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ import aiohttp
 from fusee.executors.kubernetes.access import Access
 from fusee.executors.tail import Tail
 
-__all__ = ["Client", "Refused", "Unavailable"]
+__all__ = ["ApiRefused", "ApiUnavailable", "Client"]
 
 CALL = 15.0
-"""Seconds for a call to be answered; a watch is given its own time."""
+"""Seconds for a call; a watch has its own time."""
 LONGEST_EVENT = 4 * 2**20
 MOST_LINES = 20_000
-"""Of a log, from its end: what a tail is made of."""
+"""Lines to read of a log, from its end."""
 
 
-class Refused(Exception):
-    """The API server understood, and said no."""
+class ApiRefused(Exception):
+    """The API server refused the call."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
         self.status = status
 
 
-class Unavailable(Exception):
-    """No answer, or none that says anything about what was asked: the same call may succeed later."""
+class ApiUnavailable(Exception):
+    """No response, or one that says nothing about the request: the same call may succeed later."""
 
 
 class Client:
@@ -46,10 +46,10 @@ class Client:
         return await self._call("POST", self._jobs, body=manifest)
 
     async def get_job(self, name: str) -> dict[str, Any] | None:
-        """None when there is none of that name."""
+        """Return the Job; None when there is none of that name."""
         try:
             return await self._call("GET", f"{self._jobs}/{name}")
-        except Refused as error:
+        except ApiRefused as error:
             if error.status == 404:
                 return None
             raise
@@ -58,7 +58,7 @@ class Client:
         return list((await self._call("GET", self._jobs, {"labelSelector": selector}))["items"])
 
     async def label_job(self, seen: Mapping[str, Any], labels: Mapping[str, str]) -> dict[str, Any]:
-        """Change labels of the Job as it was seen; a Job that changed since is a `Refused` with 409."""
+        """Change labels of the Job as it was seen; raises an `ApiRefused` with 409 if it changed since."""
         metadata = seen["metadata"]
         version = {"resourceVersion": metadata["resourceVersion"], "uid": metadata["uid"]}
         body = {"metadata": {**version, "labels": dict(labels)}}
@@ -66,18 +66,18 @@ class Client:
         return await self._call("PATCH", f"{self._jobs}/{metadata['name']}", body=body, kind=kind)
 
     async def delete_job(self, seen: Mapping[str, Any]) -> None:
-        """Delete the Job as it was seen, and its pods before it; one that is gone already will do."""
+        """Delete the Job as it was seen, and its pods first; does nothing when it is gone already."""
         metadata = seen["metadata"]
         body = {
             "apiVersion": "v1",
             "kind": "DeleteOptions",
-            # Foreground: the Job is there until its pods are not.
+            # Foreground: the Job exists until its pods are gone.
             "propagationPolicy": "Foreground",
             "preconditions": {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]},
         }
         try:
             await self._call("DELETE", f"{self._jobs}/{metadata['name']}", body=body)
-        except Refused as error:
+        except ApiRefused as error:
             if error.status != 404:
                 raise
 
@@ -85,7 +85,7 @@ class Client:
         return list((await self._call("GET", self._pods, {"labelSelector": f"job-name={job}"}))["items"])
 
     async def read_log(self, pod: str, container: str, tail: Tail, seconds: float) -> None:
-        """The end of what it printed; a log that cannot be had is none."""
+        """Read the end of what it printed; nothing when the log cannot be read."""
         query = {"container": container, "tailLines": str(MOST_LINES)}
         try:
             async with (
@@ -99,7 +99,7 @@ class Client:
             return
 
     async def wait_for_change(self, seen: Mapping[str, Any], seconds: float) -> None:
-        """Return when the Job is not as it was seen any more, when time is up, or when nobody can say."""
+        """Return when the Job differs from what was seen, when the time is up, or when the watch fails."""
         metadata = seen["metadata"]
         query = {
             "watch": "true",
@@ -109,7 +109,7 @@ class Client:
         }
         try:
             async with asyncio.timeout(seconds + 1), self._request("GET", self._jobs, query, None) as answer:
-                # 410: what we saw is too old to be followed from; it is read anew.
+                # 410: what we saw is too old to watch from; it is read again.
                 if answer.status != 200:
                     await asyncio.sleep(0.2)
                     return
@@ -143,12 +143,12 @@ class Client:
                     return found
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
             why = str(error) or type(error).__name__
-            raise Unavailable(f"the Kubernetes API did not answer: {why}") from error
+            raise ApiUnavailable(f"the Kubernetes API did not answer: {why}") from error
         message = _message(text) or f"HTTP {answer.status}"
-        # 401: the token was changed under us; the next call reads the new one.
+        # 401: the token was rotated; the next call reads the new one.
         if answer.status in (401, 408, 429) or answer.status >= 500:
-            raise Unavailable(f"the Kubernetes API answers {answer.status}: {message}")
-        raise Refused(answer.status, message)
+            raise ApiUnavailable(f"the Kubernetes API answers {answer.status}: {message}")
+        raise ApiRefused(answer.status, message)
 
     def _request(
         self,
@@ -162,7 +162,7 @@ class Client:
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(ssl=self._access.tls() or True, limit=0),
                 cookie_jar=aiohttp.DummyCookieJar(),
-                # Runs last for hours: each call has its own time.
+                # Runs last for hours: each call has its own time limit.
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=10),
                 read_bufsize=LONGEST_EVENT,
                 headers={"User-Agent": "fusee"},
@@ -172,14 +172,14 @@ class Client:
         if data is not None:
             headers["Content-Type"] = kind
         url = self._access.server + path
-        # Redirects would carry the token to wherever they point.
+        # A redirect would carry the token to another host.
         return self._session.request(
             method, url, params=query, data=data, headers=headers, allow_redirects=False
         )
 
 
 def _message(text: str) -> str:
-    """What the API server's Status object says."""
+    """Return the message of the API server's Status object."""
     try:
         return str(json.loads(text).get("message", ""))[:1000]
     except (ValueError, AttributeError):

@@ -1,9 +1,9 @@
 """Hands a run to a Kubernetes Job and follows it.
 
-The Job outlives us. Its name comes from the run and the attempt, so it is never made twice; a worker that
-takes the run over finds the Job by its labels and goes on with it instead of starting another. The label with
-the attempt is the fence: whoever takes a Job over raises it in a write that fails when the Job has changed,
-and whoever finds a higher one than its own touches nothing any more.
+The Job outlives the worker. Its name comes from the run and the attempt, so it is never created twice. A
+worker that takes the run over finds the Job by its labels and resumes it instead of starting another. The
+label with the attempt is the fence: taking a Job over raises it, in a write that fails when the Job has
+changed, and an attempt that finds a higher one than its own touches nothing any more.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from collections.abc import Sequence
 from typing import Any
 
 from fusee.engine.model.outcome import Effect, End, Ended
-from fusee.engine.worker.executor import Job, Unstoppable
-from fusee.engine.worker.results import storable
+from fusee.engine.worker.executor import Job
+from fusee.engine.worker.results import abandoned, storable
+from fusee.executors.handover import Superseded, payload_digest, stop_unless_handed_over
 from fusee.executors.kubernetes.access import Access
-from fusee.executors.kubernetes.client import Client, Refused, Unavailable
+from fusee.executors.kubernetes.client import ApiRefused, ApiUnavailable, Client
 from fusee.executors.kubernetes.manifest import (
     ATTEMPT,
     CONTAINER,
     DIGEST,
-    Shape,
-    digest,
+    JobSettings,
     job_manifest,
     selector,
 )
-from fusee.executors.kubernetes.payload import Wanted, allowed_image, read_payload
+from fusee.executors.kubernetes.payload import ContainerSpec, read_payload
 from fusee.executors.kubernetes.verdict import (
     attempt_of,
     condition,
@@ -38,22 +38,18 @@ from fusee.executors.kubernetes.verdict import (
     started,
     why_not_started,
 )
-from fusee.executors.stopping import within
+from fusee.executors.payload import matches
 from fusee.executors.tail import Tail
 
 __all__ = ["KubernetesExecutor"]
 
 PATIENCE = 60.0
-"""Seconds that the API server may be silent before a run that has no Job yet is given up."""
+"""Seconds that the API server may be silent before an attempt that has no Job yet fails."""
 LOG_WITHIN = 10.0
-LEAVING = 120.0
-"""Seconds for the pod of an earlier attempt to be gone."""
+DELETED_WITHIN = 120.0
+"""Seconds for a deleted Job of an earlier attempt, and its pod, to be gone."""
 BEYOND_GRACE = 4.0
 """Seconds after the grace for a deleted Job to be gone; the pool waits one more."""
-
-
-class _NotOurs(Exception):
-    """A later attempt has the Job, or the Job is of another run: hands off."""
 
 
 class KubernetesExecutor:
@@ -61,12 +57,12 @@ class KubernetesExecutor:
 
     name = "kubernetes"
     hands_over = True
-    """The Job goes on when this worker leaves, and the next worker goes on with it."""
+    """The Job goes on when this worker leaves, and the next worker resumes it."""
 
     def __init__(
         self,
         access: Access,
-        shape: Shape,
+        settings: JobSettings,
         *,
         images: Sequence[str] = (),
         poll_interval: float = 10.0,
@@ -74,31 +70,31 @@ class KubernetesExecutor:
         patience: float = PATIENCE,
     ) -> None:
         self._client = Client(access)
-        self._shape = shape
+        self._settings = settings
         self._images = tuple(images)
         self._poll = poll_interval
         self._output_tail = output_tail
         self._patience = patience
-        self._making: dict[tuple[int, int], asyncio.Future[dict[str, Any]]] = {}
+        self._creating: dict[tuple[int, int], asyncio.Future[dict[str, Any]]] = {}
 
     async def execute(self, job: Job) -> Ended:
         job.effect = Effect.NONE
         try:
             wanted = read_payload(job.payload)
-            if not allowed_image(wanted.image, self._images):
+            if self._images and not matches(wanted.image, self._images):
                 raise ValueError(
                     f"image {wanted.image!r} is not allowed here: executors.kubernetes.images has"
                     f" {', '.join(self._images)}"
                 )
         except ValueError as error:
-            return Ended(End.ABANDONED, error=storable(str(error)), effect=Effect.NONE)
+            return abandoned(error)
         try:
             ended = await self._run(job, wanted)
-        except _NotOurs as error:
+        except Superseded as error:
             return Ended(End.LOST, error=str(error), effect=job.effect)
-        except Refused as error:
+        except ApiRefused as error:
             return Ended(End.ABANDONED, error=storable(_refusal(error)), effect=job.effect)
-        except Unavailable as error:
+        except ApiUnavailable as error:
             return Ended(End.FAILED, error=storable(str(error)), effect=job.effect)
         except asyncio.CancelledError:
             await self._leave(job)
@@ -110,9 +106,9 @@ class KubernetesExecutor:
 
     # -- from the run to its Job
 
-    async def _run(self, job: Job, wanted: Wanted) -> Ended:
-        standing = await self._stand(job, wanted)
-        name = standing["metadata"]["name"]
+    async def _run(self, job: Job, wanted: ContainerSpec) -> Ended:
+        found = await self._find_or_create(job, wanted)
+        name = found["metadata"]["name"]
         job.effect = Effect.UNKNOWN
         begun = time.monotonic()
         while True:
@@ -127,12 +123,12 @@ class KubernetesExecutor:
                 return ended
             if pods is not None and started(newest_pod(pods)):
                 begun = float("inf")  # from now on only the run's own time counts
-            elif pods is not None and time.monotonic() - begun > self._shape.start_timeout:
+            elif pods is not None and time.monotonic() - begun > self._settings.start_timeout:
                 return await self._never_started(job, name, pods)
             await self._client.wait_for_change(seen, self._poll)
 
-    async def _stand(self, job: Job, wanted: Wanted) -> dict[str, Any]:
-        """The run's Job: one that an earlier attempt left, or a new one. However often it is asked, one."""
+    async def _find_or_create(self, job: Job, wanted: ContainerSpec) -> dict[str, Any]:
+        """Return the run's Job: one that an earlier attempt left, or a new one."""
         deadline = time.monotonic() + self._patience
         pause = 0.1
         while True:
@@ -140,52 +136,54 @@ class KubernetesExecutor:
                 found = await self._earlier(job)
                 if found is not None:
                     return await self._take_over(job, found)
-                return await self._make(job, wanted)
-            except Refused as error:
-                # 409: made by a call whose answer we never got, or changed since we looked. Look again.
+                return await self._create(job, wanted)
+            except ApiRefused as error:
+                # 409: created by a call whose response was lost, or changed since we looked. Look again.
                 if error.status != 409 or time.monotonic() > deadline:
                     raise
-            except Unavailable:
+            except ApiUnavailable:
                 if time.monotonic() > deadline:
                     raise
             await asyncio.sleep(pause)
             pause = min(2 * pause, 2.0)
 
-    async def _make(self, job: Job, wanted: Wanted) -> dict[str, Any]:
-        """Shielded: a call that is cut off may still make a Job, which whoever stops the run must see."""
-        await job.may_begin()  # from here on there may be one, whatever we hear
-        making = asyncio.ensure_future(self._client.create_job(job_manifest(self._shape, job, wanted)))
-        self._making[job.run_id, job.attempt] = making
-        making.add_done_callback(lambda _: self._made(job))
-        return await asyncio.shield(making)
+    async def _create(self, job: Job, wanted: ContainerSpec) -> dict[str, Any]:
+        """Create the Job. Shielded: a call that is cut off may still create it, and `_stop` must know."""
+        await job.may_begin()  # from here on there may be a Job, whatever the response
+        creating = asyncio.ensure_future(self._client.create_job(job_manifest(self._settings, job, wanted)))
+        self._creating[job.run_id, job.attempt] = creating
+        creating.add_done_callback(lambda _: self._created(job))
+        return await asyncio.shield(creating)
 
-    def _made(self, job: Job) -> None:
-        making = self._making.pop((job.run_id, job.attempt))
-        if not making.cancelled():
-            making.exception()  # seen, also when nobody waits any more
+    def _created(self, job: Job) -> None:
+        creating = self._creating.pop((job.run_id, job.attempt))
+        if not creating.cancelled():
+            creating.exception()  # retrieved, also when nothing waits for it any more
 
     async def _earlier(self, job: Job) -> dict[str, Any] | None:
-        """A Job of this run that runs or has succeeded. One that is being deleted is waited for: until
-        its pod is gone, no other may start."""
-        deadline = time.monotonic() + LEAVING
+        """Return a Job of this run that runs or has succeeded, or None.
+
+        It waits for a Job that is being deleted: until its pod is gone, no other may start.
+        """
+        deadline = time.monotonic() + DELETED_WITHIN
         while True:
-            jobs = await self._client.jobs_of(selector(self._shape, job.run_id))
+            jobs = await self._client.jobs_of(selector(self._settings, job.run_id))
             if any(attempt_of(one) > job.attempt for one in jobs):
-                raise _NotOurs(f"a later attempt has the Job of run {job.run_id}")
+                raise Superseded(f"a later attempt owns the Job of run {job.run_id}")
             leavers = [one for one in jobs if leaving(one)]
             if not leavers:
                 break
             if time.monotonic() > deadline:
-                raise Unavailable(f"Job {leavers[0]['metadata']['name']} was deleted and does not go")
+                raise ApiUnavailable(f"Job {leavers[0]['metadata']['name']} was deleted and does not go")
             await self._client.wait_for_change(leavers[0], 1.0)
-        # Our own counts also when it has failed: it was made by a call whose answer we never got.
+        # Our own counts even if it has failed: it was created by a call whose response was lost.
         candidates = [one for one in jobs if going(one) or attempt_of(one) == job.attempt]
         return max(candidates, key=attempt_of, default=None)
 
     async def _take_over(self, job: Job, found: dict[str, Any]) -> dict[str, Any]:
         name = found["metadata"]["name"]
-        if found["metadata"].get("annotations", {}).get(DIGEST) != digest(job.payload):
-            raise Refused(
+        if found["metadata"].get("annotations", {}).get(DIGEST) != payload_digest(job.payload):
+            raise ApiRefused(
                 422,
                 f"there is a Job {name} of another run of the same number (a restored database, or two on one"
                 " cluster): delete it, or set executors.kubernetes.prefix",
@@ -197,24 +195,24 @@ class KubernetesExecutor:
     # -- following it
 
     async def _see(self, job: Job, name: str) -> dict[str, Any] | None:
-        """The Job as it is now; however long nobody answers, it goes on without us."""
+        """Return the Job as it is now, or None. It runs on without us, however long the API is silent."""
         pause = 0.2
         while True:
             try:
                 seen = await self._client.get_job(name)
-            except (Unavailable, Refused):  # also a Role that somebody changed: the Job runs on
+            except (ApiUnavailable, ApiRefused):  # also when the Role was changed: the Job runs on
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, 5.0)
                 continue
             if seen is not None and attempt_of(seen) != job.attempt:
-                raise _NotOurs(f"attempt {attempt_of(seen)} has taken Job {name} over")
+                raise Superseded(f"attempt {attempt_of(seen)} has taken Job {name} over")
             return seen
 
     async def _pods(self, name: str) -> list[dict[str, Any]] | None:
-        """None when nobody says."""
+        """Return the Job's pods; None when the API does not say."""
         try:
             return await self._client.pods_of(name)
-        except (Unavailable, Refused):
+        except (ApiUnavailable, ApiRefused):
             return None
 
     async def _keep_output(
@@ -231,52 +229,44 @@ class KubernetesExecutor:
         why = why_not_started(newest_pod(pods))
         if await self._delete(job, name):
             job.effect = Effect.NONE
-        text = f"Job {name} did not start within {self._shape.start_timeout:g} s: {why}"
+        text = f"Job {name} did not start within {self._settings.start_timeout:g} s: {why}"
         return Ended(End.FAILED, error=storable(text), effect=job.effect)
 
     # -- leaving it
 
     async def _leave(self, job: Job) -> None:
-        """Told to stop. When only this worker goes, the Job stays for the next one; else it is deleted, and
-        we leave when its pod is gone."""
-        if job.stop_reason in (End.RETURNED, End.LOST):
-            if job.stop_reason is End.RETURNED:
-                job.effect = Effect.NONE  # what was begun goes on: handing it back loses nothing
-            return
-        stopping = asyncio.ensure_future(self._stop(job))
-        if not await within(stopping, job.grace + BEYOND_GRACE, hurried=False):
-            stopping.cancel()
-            raise Unstoppable(
-                f"the Job of run {job.run_id} was told to stop and not gone after"
-                f" {job.grace + BEYOND_GRACE:g} s:"
-                " its node or the Kubernetes API does not answer"
-            )
-        stopping.result()
+        """If only this worker leaves, the Job stays for the next one; else delete it and wait for its pod."""
+        seconds = job.grace + BEYOND_GRACE
+        unstopped = (
+            f"the Job of run {job.run_id} was told to stop and not gone after {seconds:g} s:"
+            " its node or the Kubernetes API does not answer"
+        )
+        await stop_unless_handed_over(job, self._stop(job), seconds, unstopped)
 
     async def _stop(self, job: Job) -> None:
-        if (making := self._making.get((job.run_id, job.attempt))) is not None:
-            await asyncio.wait({making})
+        if (creating := self._creating.get((job.run_id, job.attempt))) is not None:
+            await asyncio.wait({creating})
         while True:
             try:
-                jobs = await self._client.jobs_of(selector(self._shape, job.run_id))
+                jobs = await self._client.jobs_of(selector(self._settings, job.run_id))
                 ours = [one for one in jobs if attempt_of(one) == job.attempt]
                 if not ours:
                     return
                 for one in ours:
                     name = one["metadata"]["name"]
                     if condition(one, "Complete") or condition(one, "Failed"):
-                        return  # over already: its end was only not read yet
+                        return  # it has ended already: only its end was not read yet
                     pods = await self._client.pods_of(name)
                     await self._delete(job, name)
                     await self._keep_output(job, pods, 2.0)
                     await self._gone(name)
-            except (Unavailable, Refused):
+            except (ApiUnavailable, ApiRefused):
                 await asyncio.sleep(0.2)
             else:
                 return
 
     async def _delete(self, job: Job, name: str) -> bool:
-        """Delete it if it is ours still; false when it is not."""
+        """Delete the Job if it still belongs to this attempt; returns whether it does."""
         while True:
             seen = await self._client.get_job(name)
             if seen is None:
@@ -286,7 +276,7 @@ class KubernetesExecutor:
             try:
                 await self._client.delete_job(seen)
                 return True
-            except Refused as error:
+            except ApiRefused as error:
                 if error.status != 409:
                     raise
 
@@ -295,7 +285,7 @@ class KubernetesExecutor:
             await self._client.wait_for_change(seen, 1.0)
 
 
-def _refusal(error: Refused) -> str:
+def _refusal(error: ApiRefused) -> str:
     if error.status == 403:
         return (
             f"Kubernetes does not allow it: {error}; the worker's service account needs the Role of deploy/"

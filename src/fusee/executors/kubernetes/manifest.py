@@ -1,29 +1,39 @@
-"""From a run's attempt to the Job that stands for it; pure, so that it is the same wherever it is made."""
+"""The Job that stands for an attempt. Pure, so that it is the same wherever it is made."""
 
 from __future__ import annotations
 
 import copy
-import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
 from fusee.engine.worker.executor import Job
-from fusee.executors.kubernetes.payload import Wanted
+from fusee.executors.handover import namespace_key, payload_digest
+from fusee.executors.kubernetes.payload import ContainerSpec
+from fusee.executors.payload import run_environment
 
-__all__ = ["ATTEMPT", "CONTAINER", "DIGEST", "RUN", "SPACE", "Shape", "job_manifest", "job_name", "selector"]
+__all__ = [
+    "ATTEMPT",
+    "CONTAINER",
+    "DIGEST",
+    "RUN",
+    "SPACE",
+    "JobSettings",
+    "job_manifest",
+    "job_name",
+    "selector",
+]
 
 CONTAINER = "run"
 RUN, ATTEMPT, SPACE = "fusee-run", "fusee-attempt", "fusee-space"
-"""Labels: the run, the attempt that owns the Job now, and whose run it is."""
+"""Labels: the run, the attempt that owns the Job now, and the namespace of the run."""
 DIGEST = "fusee-payload"
-"""Annotation: of what the Job was made. A run of the same number with another payload is another run."""
+"""Annotation: the digest of the payload. A run of the same number with another payload is another run."""
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class JobSettings:
     """What the configuration says about every Job."""
 
     prefix: str = "fusee"
@@ -31,68 +41,64 @@ class Shape:
     """Fusee's namespace: run 7 of one tenant is not run 7 of another."""
     service_account: str | None = None
     template: Mapping[str, Any] | None = None
-    """A pod template of the operator's: what we do not set is taken from it."""
+    """The operator's pod template: it provides what we do not set."""
     deadline: float = 86400.0
     start_timeout: float = 300.0
     keep: float = 3600.0
 
 
-def job_name(shape: Shape, run_id: int, attempt: int) -> str:
-    """Derived from run and attempt: asked for twice, it is made once."""
-    return f"{shape.prefix}-{_space(shape)}-{run_id}-{attempt}"
+def job_name(settings: JobSettings, run_id: int, attempt: int) -> str:
+    """Return the name of the Job, made from run and attempt, so that it cannot be created twice."""
+    return f"{settings.prefix}-{namespace_key(settings.space)}-{run_id}-{attempt}"
 
 
-def selector(shape: Shape, run_id: int) -> str:
-    """All Jobs of a run, whatever their attempt."""
-    return f"{RUN}={run_id},{SPACE}={_space(shape)},app.kubernetes.io/managed-by={shape.prefix}"
+def selector(settings: JobSettings, run_id: int) -> str:
+    """Return the selector of all Jobs of a run, whatever their attempt."""
+    space = namespace_key(settings.space)
+    return f"{RUN}={run_id},{SPACE}={space},app.kubernetes.io/managed-by={settings.prefix}"
 
 
-def digest(payload: Mapping[str, Any]) -> str:
-    text = json.dumps(payload, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def job_manifest(shape: Shape, job: Job, wanted: Wanted) -> dict[str, Any]:
-    """One pod, started at most once: attempts are ours to count, so Kubernetes tries nothing again."""
+def job_manifest(settings: JobSettings, job: Job, wanted: ContainerSpec) -> dict[str, Any]:
+    """Return a Job with one pod, started at most once: Fusee counts attempts, so Kubernetes retries none."""
     labels = {
-        "app.kubernetes.io/managed-by": shape.prefix,
+        "app.kubernetes.io/managed-by": settings.prefix,
         RUN: str(job.run_id),
         ATTEMPT: str(job.attempt),
-        SPACE: _space(shape),
+        SPACE: namespace_key(settings.space),
     }
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
         "metadata": {
-            "name": job_name(shape, job.run_id, job.attempt),
+            "name": job_name(settings, job.run_id, job.attempt),
             "labels": labels,
-            "annotations": {DIGEST: digest(job.payload)},
+            "annotations": {DIGEST: payload_digest(job.payload)},
         },
         "spec": {
             "backoffLimit": 0,
             "completions": 1,
             "parallelism": 1,
             # The pool keeps the run's time; this ends the Job when there is no worker left to do it.
-            "activeDeadlineSeconds": _deadline(shape, job),
-            "ttlSecondsAfterFinished": ceil(shape.keep),
-            "template": _pod(shape, job, wanted, labels),
+            "activeDeadlineSeconds": _deadline(settings, job),
+            "ttlSecondsAfterFinished": ceil(settings.keep),
+            "template": _pod(settings, job, wanted, labels),
         },
     }
 
 
-def _pod(shape: Shape, job: Job, wanted: Wanted, labels: dict[str, str]) -> dict[str, Any]:
-    pod: dict[str, Any] = copy.deepcopy(dict(shape.template or {}))
+def _pod(settings: JobSettings, job: Job, wanted: ContainerSpec, labels: dict[str, str]) -> dict[str, Any]:
+    pod: dict[str, Any] = copy.deepcopy(dict(settings.template or {}))
     metadata = pod.setdefault("metadata", {})
-    # Without the attempt: it moves on with the Job, and a pod cannot follow.
+    # Without the attempt: it changes with the Job's owner, and a pod's label cannot follow.
     metadata["labels"] = {**metadata.get("labels", {}), **{k: v for k, v in labels.items() if k != ATTEMPT}}
     spec = pod.setdefault("spec", {})
     spec["restartPolicy"] = "Never"
-    # Told to stop and killed within the grace that the pool gives.
+    # The pod stops, or is killed, within the grace that the pool gives.
     spec["terminationGracePeriodSeconds"] = max(1, int(job.grace * 0.8))
     spec.setdefault("automountServiceAccountToken", False)
     spec.setdefault("enableServiceLinks", False)
-    if shape.service_account is not None:
-        spec["serviceAccountName"] = shape.service_account
+    if settings.service_account is not None:
+        spec["serviceAccountName"] = settings.service_account
     others = [one for one in spec.get("containers", ()) if one.get("name") != CONTAINER]
     base: Mapping[str, Any] = next(
         (one for one in spec.get("containers", ()) if one.get("name") == CONTAINER), {}
@@ -101,16 +107,17 @@ def _pod(shape: Shape, job: Job, wanted: Wanted, labels: dict[str, str]) -> dict
     return pod
 
 
-def _container(base: Mapping[str, Any], job: Job, wanted: Wanted) -> dict[str, Any]:
+def _container(base: Mapping[str, Any], job: Job, wanted: ContainerSpec) -> dict[str, Any]:
     container: dict[str, Any] = {**base, "name": CONTAINER, "image": wanted.image}
     container.setdefault("securityContext", {"allowPrivilegeEscalation": False})
-    # When it says nothing at its end, the last lines of its log say why.
+    # If it writes no message at its end, the last lines of its log serve as one.
     container.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")
     if wanted.command:
         container["command"] = list(wanted.command)
     if wanted.args:
         container["args"] = list(wanted.args)
-    variables = {**dict(wanted.env), **_identity(job)}
+    # Without the attempt's number: another attempt may take this pod over.
+    variables = {**dict(wanted.env), **run_environment(job)}
     own = [variable for variable in base.get("env", ()) if variable["name"] not in variables]
     container["env"] = own + [{"name": name, "value": value} for name, value in variables.items()]
     asked = {k: v for k, v in (("cpu", wanted.cpu), ("memory", wanted.memory)) if v is not None}
@@ -123,21 +130,5 @@ def _container(base: Mapping[str, Any], job: Job, wanted: Wanted) -> dict[str, A
     return container
 
 
-def _identity(job: Job) -> dict[str, str]:
-    """Without the attempt's number: another attempt may take this pod over."""
-    return {
-        "FUSEE_RUN_ID": str(job.run_id),
-        "FUSEE_IDEMPOTENCY_KEY": f"fusee-run-{job.run_id}",
-        "FUSEE_FIRE_TIME": job.fire_time or "",
-        "FUSEE_SHARD_INDEX": str(job.shard_index),
-        "FUSEE_SHARD_TOTAL": str(job.shard_total),
-    }
-
-
-def _deadline(shape: Shape, job: Job) -> int:
-    return ceil(shape.deadline if job.timeout is None else job.timeout + shape.start_timeout)
-
-
-def _space(shape: Shape) -> str:
-    """A namespace may hold what a name in Kubernetes may not, and be longer."""
-    return hashlib.sha256(shape.space.encode()).hexdigest()[:8]
+def _deadline(settings: JobSettings, job: Job) -> int:
+    return ceil(settings.deadline if job.timeout is None else job.timeout + settings.start_timeout)

@@ -1,18 +1,19 @@
-"""What a run's payload asks a cluster for."""
+"""What a payload asks of a Kubernetes cluster."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from fnmatch import fnmatchcase
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["Wanted", "allowed_image", "check_kubernetes", "read_payload"]
+from fusee.executors.payload import check_fields, read_environment
+
+__all__ = ["ContainerSpec", "check_kubernetes", "read_payload"]
 
 FIELDS = ("args", "command", "cpu", "env", "image", "memory")
 OURS = "FUSEE_"
-"""Variables that begin so are set by us."""
+"""The prefix of the variables that the worker sets."""
 
 _IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@-]{0,500}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
@@ -21,13 +22,13 @@ _MEMORY = re.compile(r"[0-9]+(\.[0-9]+)?([EPTGMk]i?|Ki)?")
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ContainerSpec:
     """One container, and what it may use."""
 
     image: str
     command: tuple[str, ...] = ()
     args: tuple[str, ...] = ()
-    env: tuple[tuple[str, str], ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
     cpu: str | None = None
     memory: str | None = None
 
@@ -37,17 +38,13 @@ def check_kubernetes(payload: Mapping[str, Any]) -> None:
     read_payload(payload)
 
 
-def read_payload(payload: Mapping[str, Any]) -> Wanted:
-    if not isinstance(payload, Mapping) or "image" not in payload:
-        raise ValueError(
-            'a kubernetes payload is an object such as {"image": "registry/job:1", "args": ["x"]}'
-        )
-    if unknown := sorted(set(payload) - set(FIELDS)):
-        raise ValueError(f"a kubernetes payload has no {unknown[0]!r}; it has {', '.join(FIELDS)}")
+def read_payload(payload: Mapping[str, Any]) -> ContainerSpec:
+    example = '{"image": "registry/job:1", "args": ["x"]}'
+    check_fields(payload, "a kubernetes payload", FIELDS, "image", example)
     image = payload["image"]
     if not isinstance(image, str) or not _IMAGE.fullmatch(image):
         raise ValueError(f"image must name one, such as registry.example.com/job:1.2, not {image!r:.100}")
-    return Wanted(
+    return ContainerSpec(
         image,
         _texts(payload, "command"),
         _texts(payload, "args"),
@@ -55,11 +52,6 @@ def read_payload(payload: Mapping[str, Any]) -> Wanted:
         _quantity(payload, "cpu", _CPU, '"500m" or "2"'),
         _quantity(payload, "memory", _MEMORY, '"256Mi" or "2Gi"'),
     )
-
-
-def allowed_image(image: str, patterns: Sequence[str]) -> bool:
-    """Whether one of the patterns (`registry/jobs/*`) has it; without any pattern every image is allowed."""
-    return not patterns or any(fnmatchcase(image, pattern) for pattern in patterns)
 
 
 def _texts(payload: Mapping[str, Any], name: str) -> tuple[str, ...]:
@@ -71,19 +63,12 @@ def _texts(payload: Mapping[str, Any], name: str) -> tuple[str, ...]:
     return tuple(value)
 
 
-def _env(value: object) -> tuple[tuple[str, str], ...]:
-    if value is None:
-        return ()
-    if not isinstance(value, Mapping):
-        raise ValueError("env must be an object of texts")
-    for name, text in value.items():
-        if not isinstance(name, str) or not _VARIABLE.fullmatch(name):
-            raise ValueError(f"env has {name!r:.100}, which is no name of a variable")
+def _env(value: object) -> dict[str, str]:
+    env = read_environment(value, _VARIABLE.fullmatch)
+    for name in env:
         if name.startswith(OURS):
             raise ValueError(f"env may not set {name!r:.100}: what begins with {OURS} is set by the worker")
-        if not isinstance(text, str):
-            raise ValueError(f"env.{name} must be text, not {text!r:.100}")
-    return tuple(value.items())
+    return env
 
 
 def _quantity(payload: Mapping[str, Any], name: str, pattern: re.Pattern[str], example: str) -> str | None:

@@ -1,4 +1,4 @@
-"""How a Job stands, in the words of a run; pure."""
+"""What the state of a Job means for its run. Pure."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ TAKEN = {
     "Terminated",
     "UnexpectedAdmissionError",
 }
-"""Why a pod was taken away: the cluster's doing, not the program's."""
+"""Reasons for which the cluster, and not the program, ended a pod."""
 QUOTED = 1000
 
 Json = Mapping[str, Any]
 
 
 def condition(thing: Json, kind: str) -> Json | None:
-    """The condition of that type, when it holds."""
+    """Return the condition of that type if it is true, else None."""
     for one in thing.get("status", {}).get("conditions") or ():
         if one.get("type") == kind and one.get("status") == "True":
             found: Json = one
@@ -37,7 +37,7 @@ def condition(thing: Json, kind: str) -> Json | None:
 
 
 def going(job: Json) -> bool:
-    """Whether it has not failed and nobody deletes it: it runs, will run, or has succeeded."""
+    """Return whether it runs, will run or has succeeded: it did not fail and is not being deleted."""
     return condition(job, "Failed") is None and not leaving(job)
 
 
@@ -46,7 +46,7 @@ def leaving(job: Json) -> bool:
 
 
 def attempt_of(job: Json) -> int:
-    """The attempt that owns it."""
+    """Return the attempt that owns the Job."""
     return int(job["metadata"].get("labels", {}).get(ATTEMPT, 0))
 
 
@@ -55,7 +55,7 @@ def newest_pod(pods: Sequence[Json]) -> Json | None:
 
 
 def started(pod: Json | None) -> bool:
-    """Whether its container ran, be it for a moment."""
+    """Return whether its container ran, if only for a moment."""
     state = _state(pod)
     return "running" in state or "terminated" in state
 
@@ -73,7 +73,7 @@ def why_not_started(pod: Json | None) -> str:
 
 
 def judge(job: Json, pods: Sequence[Json]) -> Ended | None:
-    """How it ended; None when it has not."""
+    """Return how it ended; None when it has not."""
     pod = newest_pod(pods)
     if condition(job, "Complete") is not None:
         return Ended(End.SUCCEEDED, result=_result(job, pod), effect=Effect.APPLIED)
@@ -92,7 +92,7 @@ def judge(job: Json, pods: Sequence[Json]) -> Ended | None:
 
 
 def _taken(pod: Json) -> str | None:
-    """Who took the pod away; None when its program ended by itself."""
+    """Return why the cluster ended the pod; None when its program ended by itself."""
     status = pod.get("status", {})
     disrupted = condition(pod, "DisruptionTarget")
     if disrupted is not None:
@@ -119,7 +119,7 @@ def _failure(pod: Json) -> str:
 
 
 def _result(job: Json, pod: Json | None) -> str:
-    """Where it ran, its exit code, and what it wrote to its termination message: JSON as JSON."""
+    """Return where it ran, its exit code and its termination message (JSON as JSON)."""
     found: dict[str, Any] = {"job": job["metadata"]["name"]}
     if pod is not None:
         found["pod"] = pod["metadata"]["name"]

@@ -1,4 +1,4 @@
-"""The process in which handlers with isolation="process" run: one call at a time, until told to end."""
+"""The process in which handlers with isolation="process" run: one call at a time, until it is told to end."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import signal
 import socket
 import sys
 import time
-from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -19,8 +18,8 @@ from fusee.engine.model.retry import RetryPolicy
 from fusee.engine.worker.context import RunContext, in_thread
 from fusee.engine.worker.handlers import Handler
 from fusee.engine.worker.results import Stopped, arguments, ended_by, ended_by_call, ended_by_error, misfit
-from fusee.executors.python.importable import Address, fetch
-from fusee.executors.python.messages import HEADER, Answer, Go, Order, Ready, pack
+from fusee.executors.python.importable import fetch
+from fusee.executors.python.messages import HEADER, CallEnded, Go, HandlerCall, Ready, pack
 
 __all__ = ["Child", "main"]
 
@@ -28,7 +27,7 @@ PR_SET_PDEATHSIG = 1
 
 
 class Child:
-    """Reads orders, makes the calls in the main thread (signals arrive there), writes answers."""
+    """Reads calls, makes them in the main thread (signals arrive there), and writes how they ended."""
 
     def __init__(self, channel: socket.socket) -> None:
         self._channel = channel
@@ -40,65 +39,52 @@ class Child:
     def serve(self) -> None:
         signal.signal(signal.SIGTERM, self._on_term)
         while (data := self._receive()) is not None:
-            order = msgspec.json.decode(data, type=Order)
+            call = msgspec.json.decode(data, type=HandlerCall)
             self._replying = True
             try:
-                ended = self._work(order)
+                ended = self._work(call)
             except Stopped as error:  # it came just before or just after the handler
                 ended = ended_by_error(error)
             for stream in (sys.stdout, sys.stderr):
                 try:
-                    stream.flush()  # the worker has the output when it has the answer
+                    stream.flush()  # the worker has the output when it has the reply
                 except (OSError, ValueError):
                     pass
-            answer = Answer(
-                end=ended.end, effect=ended.effect, result=ended.result, error=ended.error, after=ended.after
-            )
-            self._channel.sendall(pack(answer))
+            self._channel.sendall(pack(CallEnded(ended)))
             self._replying = False
             if self._stopping:
                 return
 
-    def _work(self, order: Order) -> Ended:
-        context = RunContext(
-            order.run_id,
-            order.attempt,
-            order.handler,
-            order.queue,
-            lambda: self._stopping,
-            order.task,
-            None if order.fire_time is None else datetime.fromisoformat(order.fire_time),
-            order.shard_index,
-            order.shard_total,
-            order.kind,
-        )
+    def _work(self, call: HandlerCall) -> Ended:
+        context = call.run.context(lambda: self._stopping)
         with in_thread(context):
             self._working = True
             try:
                 try:
-                    address = Address(order.module, order.qualname, order.file, order.unwrap, order.main)
-                    function = fetch(address)
-                    self._await_go(order.start_by)
+                    function = fetch(call.function)
+                    self._await_go(call.start_by)
                 except Stopped:
                     return Ended(
                         End.FAILED, error="told to stop before the handler began", effect=Effect.NONE
                     )
                 except Exception as error:
                     return ended_by_error(error)
-                is_async = inspect.iscoroutinefunction(function)
                 handler = Handler(
-                    order.handler, function, "process", None, RetryPolicy(), order.run_parameter
+                    call.run.handler, function, "process", None, RetryPolicy(), call.run_parameter
                 )
-                if is_async:
-                    return asyncio.run(self._await(handler, order.payload, context))
-                return ended_by_call(handler, order.payload, context)
+                if inspect.iscoroutinefunction(function):
+                    return asyncio.run(self._await(handler, call.payload, context))
+                return ended_by_call(handler, call.payload, context)
             finally:
                 self._working = False
                 self._task = None
 
     def _await_go(self, start_by: float | None) -> None:
-        """Return when the call may begin. A process that was slow to start asks again: meanwhile someone may
-        have been told that their cancel was final."""
+        """Return when the call may begin.
+
+        A process that was slow to start asks again: meanwhile a caller may have been told that their cancel
+        was final.
+        """
         while start_by is not None and time.monotonic() > start_by:
             self._channel.sendall(pack(Ready()))
             data = self._receive()
@@ -135,7 +121,7 @@ class Child:
             os._exit(0)
 
     def _receive(self) -> bytes | None:
-        """One message, or None at the end of the stream: the worker is gone or wants us gone."""
+        """Return one message, or None at the end of the stream: the worker is gone or wants us gone."""
         head = self._exactly(HEADER)
         return None if head is None else self._exactly(int.from_bytes(head, "big"))
 
@@ -171,5 +157,5 @@ def main(fd: int, parent: int) -> None:
             Child(channel).serve()
         except OSError:
             pass  # the worker is gone
-    # Not sys.exit: threads that a handler left behind must not keep this process.
+    # Not sys.exit: threads that a handler left behind must not keep this process alive.
     os._exit(0)

@@ -1,4 +1,4 @@
-"""Python handlers: async ones here, sync ones in threads, killable ones in processes."""
+"""Python handlers: async ones are awaited here, sync ones run in threads, killable ones in processes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["PythonExecutor"]
 
 
 class PythonExecutor:
-    """Finds the handler and runs it where it belongs."""
+    """Finds the handler and runs it as its isolation says."""
 
     name = "python"
 
@@ -27,7 +27,7 @@ class PythonExecutor:
         processes: int = 32,
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        """`environment` is added to that of the processes in which handlers run."""
+        """`environment` is added to the environment of the processes in which handlers run."""
         self.handlers = handlers
         self._threads = ThreadExecutor(threads)
         self._processes = ProcessExecutor(processes, environment=environment)

@@ -1,4 +1,4 @@
-"""Where a function can be imported from, so that another process finds the same one."""
+"""Where a function can be imported from, so that another process finds the same function."""
 
 from __future__ import annotations
 
@@ -11,27 +11,28 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Address", "address_of", "fetch"]
+__all__ = ["ImportPath", "fetch", "import_path_of"]
 
 MAIN_ALIAS = "__fusee_main__"
-"""What `__main__` is called when it is imported again: code under `if __name__ == "__main__"` stays out."""
+"""The name under which `__main__` is imported again: code under `if __name__ == "__main__"` is not run."""
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
-    """A module, the way to the function inside it, and the file for a module that has no import path."""
+class ImportPath:
+    """A module, the path to the function inside it, and the file if the module cannot be imported by name."""
 
     module: str
     qualname: str
     file: str | None
     unwrap: int
-    """Decorators between the name and the function: each holds the next as `function` or `__wrapped__`."""
+    """How many decorators lie between the name and the function; each has the next as `function` or
+    `__wrapped__`."""
     main: str | None = None
-    """What `python -m` was given, for a function of `__main__`."""
+    """The argument of `python -m`, for a function of `__main__`."""
 
 
-def address_of(function: Callable[..., Any]) -> Address:
-    """Where `function` is found; a ValueError that says what to do when nowhere."""
+def import_path_of(function: Callable[..., Any]) -> ImportPath:
+    """Return where `function` is found; raises a ValueError that says what to do when it cannot be."""
     module = getattr(function, "__module__", None)
     qualname = getattr(function, "__qualname__", None)
     if not isinstance(module, str) or not isinstance(qualname, str):
@@ -53,11 +54,11 @@ def address_of(function: Callable[..., Any]) -> Address:
                 f"{qualname} was typed in at a prompt and another process cannot import it:"
                 " put it in a file, or use isolation='thread'"
             )
-    return Address(module, qualname, file, _depth(home, qualname, function), main)
+    return ImportPath(module, qualname, file, _depth(home, qualname, function), main)
 
 
-def fetch(address: Address) -> Callable[..., Any]:
-    """The function at `address`; raises what importing it raises."""
+def fetch(address: ImportPath) -> Callable[..., Any]:
+    """Return the function at `address`; raises what importing it raises."""
     found: Any = _walk(_module(address), address.qualname)
     for _ in range(address.unwrap):
         found = _inner(found)
@@ -67,22 +68,22 @@ def fetch(address: Address) -> Callable[..., Any]:
 
 
 def _depth(home: types.ModuleType | None, qualname: str, function: Callable[..., Any]) -> int:
-    """How many decorators deep `function` lies under its own name."""
+    """Return how many decorators lie between `function` and its own name."""
     try:
         found: Any = _walk(home, qualname)
     except AttributeError:
-        # Being decorated right now: its name is not bound yet, and will lead to it.
+        # It is being decorated right now: its name is not bound yet, and will lead to it.
         return 0
     for depth in range(20):
-        # A method of a class is made anew at every look: equal, not identical.
+        # A method of a class is created anew at every access: equal, not identical.
         if found is function or found == function:
             return depth
         found = _inner(found)
         if found is None:
             break
     raise ValueError(
-        f"{function.__module__}.{qualname} leads to something else than this function, so another process"
-        " would call that: give the function a name of its own, or use isolation='thread'"
+        f"{function.__module__}.{qualname} leads to something else than this function, which another process"
+        " would call instead: give the function a name of its own, or use isolation='thread'"
     )
 
 
@@ -96,13 +97,13 @@ def _walk(found: Any, qualname: str) -> Any:
     return found
 
 
-def _module(address: Address) -> types.ModuleType:
+def _module(address: ImportPath) -> types.ModuleType:
     if address.module == "__main__":
         return _main_again(address)
     try:
         return importlib.import_module(address.module)
     except ModuleNotFoundError as error:
-        # Only when this very module has no import path, not when one that it imports is missing.
+        # Only when this module itself cannot be imported by name, not when one that it imports is missing.
         missing = error.name or ""
         ours = address.module == missing or address.module.startswith(f"{missing}.")
         if address.file is None or not ours:
@@ -124,7 +125,7 @@ def _from_file(name: str, file: str) -> types.ModuleType:
     return module
 
 
-def _main_again(address: Address) -> types.ModuleType:
+def _main_again(address: ImportPath) -> types.ModuleType:
     """Import the parent's main module under another name, as multiprocessing does."""
     if (known := sys.modules.get(MAIN_ALIAS)) is not None:
         return known

@@ -1,4 +1,4 @@
-"""What worker and child say to each other: JSON messages, each after its length. Never pickle."""
+"""The messages between a worker and its child processes: JSON, each after its length. Never pickle."""
 
 from __future__ import annotations
 
@@ -6,31 +6,23 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["HEADER", "Answer", "Go", "Order", "Ready", "pack"]
+from fusee.engine.model.outcome import Ended
+from fusee.engine.worker.context import RunFacts
+from fusee.executors.python.importable import ImportPath
+
+__all__ = ["HEADER", "CallEnded", "Go", "HandlerCall", "Ready", "pack"]
 
 HEADER = 4
 """Bytes of the length, big-endian."""
 
 
-class Order(msgspec.Struct, frozen=True, kw_only=True, tag="order"):
-    """One call that the child is to make: at once before `start_by`, else after it was told to go."""
+class HandlerCall(msgspec.Struct, frozen=True, tag="call"):
+    """A call that the child is to make: at once before `start_by`, else after `Go`."""
 
-    run_id: int
-    attempt: int
-    handler: str
-    queue: str
+    run: RunFacts
+    function: ImportPath
     payload: dict[str, Any]
-    module: str
-    qualname: str
-    file: str | None
-    unwrap: int
-    main: str | None
     run_parameter: str | None
-    task: str | None
-    fire_time: str | None
-    shard_index: int
-    shard_total: int
-    kind: str | None = None
     start_by: float | None
     """By the monotonic clock, which all processes of a machine share; None for any time."""
 
@@ -45,16 +37,12 @@ class Go(msgspec.Struct, frozen=True, tag="go"):
     start_by: float | None
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True, tag="answer"):
-    """How it ended."""
+class CallEnded(msgspec.Struct, frozen=True, tag="ended"):
+    """How the call ended."""
 
-    end: str
-    effect: str
-    result: str | None = None
-    error: str | None = None
-    after: float | None = None
+    ended: Ended
 
 
-def pack(message: Order | Ready | Go | Answer) -> bytes:
+def pack(message: HandlerCall | Ready | Go | CallEnded) -> bytes:
     data = msgspec.json.encode(message)
     return len(data).to_bytes(HEADER, "big") + data

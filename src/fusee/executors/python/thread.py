@@ -1,15 +1,14 @@
 """Sync handlers in threads of our own.
 
-A thread cannot be killed. It is asked (`current_run().stopping`), then an exception is raised inside it,
-which it only sees when it next runs Python code. What still goes on is `Unstoppable`; the threads are
-daemons, so that it does not keep the process from ending.
+A thread cannot be killed. It is asked to stop (`current_run().stopping`), then an exception is raised inside
+it, which it sees only when it next runs Python code. If it still goes on, the attempt is `Unstoppable`. The
+threads are daemons, so that such a thread does not keep the process from ending.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
-import ctypes
 import queue
 import threading
 import time
@@ -20,7 +19,7 @@ from fusee.engine.worker.context import in_thread
 from fusee.engine.worker.executor import Job, Unstoppable
 from fusee.engine.worker.handlers import Handler
 from fusee.engine.worker.results import Stopped, ended_by_call
-from fusee.executors.stopping import pause, within
+from fusee.executors.stopping import pause, raise_stopped, within
 
 __all__ = ["ThreadExecutor"]
 
@@ -29,7 +28,7 @@ LAST_WAIT = 1.0
 
 
 @dataclass(slots=True, eq=False)
-class _Call:
+class _ThreadCall:
     """One attempt on its way through a thread."""
 
     job: Job
@@ -37,9 +36,9 @@ class _Call:
     context: contextvars.Context
     loop: asyncio.AbstractEventLoop
     ended: asyncio.Future[None]
-    """Touched by the loop only; the thread asks the loop to `wake`."""
+    """Set by the loop only; the thread asks the loop to `wake`."""
     taken: threading.Lock = field(default_factory=threading.Lock)
-    """Whoever acquires it decides: the thread that starts the call, or the loop that drops it."""
+    """The one who acquires it decides: the thread that starts the call, or the loop that drops it."""
     thread: threading.Thread | None = None
     outcome: Ended | None = None
     strike: str = ""
@@ -51,7 +50,7 @@ class _Call:
 
 
 class ThreadExecutor:
-    """At most `threads` sync handlers at a time; threads start when they are needed and are reused."""
+    """Calls at most `threads` sync handlers at a time; threads start when they are needed and are reused."""
 
     name = "thread"
 
@@ -59,15 +58,15 @@ class ThreadExecutor:
         if threads < 1:
             raise ValueError(f"threads must be at least 1, not {threads!r}")
         self._size = threads
-        self._waiting: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
-        self._crew: set[threading.Thread] = set()
+        self._queue: queue.SimpleQueue[_ThreadCall | None] = queue.SimpleQueue()
+        self._threads: set[threading.Thread] = set()
         self._stuck: set[threading.Thread] = set()
         self._calls = 0
         self._started = 0
 
     @property
     def stuck(self) -> int:
-        """Threads that were told to stop, could not be, and still run."""
+        """The number of threads that were told to stop, could not be stopped, and still run."""
         self._stuck = {thread for thread in self._stuck if thread.is_alive()}
         return len(self._stuck)
 
@@ -78,13 +77,13 @@ class ThreadExecutor:
                 return ended
 
     async def _call(self, job: Job, handler: Handler) -> Ended | None:
-        """How the handler ended; None when its thread came to it too late to begin."""
+        """Return how the handler ended; None when its thread came to it too late to begin."""
         loop = asyncio.get_running_loop()
-        call = _Call(job, handler, contextvars.copy_context(), loop, loop.create_future())
+        call = _ThreadCall(job, handler, contextvars.copy_context(), loop, loop.create_future())
         self._calls += 1
         try:
-            self._man()
-            self._waiting.put(call)
+            self._fill()
+            self._queue.put(call)
             try:
                 await call.ended
             except asyncio.CancelledError:
@@ -95,20 +94,23 @@ class ThreadExecutor:
         return call.outcome
 
     async def close(self) -> None:
-        """Let the threads go; the ones stuck are left to themselves."""
-        crew, self._crew = self._crew, set()
-        for _ in crew:
-            self._waiting.put(None)
+        """End the threads; those that are stuck are left alone."""
+        threads, self._threads = self._threads, set()
+        for _ in threads:
+            self._queue.put(None)
         deadline = asyncio.get_running_loop().time() + LAST_WAIT
-        while any(thread.is_alive() for thread in crew) and asyncio.get_running_loop().time() < deadline:
+        while any(thread.is_alive() for thread in threads) and asyncio.get_running_loop().time() < deadline:
             await pause(0.002)
 
-    async def _stop(self, call: _Call) -> None:
-        """Ask, wait, insist; returns when the thread has left the handler, else raises `Unstoppable`."""
+    async def _stop(self, call: _ThreadCall) -> None:
+        """Ask the thread to stop, wait, then raise `Stopped` in it.
+
+        Returns when it has left the handler, else raises `Unstoppable`.
+        """
         job = call.job
         job.stop.set()
         if call.taken.acquire(blocking=False):
-            job.effect = Effect.NONE  # still in the queue: whoever takes it out finds it taken
+            job.effect = Effect.NONE  # still in the queue: the thread that takes it out finds it taken
             return
         # Cancelling the caller cancelled the future it waited on.
         call.ended = call.loop.create_future()
@@ -117,18 +119,18 @@ class ThreadExecutor:
         if call.outcome is not None:
             job.effect = call.outcome.effect
 
-    async def _strike(self, call: _Call) -> None:
-        """Raise `Stopped` in the thread, which then serves no other call."""
+    async def _strike(self, call: _ThreadCall) -> None:
+        """Raise `Stopped` in the thread, which then serves no further call."""
         # The order matters: the thread writes `outcome`, then reads `strike`; we do it the other way
-        # round. So either we see that it is over, or it sees that it is aimed at, and holds still.
+        # round. So either we see that it is over, or it sees that it is aimed at and waits.
         call.strike = "aiming"
         thread = call.thread
         if call.outcome is not None or thread is None or thread.ident is None:
             call.strike = "spared"
             return
-        self._crew.discard(thread)
-        self._man()
-        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(Stopped))
+        self._threads.discard(thread)
+        self._fill()
+        raise_stopped(thread.ident)
         call.strike = "fired"
         deadline = call.loop.time() + LAST_WAIT
         while thread.is_alive():
@@ -141,22 +143,22 @@ class ThreadExecutor:
                 )
             await pause(0.005)
 
-    def _man(self) -> None:
-        """Have a thread for every call there is, up to the size."""
-        while len(self._crew) < min(self._calls, self._size):
+    def _fill(self) -> None:
+        """Have a thread for every call, up to the size."""
+        while len(self._threads) < min(self._calls, self._size):
             self._started += 1
             thread = threading.Thread(
-                target=_serve, args=(self._waiting,), name=f"fusee-handler-{self._started}", daemon=True
+                target=_serve, args=(self._queue,), name=f"fusee-handler-{self._started}", daemon=True
             )
-            self._crew.add(thread)
+            self._threads.add(thread)
             thread.start()
 
 
-def _serve(waiting: queue.SimpleQueue[_Call | None]) -> None:
-    """A thread's life: take a call, serve it, again; ends on None, and when it was struck."""
+def _serve(calls: queue.SimpleQueue[_ThreadCall | None]) -> None:
+    """The loop of a thread: takes calls and serves them; ends on None, and after `Stopped` was raised."""
     this = threading.current_thread()
     try:
-        while (call := waiting.get()) is not None:
+        while (call := calls.get()) is not None:
             call.thread = this
             if not call.taken.acquire(blocking=False):
                 continue
@@ -171,10 +173,10 @@ def _serve(waiting: queue.SimpleQueue[_Call | None]) -> None:
             try:
                 call.loop.call_soon_threadsafe(call.wake)
             except RuntimeError:
-                return  # the loop is closed: nobody waits any more
+                return  # the loop is closed: nothing waits any more
             del call  # a waiting thread keeps nothing alive
     except Stopped:
-        return  # struck, perhaps just as the handler ended: the loop sees this thread end
+        return  # perhaps just as the handler ended: the loop sees this thread end
 
 
 def _run(job: Job, handler: Handler) -> Ended:
