@@ -1,4 +1,4 @@
-"""The fabric that a test weaves, for each broker and database."""
+"""A cluster for each broker and database."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fusee.stores import open_store
-from tests.broker.fabric import Fabric
+from tests.broker.cluster import Cluster
 from tests.store.harness import broken_invariants
 from tools import servers
 
@@ -22,7 +22,7 @@ def broker(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def rabbitmq(rabbitmq_server: servers.Server) -> dict[str, Any]:
-    """Settings of a broker whose names nobody else uses."""
+    """Settings of a broker with a prefix of its own."""
     return {
         "url": rabbitmq_server.url,
         "prefix": f"t-{secrets.token_hex(4)}",
@@ -32,19 +32,19 @@ def rabbitmq(rabbitmq_server: servers.Server) -> dict[str, Any]:
 
 
 @pytest.fixture
-async def fabric(broker: str, database_url: str, request: pytest.FixtureRequest) -> AsyncIterator[Fabric]:
-    """A store and a dispatcher; afterwards the invariants must hold."""
+async def cluster(broker: str, database_url: str, request: pytest.FixtureRequest) -> AsyncIterator[Cluster]:
+    """A store and a dispatcher. The invariants are checked after the test."""
     settings = request.getfixturevalue("rabbitmq") if broker == "rabbitmq" else {}
-    async with Fabric(broker, database_url, settings).dispatching() as woven:
-        yield woven
+    async with Cluster(broker, database_url, settings).dispatching() as rabbit:
+        yield rabbit
     await check(database_url)
 
 
 @pytest.fixture
-async def woven(database_url: str, rabbitmq: dict[str, Any]) -> AsyncIterator[Fabric]:
-    """The same, by messages only."""
-    async with Fabric("rabbitmq", database_url, rabbitmq).dispatching() as fabric:
-        yield fabric
+async def rabbit(database_url: str, rabbitmq: dict[str, Any]) -> AsyncIterator[Cluster]:
+    """The same, with RabbitMQ only."""
+    async with Cluster("rabbitmq", database_url, rabbitmq).dispatching() as cluster:
+        yield cluster
     await check(database_url)
 
 

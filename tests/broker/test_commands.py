@@ -1,4 +1,4 @@
-"""What a handler may ask of the platform on a worker without a database: everything that starts something.
+"""The calls that a handler may make on a worker without a database: all that start something.
 
 Each starter and each call of the SDK is made by a real handler, fed by real messages; with the broker
 `database` the same code runs beside the store.
@@ -20,12 +20,12 @@ from fusee.engine.model.run import Run
 from fusee.engine.model.states import RunStatus
 from fusee.engine.store.runs import RunFilter
 from fusee.errors import Invalid, NoDatabase
-from tests.broker.fabric import Fabric
+from tests.broker.cluster import Cluster
 from tests.chaos.inside import until
 
 
 def registered(done: list[Any]) -> Any:
-    """Operations and businesses that write down what they did."""
+    """Operations and businesses that record what they did."""
 
     def register(app: Fusee) -> None:
         @app.operation("thing", "touch")
@@ -50,8 +50,8 @@ BATCH = {"batch_name": "b", "target_type": "thing", "batch_type": "touch"}
 JOB = {"name": "j", "business": "count", "source": 5}
 
 
-async def ended(fabric: Fabric, handle: Any) -> Run:
-    (run,) = await fabric.ended(handle)
+async def ended(cluster: Cluster, handle: Any) -> Run:
+    (run,) = await cluster.ended(handle)
     return run
 
 
@@ -68,35 +68,35 @@ async def ended(fabric: Fabric, handle: Any) -> Run:
     ],
 )
 async def test_each_starter_starts_what_it_names_and_ends_with_it(
-    fabric: Fabric, handler: str, payload: dict[str, Any], items: list[Any]
+    cluster: Cluster, handler: str, payload: dict[str, Any], items: list[Any]
 ) -> None:
     done: list[Any] = []
-    registered(done)(fabric.app)
-    async with fabric.hire(prepare=registered(done)):
-        await fabric.app.workflows.create({"name": "w", "nodes": [{"name": "a", "handler": "work"}]})
-        run = await ended(fabric, await fabric.app.enqueue(handler, payload))
+    registered(done)(cluster.app)
+    async with cluster.start_worker(prepare=registered(done)):
+        await cluster.app.workflows.create({"name": "w", "nodes": [{"name": "a", "handler": "work"}]})
+        run = await ended(cluster, await cluster.app.enqueue(handler, payload))
     assert run.status is RunStatus.SUCCEEDED, run.error
     assert sorted(done) == items
 
 
 async def test_a_bulk_job_that_a_run_asks_for_reads_only_what_is_allowed(
-    fabric: Fabric, tmp_path: Path
+    cluster: Cluster, tmp_path: Path
 ) -> None:
-    """Whoever may create a run may not read any file of the machine."""
+    """A permission to create runs is no permission to read any file of the machine."""
     secret = tmp_path / "secret.txt"
     secret.write_text("password\n")
     done: list[Any] = []
-    registered(done)(fabric.app)
+    registered(done)(cluster.app)
     source = {"kind": "file", "path": str(secret)}
-    async with fabric.hire(prepare=registered(done)):
-        handle = await fabric.app.enqueue("fusee.bulk", {"job": {**JOB, "source": source}})
-        run = await ended(fabric, handle)
+    async with cluster.start_worker(prepare=registered(done)):
+        handle = await cluster.app.enqueue("fusee.bulk", {"job": {**JOB, "source": source}})
+        run = await ended(cluster, handle)
     assert run.status is RunStatus.FAILED
     assert "executors.bulk.folders" in (run.error or "")
     assert not done
 
 
-async def test_every_call_of_the_sdk_that_starts_something_works_inside_a_handler(fabric: Fabric) -> None:
+async def test_every_call_of_the_sdk_that_starts_something_works_inside_a_handler(cluster: Cluster) -> None:
     done: list[Any] = []
     said: dict[str, Any] = {}
 
@@ -118,12 +118,12 @@ async def test_every_call_of_the_sdk_that_starts_something_works_inside_a_handle
             said["workflow"] = (await app.workflows.start("w")).id
             said["fire"] = (await app.tasks.trigger("t", payload={"value": 9})).run_ids
 
-    prepare(fabric.app)
-    async with fabric.hire(prepare=prepare):
-        app = fabric.app
+    prepare(cluster.app)
+    async with cluster.start_worker(prepare=prepare):
+        app = cluster.app
         await app.workflows.create({"name": "w", "nodes": [{"name": "a", "handler": "work"}]})
         await app.tasks.create({"name": "t", "handler": "work"})
-        run = await ended(fabric, await app.enqueue("parent"))
+        run = await ended(cluster, await app.enqueue("parent"))
         assert run.status is RunStatus.SUCCEEDED, run.error
         (first, created), (second, again) = said["keyed"]
         assert first == second and (created, again) == (True, False)
@@ -145,7 +145,7 @@ async def test_every_call_of_the_sdk_that_starts_something_works_inside_a_handle
 
 
 async def test_a_business_on_a_worker_without_a_database_is_asked_before_a_job_is_accepted(
-    fabric: Fabric,
+    cluster: Cluster,
 ) -> None:
     asked: list[int] = []
 
@@ -158,20 +158,20 @@ async def test_a_business_on_a_worker_without_a_database_is_asked_before_a_job_i
         @app.bulk("picky", on_create=check)
         async def picky(item: int) -> None: ...
 
-    async with fabric.hire(prepare=prepare):
+    async with cluster.start_worker(prepare=prepare):
         fields = {"name": "j", "business": "picky", "source": 3}
         with pytest.raises(Invalid, match="refuses the job: not that one"):
-            await fabric.app.bulk_jobs.create(fields)
-        job, _ = await fabric.app.bulk_jobs.create(fields, data="good")
+            await cluster.app.bulk_jobs.create(fields)
+        job, _ = await cluster.app.bulk_jobs.create(fields, data="good")
     assert asked[-1] == job.id and len(asked) == 2
 
 
-async def test_a_request_that_is_delivered_twice_makes_one_of_each(woven: Fabric) -> None:
-    """As when the answer of the first was lost: another dispatcher would not know it."""
+async def test_a_request_that_is_delivered_twice_makes_one_of_each(rabbit: Cluster) -> None:
+    """As if the first reply was lost and another dispatcher served the repeat."""
     done: list[Any] = []
-    registered(done)(woven.app)
-    async with woven.hire(prepare=registered(done)) as hired:
-        rpc: Any = hired.app._rpc
+    registered(done)(rabbit.app)
+    async with rabbit.start_worker(prepare=registered(done)) as node:
+        rpc: Any = node.app._rpc
         send, sent = rpc.send, list[str]()
 
         async def twice(request: RpcRequest, timeout: float | None) -> RpcReply:
@@ -180,9 +180,9 @@ async def test_a_request_that_is_delivered_twice_makes_one_of_each(woven: Fabric
             return await send(request, timeout)
 
         rpc.send = twice
-        await woven.app.workflows.create({"name": "w", "nodes": [{"name": "a", "handler": "work"}]})
-        await woven.app.tasks.create({"name": "t", "handler": "work"})
-        inside = hired.app
+        await rabbit.app.workflows.create({"name": "w", "nodes": [{"name": "a", "handler": "work"}]})
+        await rabbit.app.tasks.create({"name": "t", "handler": "work"})
+        inside = node.app
         run = await inside.enqueue("work", {"value": 1})
         assert run.created, "the first answer was lost, not given to someone else"
         batch, _ = await inside.batches.create(BATCH, [{"target_id": "t"}])
@@ -194,7 +194,7 @@ async def test_a_request_that_is_delivered_twice_makes_one_of_each(woven: Fabric
 
 
 def strays(folder: Path) -> list[Path]:
-    """Files that nobody asked for, such as a database."""
+    """Files that were created by accident, such as a database."""
     return list(folder.iterdir())
 
 
@@ -213,27 +213,27 @@ CALLS = {
 
 @pytest.mark.parametrize("call", CALLS)
 async def test_everything_else_is_refused_by_name(
-    woven: Fabric, call: str, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+    rabbit: Cluster, call: str, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path_factory.mktemp("working")
     monkeypatch.chdir(folder)
-    async with woven.hire() as hired:
+    async with rabbit.start_worker() as node:
         with pytest.raises(NoDatabase, match=r"has no database, so .* is not possible here"):
-            await CALLS[call](hired.app)
+            await CALLS[call](node.app)
     assert not strays(folder)
 
 
-async def test_a_handler_in_a_thread_reaches_the_platform(woven: Fabric) -> None:
+async def test_a_handler_in_a_thread_reaches_the_platform(rabbit: Cluster) -> None:
     def prepare(app: Fusee) -> None:
         @app.handler("sync")
         def sync() -> int:
             return asyncio.run(_enqueue(app))
 
-    prepare(woven.app)
-    async with woven.hire(prepare=prepare):
-        run = await ended(woven, await woven.app.enqueue("sync"))
+    prepare(rabbit.app)
+    async with rabbit.start_worker(prepare=prepare):
+        run = await ended(rabbit, await rabbit.app.enqueue("sync"))
         assert run.status is RunStatus.SUCCEEDED, run.error
-        child = await woven.app.runs.wait(int(run.result), 30)
+        child = await rabbit.app.runs.wait(int(run.result), 30)
     assert child.result == "from a thread"
 
 

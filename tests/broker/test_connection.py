@@ -1,4 +1,4 @@
-"""A connection that dies takes nobody with it."""
+"""A lost connection blocks no sender, no acknowledgement and no queue."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fusee.events import Bus
 from tests.chaos.inside import until
 
 MANY = 40
-"""More than the driver holds for a writer that is busy."""
+"""More than the driver buffers for a busy writer."""
 
 
 class Connected:
@@ -42,14 +42,14 @@ class Connected:
         return self.topology.run_queue(7, NORMAL)
 
     async def put(self, run_id: int) -> None:
-        """A message about a run, into the queue of lane 7."""
+        """Publish a message with one run to the queue of lane 7."""
         run = RunMessage(
             id=run_id, attempt=1, spent=0, lane=7, payload="{}", options=None, kind=None, owner_id=None
         )
         await self.robust.publish_confirmed(self.queue, Bundle(7, NORMAL, [run]).encode())
 
     def lose_the_writer(self) -> None:
-        """As when the server is killed: what writes has ended, and those who send do not know yet."""
+        """As if the server was killed: the writer has ended, and senders do not know it yet."""
         self.connection._writer_task.cancel()
 
 
@@ -67,7 +67,7 @@ async def make_consumer(connected: Connected) -> AsyncIterator[Callable[[], Cons
     made: list[Consumer] = []
 
     async def hand_back(held: list[BufferedRun]) -> None:
-        raise AssertionError("nothing waits for long here")
+        raise AssertionError("no message waits long enough here")
 
     def make() -> Consumer:
         consumer = Consumer(
@@ -90,13 +90,13 @@ async def make_consumer(connected: Connected) -> AsyncIterator[Callable[[], Cons
 
 @pytest.fixture
 async def consumer(connected: Connected, make_consumer: Callable[[], Consumer]) -> Consumer:
-    """A worker that sits at the queues of lane 7."""
+    """A consumer of the queues of lane 7."""
     consumer = make_consumer()
     await until(lambda: connected.queue in consumer.queues.consuming, 20, "a consumer")
     return consumer
 
 
-async def test_who_sends_on_a_connection_without_a_writer_is_told_and_not_held(connected: Connected) -> None:
+async def test_a_sender_on_a_connection_without_a_writer_gets_an_error(connected: Connected) -> None:
     connected.lose_the_writer()
     sending = [connected.robust.publish(connected.topology.rpc_queue, b"{}") for _ in range(MANY)]
     ends = await asyncio.wait_for(asyncio.gather(*sending, return_exceptions=True), 20)
@@ -107,10 +107,10 @@ async def test_who_sends_on_a_connection_without_a_writer_is_told_and_not_held(c
     await connected.robust.publish(connected.topology.rpc_queue, b"{}")
 
 
-async def test_a_worker_that_acknowledges_on_a_connection_without_a_writer_goes_on(
+async def test_a_worker_that_acknowledges_on_a_connection_without_a_writer_continues(
     connected: Connected, consumer: Consumer
 ) -> None:
-    """Else the runs that it was just granted would never start, while its lease is renewed for ever."""
+    """Otherwise the runs that it was just granted would never start, while its lease is renewed for ever."""
     for n in range(MANY):
         await connected.put(n)
     held = await _took(consumer, MANY)
@@ -128,7 +128,7 @@ async def test_a_worker_comes_back_to_a_queue_that_someone_deleted(
         await channel.queue_delete(connected.queue)
 
         async def is_there_again(run_id: int = n + 10) -> bool:
-            with contextlib.suppress(DeliveryError):  # returned, or refused by the queue that goes
+            with contextlib.suppress(DeliveryError):  # returned, or refused while the queue is deleted
                 await connected.put(run_id)
                 return True
             return False
@@ -137,10 +137,10 @@ async def test_a_worker_comes_back_to_a_queue_that_someone_deleted(
         assert [held.run.id for held in await _took(consumer, 1)] == [n + 10]
 
 
-async def test_a_queue_that_stays_silent_is_made_anew(
+async def test_a_queue_that_does_not_respond_is_deleted_and_declared_again(
     connected: Connected, make_consumer: Callable[[], Consumer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As one that lost its leader for good: it can be declared and deleted, and answers nothing else."""
+    """Like one that has lost its leader for good: it responds only to declare and delete."""
     monkeypatch.setattr(queue_consumers, "TIMEOUT", 0.3)
     monkeypatch.setattr(queue_consumers, "RETRY_AFTER", 0.1)
     deleted: list[str] = []
@@ -148,7 +148,7 @@ async def test_a_queue_that_stays_silent_is_made_anew(
     class Leaderless(aiormq.Channel):
         async def basic_consume(self, queue: str, *args: Any, **rest: Any) -> Any:
             if queue == connected.queue and queue not in deleted:
-                await asyncio.get_running_loop().create_future()  # no answer, ever
+                await asyncio.get_running_loop().create_future()  # never responds
             return await super().basic_consume(queue, *args, **rest)
 
         async def queue_delete(self, queue: str = "", **rest: Any) -> Any:
@@ -163,7 +163,7 @@ async def test_a_queue_that_stays_silent_is_made_anew(
     await until(lambda: connected.queue in consumer.queues.consuming, 20, "the queue's return")
     assert deleted == [connected.queue]
     await connected.put(2)
-    # The first is gone with the queue, else it would come first: a dispatcher publishes it again.
+    # The first was deleted with the queue, or it would come first. A dispatcher would publish it again.
     assert [held.run.id for held in await _took(consumer, 1)] == [2]
 
 

@@ -22,30 +22,30 @@ from fusee.engine.model.dispatched import NORMAL
 from fusee.engine.model.queue import QueueLimits
 from fusee.engine.model.states import RunStatus
 from fusee.events import BrokerConnection, RunsGranted, RunsPublished
-from tests.broker.fabric import Fabric
+from tests.broker.cluster import Cluster
 from tests.chaos.inside import Seen, until
 from tools import servers
 
-Weave = Callable[[type[RobustConnection]], Fabric]
+ClusterWith = Callable[[type[RobustConnection]], Cluster]
 
 
 @pytest.fixture
-def weave(database_url: str, rabbitmq: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Weave:
-    """A fabric whose connections are of that kind."""
+def cluster_with(database_url: str, rabbitmq: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> ClusterWith:
+    """Makes a cluster whose connections are of the given class."""
 
-    def with_connection(kind: type[RobustConnection]) -> Fabric:
+    def with_connection(kind: type[RobustConnection]) -> Cluster:
         def rabbitmq_of(config: BrokerConfig) -> RabbitMQ | None:
             made = broker.rabbitmq_of(config)
             return None if made is None else replace(made, connection=kind)
 
         monkeypatch.setattr("fusee.app.build.rabbitmq_of", rabbitmq_of)
-        return Fabric("rabbitmq", database_url, rabbitmq)
+        return Cluster("rabbitmq", database_url, rabbitmq)
 
     return with_connection
 
 
 class Thrice(RobustConnection):
-    """Every message is sent three times, each copy when it likes."""
+    """Sends every message three times, with a random delay for each copy."""
 
     dice = random.Random(11)
     tasks: set[asyncio.Task[None]]
@@ -80,7 +80,7 @@ class Thrice(RobustConnection):
 
 
 class Lossy(RobustConnection):
-    """Every tenth message is lost, whatever it says."""
+    """Loses every tenth message of any kind."""
 
     dice = random.Random(7)
 
@@ -95,21 +95,21 @@ class Lossy(RobustConnection):
 
 @pytest.mark.parametrize("kind", [Thrice, Lossy])
 async def test_messages_lost_repeated_or_reordered_change_nothing(
-    weave: Weave, kind: type[RobustConnection]
+    cluster_with: ClusterWith, kind: type[RobustConnection]
 ) -> None:
-    # Two of them: a copy of a request is answered by one that has not seen the other.
-    async with weave(kind).dispatching(dispatchers=2) as fabric:
-        await fabric.app.store.set_limits("default", QueueLimits(concurrency=7))
-        granted = Seen(fabric.app.bus, RunsGranted)
+    # Two of them, so that a copy of a request reaches one that has not seen the request.
+    async with cluster_with(kind).dispatching(dispatchers=2) as cluster:
+        await cluster.app.store.set_limits("default", QueueLimits(concurrency=7))
+        granted = Seen(cluster.app.bus, RunsGranted)
         patient = {"max_concurrent_tasks": 5, "lease_ttl": 30}
-        async with fabric.hire("one", **patient), fabric.hire("two", **patient):
+        async with cluster.start_worker("one", **patient), cluster.start_worker("two", **patient):
             payloads = [{"value": n, "seconds": 0.01 * (n % 3)} for n in range(60)]
-            handles = await fabric.app.enqueue_each("work", payloads)
-            flaky = await fabric.app.enqueue_each("flaky", [{"failures": 0}] * 5)
-            waiting = await fabric.app.enqueue("work", delay=60)
+            handles = await cluster.app.enqueue_each("work", payloads)
+            flaky = await cluster.app.enqueue_each("flaky", [{"failures": 0}] * 5)
+            waiting = await cluster.app.enqueue("work", delay=60)
             await waiting.cancel()
-            runs = await fabric.ended(*handles, *flaky, seconds=60)
-        journal = fabric.journal
+            runs = await cluster.ended(*handles, *flaky, seconds=60)
+        journal = cluster.journal
     assert [run.result for run in runs[:60]] == list(range(60))
     assert {(run.status, run.spent) for run in runs} == {("succeeded", 0)}
     assert not journal.started_twice
@@ -119,10 +119,10 @@ async def test_messages_lost_repeated_or_reordered_change_nothing(
         assert sum(event.refused for event in granted.of(RunsGranted)) > 0, "copies did arrive"
 
 
-async def test_what_was_dispatched_and_never_started_is_published_again(
-    woven: Fabric, monkeypatch: pytest.MonkeyPatch
+async def test_a_dispatched_run_that_never_started_is_published_again(
+    rabbit: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gateway = woven.dispatchers[0].gateway
+    gateway = rabbit.dispatchers[0].gateway
     assert gateway is not None
     publish, lost = gateway.publish, []
 
@@ -132,46 +132,46 @@ async def test_what_was_dispatched_and_never_started_is_published_again(
         lost.extend(runs)
         raise RuntimeError("the dispatcher died between marking and publishing")
 
-    async with woven.hire():
-        await woven.ended(await woven.app.enqueue("work"))
-        published = Seen(woven.app.bus, RunsPublished)
+    async with rabbit.start_worker():
+        await rabbit.ended(await rabbit.app.enqueue("work"))
+        published = Seen(rabbit.app.bus, RunsPublished)
         monkeypatch.setattr(gateway, "publish", die_before_publishing)
-        handle = await woven.app.enqueue("work")
-        (run,) = await woven.ended(handle, seconds=20)
+        handle = await rabbit.app.enqueue("work")
+        (run,) = await rabbit.ended(handle, seconds=20)
     assert [sent.id for sent in lost] == [handle.id]
     assert (run.status, run.attempt) == ("succeeded", 1)
-    assert len(woven.journal.starts(handle.id)) == 1
+    assert len(rabbit.journal.starts(handle.id)) == 1
     assert [event.again for event in published.of(RunsPublished)] == [True]
 
 
-async def test_runs_of_workers_that_have_gone_go_back_in_line(woven: Fabric) -> None:
-    async with woven.hire("gone", max_concurrent_tasks=1) as gone:
-        hanging = await woven.app.enqueue("hang")
-        await until(lambda: woven.journal.started(hanging))
-        handles = await woven.app.enqueue_each("work", [{}] * 5)
+async def test_runs_of_workers_that_have_gone_return_to_the_ready_queue(rabbit: Cluster) -> None:
+    async with rabbit.start_worker("gone", max_concurrent_tasks=1) as gone:
+        hanging = await rabbit.app.enqueue("hang")
+        await until(lambda: rabbit.journal.started(hanging))
+        handles = await rabbit.app.enqueue_each("work", [{}] * 5)
         gone.kill()
         await gone.app.close()
 
     async def all_pending() -> bool:
-        runs = [await woven.app.store.run(handle.id) for handle in (hanging, *handles)]
+        runs = [await rabbit.app.store.run(handle.id) for handle in (hanging, *handles)]
         return {run.status for run in runs} == {RunStatus.PENDING}
 
     await until(all_pending, 20)
 
 
 async def test_a_message_that_cannot_be_read_is_dead_lettered_at_once(
-    woven: Fabric, rabbitmq: dict[str, Any]
+    rabbit: Cluster, rabbitmq: dict[str, Any]
 ) -> None:
-    store = woven.app.store
-    async with woven.hire():
-        await woven.ended(await woven.app.enqueue("work"))
+    store = rabbit.app.store
+    async with rabbit.start_worker():
+        await rabbit.ended(await rabbit.app.enqueue("work"))
         (lane,) = await store.all_lanes()
         queue = Topology(rabbitmq["prefix"]).run_queue(lane, NORMAL)
         async with raw_channel(rabbitmq["url"]) as channel:
             await channel.basic_publish(b"not json", routing_key=queue)
             await channel.basic_publish(b"{}", routing_key=Topology(rabbitmq["prefix"]).rpc_queue)
-        await until(lambda: _count(woven, 2), 10, "two dead letters")
-        await woven.ended(await woven.app.enqueue("work"))  # nothing stands in its way
+        await until(lambda: _count(rabbit, 2), 10, "two dead letters")
+        await rabbit.ended(await rabbit.app.enqueue("work"))  # the dead letters block no other run
     letters = {letter.body: letter for letter in await store.dead_letters()}
     assert {(letter.queue, letter.reason) for letter in letters.values()} == {
         (queue, "rejected"),
@@ -179,18 +179,20 @@ async def test_a_message_that_cannot_be_read_is_dead_lettered_at_once(
     }
 
 
-async def test_a_message_that_kills_its_workers_is_given_up(woven: Fabric, rabbitmq: dict[str, Any]) -> None:
-    """Delivered to consumers that die with it, again and again."""
-    store = woven.app.store
-    async with woven.hire() as hired:
-        await woven.ended(await woven.app.enqueue("work"))
+async def test_a_message_that_kills_its_workers_is_dead_lettered(
+    rabbit: Cluster, rabbitmq: dict[str, Any]
+) -> None:
+    """It is delivered again and again to consumers that die."""
+    store = rabbit.app.store
+    async with rabbit.start_worker() as node:
+        await rabbit.ended(await rabbit.app.enqueue("work"))
         (lane,) = await store.all_lanes()
-        hired.worker.stop()
-        await hired.task
-        publish = woven.dispatchers[0].publish
+        node.worker.stop()
+        await node.task
+        publish = rabbit.dispatchers[0].publish
         assert publish is not None
         await until(lambda: not publish.fed, 10, "the dispatcher's look at who is there")
-        handle = await woven.app.enqueue("work")
+        handle = await rabbit.app.enqueue("work")
         (run,) = await store.dispatch({lane: 10})
         queue = Topology(rabbitmq["prefix"]).run_queue(lane, NORMAL)
         async with raw_channel(rabbitmq["url"]) as channel:
@@ -200,27 +202,30 @@ async def test_a_message_that_kills_its_workers_is_given_up(woven: Fabric, rabbi
         for _ in range(rabbitmq["delivery_limit"] + 1):
             async with raw_channel(rabbitmq["url"]) as channel:
                 await _get(channel, queue)
-        await until(lambda: _count(woven, 1), 10, "a dead letter")
+        await until(lambda: _count(rabbit, 1), 10, "a dead letter")
     (letter,) = await store.dead_letters()
     assert (letter.reason, letter.run_ids) == ("delivery_limit", (handle.id,))
     await store.requeue_letter(letter.id)
-    async with woven.hire("brave"):
+    async with rabbit.start_worker("brave"):
         assert await handle.result(20) is None
 
 
-async def test_the_broker_is_restarted_under_load(woven: Fabric, rabbitmq_server: servers.Server) -> None:
-    connections = Seen(woven.app.bus, BrokerConnection)
-    async with woven.hire("one", lease_ttl=30, heartbeat_interval_seconds=1), woven.hire("two", lease_ttl=30):
-        handles = await woven.app.enqueue_each("work", [{"value": n, "seconds": 0.02} for n in range(600)])
-        await until(lambda: len(woven.journal.starts()) > 50)
+async def test_the_broker_is_restarted_under_load(rabbit: Cluster, rabbitmq_server: servers.Server) -> None:
+    connections = Seen(rabbit.app.bus, BrokerConnection)
+    async with (
+        rabbit.start_worker("one", lease_ttl=30, heartbeat_interval_seconds=1),
+        rabbit.start_worker("two", lease_ttl=30),
+    ):
+        handles = await rabbit.app.enqueue_each("work", [{"value": n, "seconds": 0.02} for n in range(600)])
+        await until(lambda: len(rabbit.journal.starts()) > 50)
         try:
             await asyncio.to_thread(rabbitmq_server.restart, kill=True)
         except servers.Unavailable as reason:
             pytest.skip(str(reason))
-        runs = await woven.ended(*handles, seconds=60)
+        runs = await rabbit.ended(*handles, seconds=60)
     assert {run.status for run in runs} == {RunStatus.SUCCEEDED}
     assert [run.result for run in runs] == list(range(600))
-    assert not woven.journal.started_twice
+    assert not rabbit.journal.started_twice
     assert any(not event.up for event in connections.of(BrokerConnection))
 
 
@@ -240,7 +245,7 @@ class raw_channel:
 
 
 async def _get(channel: Any, queue: str) -> None:
-    """Take a message, and leave without a word."""
+    """Take a message, and do not acknowledge it."""
 
     async def got() -> bool:
         return bool((await channel.basic_get(queue)).body)
@@ -248,5 +253,5 @@ async def _get(channel: Any, queue: str) -> None:
     await until(got, 10, "a message")
 
 
-async def _count(fabric: Fabric, many: int) -> bool:
-    return await fabric.app.store.count_dead_letters() == many
+async def _count(cluster: Cluster, many: int) -> bool:
+    return await cluster.app.store.count_dead_letters() == many

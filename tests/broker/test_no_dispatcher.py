@@ -1,4 +1,4 @@
-"""A worker fed by RabbitMQ while no dispatcher answers it."""
+"""A worker on RabbitMQ while no dispatcher serves it."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 
 from fusee.broker.messages import RpcReply, RpcRequest
-from tests.broker.fabric import NOWHERE, Fabric
+from tests.broker.cluster import NOWHERE, Cluster
 from tests.chaos.inside import until
 
 
 @pytest.mark.parametrize("waits_for", ["lanes", "open_session"])
-async def test_a_worker_that_waits_for_its_first_answer_can_be_stopped(
+async def test_a_worker_that_waits_for_its_first_reply_can_be_stopped(
     rabbitmq: dict[str, Any], waits_for: str
 ) -> None:
-    fabric = Fabric("rabbitmq", NOWHERE, rabbitmq)
-    app = fabric.app
+    cluster = Cluster("rabbitmq", NOWHERE, rabbitmq)
+    app = cluster.app
     await app.open(store=False)
     worker = app.worker()
     asked: list[str] = []

@@ -1,4 +1,4 @@
-"""Connections to RabbitMQ that die without a word, while new ones work at once."""
+"""Connections to RabbitMQ that die without being closed, while new ones work at once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fusee.broker.rabbitmq import connection as module
 from fusee.broker.rabbitmq.connection import RobustConnection
 from fusee.engine.model.states import RunStatus
 from fusee.events import Bus, SessionExpired
-from tests.broker.fabric import Fabric
+from tests.broker.cluster import Cluster
 from tests.chaos.inside import Seen, until
 from tests.chaos.silence import proxied
 
@@ -24,24 +24,24 @@ BACK = 60.0
 async def test_runs_go_on_when_a_connection_dies(
     postgres_url: str, rabbitmq: dict[str, Any], whose: str
 ) -> None:
-    """At default settings; what runs meanwhile goes on under the same session."""
+    """With default settings; runs continue meanwhile, under the same session."""
     async with proxied(rabbitmq["url"]) as (proxy, url):
         through = {**rabbitmq, "url": url}
         ours, theirs = (through, rabbitmq) if whose == "the dispatcher's" else (rabbitmq, through)
         lease = {"lease_ttl": 30.0, "heartbeat_interval_seconds": 10.0}
-        async with Fabric("rabbitmq", postgres_url, ours).dispatching() as fabric:
-            fabric.broker_settings = theirs
-            async with fabric.hire("steady", **lease) as hired:
-                seen = Seen(hired.app.bus, SessionExpired)
-                session = hired.worker.session
-                held = await fabric.app.enqueue("hang")
-                await until(lambda: fabric.journal.started(held), BACK)
+        async with Cluster("rabbitmq", postgres_url, ours).dispatching() as cluster:
+            cluster.broker_settings = theirs
+            async with cluster.start_worker("steady", **lease) as node:
+                seen = Seen(node.app.bus, SessionExpired)
+                session = node.worker.session
+                held = await cluster.app.enqueue("hang")
+                await until(lambda: cluster.journal.started(held), BACK)
                 assert proxy.go_silent() == 1
-                await fabric.ended(await fabric.app.enqueue("work"), seconds=BACK)
+                await cluster.ended(await cluster.app.enqueue("work"), seconds=BACK)
                 await until(lambda: not proxy.still_held, BACK, "the end of the dead connection")
-                fabric.let_go.set()
-                (run,) = await fabric.ended(held, seconds=BACK)
-                assert (run.status, run.attempt, hired.worker.session) == (RunStatus.SUCCEEDED, 1, session)
+                cluster.let_go.set()
+                (run,) = await cluster.ended(held, seconds=BACK)
+                assert (run.status, run.attempt, node.worker.session) == (RunStatus.SUCCEEDED, 1, session)
                 assert not seen.events
 
 

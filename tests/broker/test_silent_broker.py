@@ -1,4 +1,4 @@
-"""RabbitMQ says nothing for a while and then goes on."""
+"""RabbitMQ does not respond for a while and then continues."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fusee.engine.model.retry import RetryPolicy
 from fusee.engine.model.run import RunSpec
 from fusee.engine.model.states import RunStatus
 from fusee.events import SessionExpired, SessionLost
-from tests.broker.fabric import Fabric
+from tests.broker.cluster import Cluster
 from tests.chaos.inside import Seen, until
 from tests.chaos.proxy import through_proxy
 
@@ -24,20 +24,20 @@ SILENCE = 10.0
 async def test_a_silence_shorter_than_the_lease_less_its_margin_costs_nothing(
     postgres_url: str, rabbitmq: dict[str, Any], who: str
 ) -> None:
-    """It begins at the worst moment: just before the lease would have been renewed."""
+    """The silence begins at the worst moment: just before the lease would have been renewed."""
     async with through_proxy(rabbitmq["url"]) as (proxy, url):
         silent = {**rabbitmq, "url": url}
-        fabric = Fabric("rabbitmq", postgres_url, silent if who == "everybody" else rabbitmq)
-        async with fabric.dispatching():
-            fabric.broker_settings = silent
-            lost = Seen(fabric.app.bus, SessionLost)
-            async with fabric.hire("steady", **LEASE) as hired:
-                expired = Seen(hired.app.bus, SessionExpired)
-                session = hired.worker.session
+        cluster = Cluster("rabbitmq", postgres_url, silent if who == "everybody" else rabbitmq)
+        async with cluster.dispatching():
+            cluster.broker_settings = silent
+            lost = Seen(cluster.app.bus, SessionLost)
+            async with cluster.start_worker("steady", **LEASE) as node:
+                expired = Seen(node.app.bus, SessionExpired)
+                session = node.worker.session
                 once = RunSpec(handler="hang", retry=RetryPolicy(max_attempts=1))
-                handles = await fabric.app.enqueue_many([once] * 4)
-                await until(lambda: len(fabric.journal.starts()) == 4)
-                real = hired.worker.work_source.renew
+                handles = await cluster.app.enqueue_many([once] * 4)
+                await until(lambda: len(cluster.journal.starts()) == 4)
+                real = node.worker.work_source.renew
                 begun = asyncio.Event()
 
                 async def renew(*arguments: Any) -> None:
@@ -46,12 +46,12 @@ async def test_a_silence_shorter_than_the_lease_less_its_margin_costs_nothing(
                         proxy.hold()
                     await real(*arguments)
 
-                hired.worker.work_source.renew = renew  # type: ignore[method-assign]
+                node.worker.work_source.renew = renew  # type: ignore[method-assign]
                 await asyncio.wait_for(begun.wait(), 20)
                 await asyncio.sleep(SILENCE)  # the thing under test: time without a word
                 proxy.release()
-                fabric.let_go.set()
-                runs = await fabric.ended(*handles)
+                cluster.let_go.set()
+                runs = await cluster.ended(*handles)
                 assert not expired.events and not lost.events
-                assert hired.worker.session == session
+                assert node.worker.session == session
     assert {(run.status, run.attempt) for run in runs} == {(RunStatus.SUCCEEDED, 1)}

@@ -1,4 +1,4 @@
-"""Requests that take long must not keep a worker from renewing its lease."""
+"""Slow requests must not keep a worker from renewing its lease."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Any
 from fusee.broker.rabbitmq.rpc_server import PREFETCH
 from fusee.broker.store_rpc import StoreRpc
 from fusee.errors import Invalid
-from tests.broker.fabric import Fabric
+from tests.broker.cluster import Cluster
 from tests.chaos.inside import until
 
 
-async def test_a_lease_is_renewed_while_very_many_jobs_wait_to_be_created(woven: Fabric) -> None:
-    (dispatcher,) = woven.dispatchers
+async def test_a_lease_is_renewed_while_very_many_jobs_wait_to_be_created(rabbit: Cluster) -> None:
+    (dispatcher,) = rabbit.dispatchers
     assert dispatcher.gateway is not None
     rpc_server, let_go, begun = dispatcher.gateway.rpc_server, asyncio.Event(), 0
     real = rpc_server.store_rpc_of
 
     class Slow:
-        """The store, but a job is created only when it is let go, as when no worker answers for a check."""
+        """Creates a job only when `let_go` is set, as if no worker responded to a check."""
 
         def __init__(self, namespace: str) -> None:
             self.store_rpc = real(namespace)
@@ -34,8 +34,8 @@ async def test_a_lease_is_renewed_while_very_many_jobs_wait_to_be_created(woven:
             raise Invalid("no such business")
 
     rpc_server.store_rpc_of = Slow  # type: ignore[assignment]
-    async with woven.hire("steady", lease_ttl=600.0, heartbeat_interval_seconds=200.0) as hired:
-        work_source: Any = hired.worker.work_source
+    async with rabbit.start_worker("steady", lease_ttl=600.0, heartbeat_interval_seconds=200.0) as node:
+        work_source: Any = node.worker.work_source
         job = ({}, None, True, None, None, "me")
         creates = [
             asyncio.create_task(work_source.rpc.call(StoreRpc.create_bulk_job, *job))
@@ -44,7 +44,7 @@ async def test_a_lease_is_renewed_while_very_many_jobs_wait_to_be_created(woven:
         try:
             await until(lambda: begun >= 1)
             # All of them are in the queue before this one.
-            await asyncio.wait_for(work_source.renew(hired.worker.session, 600.0, 0), 20)
+            await asyncio.wait_for(work_source.renew(node.worker.session, 600.0, 0), 20)
             assert not any(create.done() for create in creates)
         finally:
             let_go.set()

@@ -1,4 +1,4 @@
-"""The connection to RabbitMQ is made again whatever happens to it, and closing it always ends."""
+"""The connection to RabbitMQ reconnects after every failure, and closing it always ends."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ URL = "amqp://guest:guest@127.0.0.1:1/"
 
 
 class Broken:
-    """A connection on which nothing works, and which does not close either."""
+    """A connection on which nothing works, not even closing it."""
 
     def __init__(self) -> None:
         self.closing_began = asyncio.Event()
@@ -30,7 +30,7 @@ class Broken:
         await asyncio.Event().wait()
 
 
-async def test_it_can_be_closed_while_it_throws_a_connection_away(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_it_closes_even_if_the_old_connection_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
     broken = Broken()
 
     async def connect(*_: Any, **__: Any) -> Any:
@@ -43,7 +43,7 @@ async def test_it_can_be_closed_while_it_throws_a_connection_away(monkeypatch: p
     await asyncio.wait_for(connection.close(), 5)
 
 
-async def test_a_cancel_of_the_driver_is_not_taken_for_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_cancel_by_the_driver_does_not_end_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     tries = 0
 
     async def connect(*_: Any, **__: Any) -> Any:
@@ -58,7 +58,7 @@ async def test_a_cancel_of_the_driver_is_not_taken_for_ours(monkeypatch: pytest.
     await asyncio.wait_for(connection.close(), 5)
 
 
-async def test_an_address_where_nobody_is_is_tried_again_and_again() -> None:
+async def test_an_address_without_a_server_is_tried_again() -> None:
     bus = Bus()
     seen = Seen(bus, BrokerConnection)
     connection = RobustConnection(URL, bus)

@@ -1,4 +1,4 @@
-"""The RPC server: what it answers, when it acknowledges, and what it never carries out twice."""
+"""The RPC server: what it replies, when it acknowledges, and which calls it never makes twice."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ QUICK = RpcRequest("default", "renew", [1, 30.0, 0])
 
 
 class Channel:
-    """Writes down what was acknowledged."""
+    """Records what was acknowledged."""
 
     def __init__(self) -> None:
         self.acked: list[int] = []
@@ -32,7 +32,7 @@ class Channel:
 
 
 class Connection:
-    """Writes down what was sent, and to whom."""
+    """Records what was sent, and to which queue."""
 
     def __init__(self) -> None:
         self.sent: list[tuple[str, str | None, RpcReply]] = []
@@ -44,7 +44,7 @@ class Connection:
 
 
 class StoreRpc:
-    """Answers nothing until it is let go, but a slow request and a quick one are let go separately."""
+    """Its calls return when the events `slow` and `quick` are set."""
 
     def __init__(self) -> None:
         self.slow, self.quick = asyncio.Event(), asyncio.Event()
@@ -63,8 +63,8 @@ class StoreRpc:
         await self.quick.wait()
 
 
-class Office:
-    """An RPC server, and messages that come to it as the driver brings them: each in a task of its own."""
+class Served:
+    """An RPC server with messages that are delivered as the driver does: each in a task of its own."""
 
     def __init__(self) -> None:
         self.connection, self.channel, self.store_rpc = Connection(), Channel(), StoreRpc()
@@ -89,62 +89,62 @@ class Office:
 
 
 async def test_a_repeat_of_a_request_in_progress_is_acknowledged_at_once() -> None:
-    office = Office()
-    office.deliver(1, QUICK, "k", "old queue")
-    await until(lambda: office.store_rpc.calls)
-    await asyncio.wait_for(office.deliver(2, QUICK, "k", "new queue"), 10)
-    assert office.channel.acked == [2], "the first is given to another server if this one dies"
-    assert office.connection.sent == []
-    await office.end()
-    assert office.channel.acked == [2, 1]
-    assert office.store_rpc.calls == ["renew"]
-    assert [(to, key) for to, key, _ in office.connection.sent] == [("new queue", "k")]
-    await office.deliver(3, QUICK, "k", "new queue")
-    assert office.store_rpc.calls == ["renew"], "the answer is kept for a while"
-    assert (len(office.connection.sent), office.channel.acked) == (2, [2, 1, 3])
+    served = Served()
+    served.deliver(1, QUICK, "k", "old queue")
+    await until(lambda: served.store_rpc.calls)
+    await asyncio.wait_for(served.deliver(2, QUICK, "k", "new queue"), 10)
+    assert served.channel.acked == [2], "the first one is delivered to another server if this one dies"
+    assert served.connection.sent == []
+    await served.end()
+    assert served.channel.acked == [2, 1]
+    assert served.store_rpc.calls == ["renew"]
+    assert [(to, key) for to, key, _ in served.connection.sent] == [("new queue", "k")]
+    await served.deliver(3, QUICK, "k", "new queue")
+    assert served.store_rpc.calls == ["renew"], "the reply is kept for a while"
+    assert (len(served.connection.sent), served.channel.acked) == (2, [2, 1, 3])
 
 
 async def test_a_request_in_progress_is_known_however_many_come_after_it() -> None:
-    office = Office()
-    office.deliver(1, SLOW, "slow")
-    await until(lambda: office.store_rpc.calls)
-    office.store_rpc.quick.set()
+    served = Served()
+    served.deliver(1, SLOW, "slow")
+    await until(lambda: served.store_rpc.calls)
+    served.store_rpc.quick.set()
     for nr in range(module.REPLIES_KEPT + 10):
-        await office.deliver(nr + 2, QUICK, f"k{nr}")
-    await asyncio.wait_for(office.deliver(9999, SLOW, "slow"), 10)
-    assert office.store_rpc.calls.count("create_bulk_job") == 1
-    assert len(office.rpc_server._replies) == module.REPLIES_KEPT
-    await office.end()
-    assert [key for _, key, _ in office.connection.sent].count("slow") == 1
+        await served.deliver(nr + 2, QUICK, f"k{nr}")
+    await asyncio.wait_for(served.deliver(9999, SLOW, "slow"), 10)
+    assert served.store_rpc.calls.count("create_bulk_job") == 1
+    assert len(served.rpc_server._replies) == module.REPLIES_KEPT
+    await served.end()
+    assert [key for _, key, _ in served.connection.sent].count("slow") == 1
 
 
-async def test_requests_that_wait_for_others_hold_no_place_among_the_unacknowledged() -> None:
-    office = Office()
+async def test_slow_requests_are_acknowledged_before_they_are_served() -> None:
+    served = Served()
     for nr in range(module.MAX_SLOW_RUNNING + 5):
-        office.deliver(nr, SLOW, f"slow {nr}")
-    await until(lambda: len(office.channel.acked) == module.MAX_SLOW_RUNNING + 5)
-    await until(lambda: office.store_rpc.at_once == module.MAX_SLOW_RUNNING)
-    await office.end()
-    assert office.store_rpc.most == module.MAX_SLOW_RUNNING
-    assert len(office.connection.sent) == module.MAX_SLOW_RUNNING + 5
+        served.deliver(nr, SLOW, f"slow {nr}")
+    await until(lambda: len(served.channel.acked) == module.MAX_SLOW_RUNNING + 5)
+    await until(lambda: served.store_rpc.at_once == module.MAX_SLOW_RUNNING)
+    await served.end()
+    assert served.store_rpc.most == module.MAX_SLOW_RUNNING
+    assert len(served.connection.sent) == module.MAX_SLOW_RUNNING + 5
 
 
-async def test_what_is_too_much_to_be_kept_is_left_to_its_repeat() -> None:
-    office = Office()
+async def test_a_slow_request_beyond_the_limit_is_left_to_its_repeat() -> None:
+    served = Served()
     for nr in range(module.MAX_SLOW):
-        office.deliver(nr, SLOW, f"slow {nr}")
-    await until(lambda: office.store_rpc.at_once == module.MAX_SLOW_RUNNING)
-    await asyncio.wait_for(office.deliver(1000, SLOW, "one more"), 10)
-    assert 1000 in office.channel.acked and office.connection.sent == []
-    await office.end()
-    assert len(office.store_rpc.calls) == len(office.connection.sent) == module.MAX_SLOW
-    await office.deliver(1001, SLOW, "one more")
-    assert office.connection.sent[-1][1] == "one more"
+        served.deliver(nr, SLOW, f"slow {nr}")
+    await until(lambda: served.store_rpc.at_once == module.MAX_SLOW_RUNNING)
+    await asyncio.wait_for(served.deliver(1000, SLOW, "one more"), 10)
+    assert 1000 in served.channel.acked and served.connection.sent == []
+    await served.end()
+    assert len(served.store_rpc.calls) == len(served.connection.sent) == module.MAX_SLOW
+    await served.deliver(1001, SLOW, "one more")
+    assert served.connection.sent[-1][1] == "one more"
 
 
 async def test_a_request_that_cannot_be_read_is_refused_and_not_acknowledged() -> None:
-    office = Office()
-    await office.deliver(1, RpcRequest("default", "create_bulk_job", ["too few"]), "k")
-    assert (office.channel.rejected, office.channel.acked) == ([1], [])
-    ((_, _, reply),) = office.connection.sent
+    served = Served()
+    await served.deliver(1, RpcRequest("default", "create_bulk_job", ["too few"]), "k")
+    assert (served.channel.rejected, served.channel.acked) == ([1], [])
+    ((_, _, reply),) = served.connection.sent
     assert reply.error == "Invalid"

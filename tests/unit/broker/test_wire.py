@@ -1,4 +1,4 @@
-"""What travels between workers and the store arrives as what was sent."""
+"""Messages between workers and the store arrive as they were sent."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ PROGRESS = Progress(checkpoint=Checkpoint(5, b"\x00\xff\x10"), reached=9, ended=
 
 
 def sent(call: str, *args: Any) -> list[Any]:
-    """The arguments as they arrive."""
+    """The arguments of a request after it was encoded and decoded."""
     return arguments_of(RpcRequest.decode(RpcRequest("default", call, list(args)).encode()))
 
 
@@ -108,7 +108,7 @@ def test_errors_are_raised_where_they_are_asked_for(kind: type[FuseeError]) -> N
     ],
     ids=lambda request: request.call,
 )
-def test_what_is_no_call_is_malformed(request_: RpcRequest) -> None:
+def test_an_unknown_or_wrong_call_is_malformed(request_: RpcRequest) -> None:
     with pytest.raises(Malformed):
         arguments_of(request_)
 
@@ -116,7 +116,7 @@ def test_what_is_no_call_is_malformed(request_: RpcRequest) -> None:
 @pytest.mark.parametrize(
     "body", [b"", b"nonsense", b"[]", b'{"lane":1}', b'{"lane":1,"level":0,"runs":[[1]]}']
 )
-def test_what_is_no_bundle_is_malformed(body: bytes) -> None:
+def test_an_unreadable_bundle_is_malformed(body: bytes) -> None:
     with pytest.raises(Malformed):
         Bundle.decode(body)
 
@@ -152,7 +152,7 @@ def test_no_two_parts_of_the_store_share_a_name() -> None:
     assert {name: parts for name, parts in owners.items() if len(parts) > 1} == {}
 
 
-def test_names_tell_the_version_and_fit_into_what_rabbitmq_takes() -> None:
+def test_names_of_queues_have_the_version_and_fit_into_255_bytes() -> None:
     topology = Topology("p" * 64)
     assert Topology().run_queue(7, HIGH) == "fusee.v2.runs.7.high"
     assert Topology().run_queue(-12, NORMAL) == "fusee.v2.runs.-12.normal"
@@ -166,7 +166,7 @@ def test_levels() -> None:
 # --- the buffer --------------------------------------------------------------------------------------
 
 
-async def test_the_inbox_gives_the_urgent_first_and_acknowledges_what_was_answered() -> None:
+async def test_the_buffer_returns_high_levels_first_and_acknowledges_what_was_decided() -> None:
     buffer, acknowledged = PrefetchBuffer(), []
 
     def message(run: int) -> RunMessage:

@@ -1,4 +1,4 @@
-"""A dispatcher with the store, and workers that a broker feeds, by claims or by messages."""
+"""A dispatcher with the store, and workers that get their runs from the database or from RabbitMQ."""
 
 from __future__ import annotations
 
@@ -17,37 +17,37 @@ from fusee.engine.store.tables import sessions
 from fusee.engine.worker.worker import Worker
 from tests.chaos.inside import Journal, all_ended, until
 
-__all__ = ["Fabric", "Hired"]
+__all__ = ["Cluster", "WorkerNode"]
 
 NOWHERE = "sqlite:////proc/no-such-place/fusee.db"
-"""The database of workers that have none: opening it fails."""
+"""The database URL of workers without a database: opening it fails."""
 
 
 @dataclass
-class Hired:
-    """A worker at work."""
+class WorkerNode:
+    """A worker that runs, in an app of its own."""
 
     app: Fusee
     worker: Worker
     task: asyncio.Task[None]
 
     def kill(self) -> None:
-        """It vanishes: nothing is drained, no goodbye is said."""
+        """End it as a crash does: it drains nothing and does not end its session."""
         self.task.cancel()
         for slot in list(self.worker.pool.slots):
-            slot.settled = True  # whatever its handlers still do, nobody hears of it
+            slot.settled = True  # whatever its handlers still do is not reported
             if slot.task is not None:
                 slot.task.cancel()
 
 
 @dataclass
-class Fabric:
+class Cluster:
     broker: str
     database_url: str
     broker_settings: dict[str, Any]
     journal: Journal = field(default_factory=Journal)
     let_go: asyncio.Event = field(default_factory=asyncio.Event)
-    """What hangs, hangs until this is set."""
+    """Runs of the handler `hang` end when this is set."""
 
     def __post_init__(self) -> None:
         self.app = self.make_app(self.database_url)
@@ -103,8 +103,8 @@ class Fabric:
             return "let go"
 
     @asynccontextmanager
-    async def dispatching(self, dispatchers: int = 1) -> AsyncIterator[Fabric]:
-        """The store is open and a dispatcher runs, or several."""
+    async def dispatching(self, dispatchers: int = 1) -> AsyncIterator[Cluster]:
+        """Open the store and run one dispatcher, or several."""
         async with self.app:
             running = self.dispatchers = [self.app.dispatcher() for _ in range(dispatchers)]
             tasks = [asyncio.create_task(dispatcher.run()) for dispatcher in running]
@@ -116,31 +116,31 @@ class Fabric:
                 await asyncio.wait_for(asyncio.gather(*tasks), 20)
 
     @asynccontextmanager
-    async def hire(
+    async def start_worker(
         self, name: str = "worker", *, prepare: Callable[[Fusee], None] = lambda app: None, **settings: Any
-    ) -> AsyncIterator[Hired]:
-        """A worker in an app of its own; fed by messages, it has no database. Leaving drains it."""
+    ) -> AsyncIterator[WorkerNode]:
+        """A worker in an app of its own, without a database if the broker is RabbitMQ. Leaving drains it."""
         own = self.broker == "database"
         app = self.make_app(self.database_url if own else NOWHERE, worker_id=name, **settings)
         prepare(app)
         await app.open(store=own)
         worker = app.worker()
-        hired = Hired(app, worker, asyncio.create_task(worker.run(), name=f"worker {name}"))
+        node = WorkerNode(app, worker, asyncio.create_task(worker.run(), name=f"worker {name}"))
         try:
-            await until(lambda: worker.started.is_set() or hired.task.done(), 20, "the worker's start")
-            yield hired
+            await until(lambda: worker.started.is_set() or node.task.done(), 20, "the worker's start")
+            yield node
         finally:
             worker.stop()
-            _, late = await asyncio.wait({hired.task}, timeout=20)
-            hired.task.cancel()
-            await asyncio.gather(hired.task, return_exceptions=True)
+            _, late = await asyncio.wait({node.task}, timeout=20)
+            node.task.cancel()
+            await asyncio.gather(node.task, return_exceptions=True)
             await app.close()
-            assert not late, f"worker {name} was told to stop and did not"
+            assert not late, f"worker {name} did not stop within 20 s"
 
     async def ended(self, *handles: Any, seconds: float = 30.0) -> list[Run]:
         return await all_ended(self.app, handles, seconds)
 
     async def lose(self, name: str) -> None:
-        """The lease of that worker is over, by the database's clock."""
+        """Let the lease of that worker expire, by the database's clock."""
         change = update(sessions).where(sessions.c.worker == name).values(expires_at=0)
         await self.app.store.database.write(lambda connection: connection.execute(change))
