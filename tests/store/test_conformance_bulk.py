@@ -674,7 +674,7 @@ async def test_a_part_that_was_not_asked_for_again_goes_to_other_workers(bulks: 
     (one,), (two,) = await bulks.take(), await bulks.take(other)
     at = one.taken.segment.first, two.taken.segment.first
     answers = [
-        await held.write(mark, begin=1, renews=True) for held, mark in zip((one, two), at, strict=True)
+        await held.write(mark, begin=1, latency=0.0) for held, mark in zip((one, two), at, strict=True)
     ]
     assert _paces(answers) == [50.0, 50.0]
     first, second = (answer.grant for answer in answers)
@@ -682,9 +682,9 @@ async def test_a_part_that_was_not_asked_for_again_goes_to_other_workers(bulks: 
     assert second.until - answers[1].now < MICROSECONDS, "the other one waits for it if this one is lost"
     assert second.free_at == first.until
     await world.clock.tick(0.4)
-    assert _paces([await one.write(at[0], renews=True)]) == [50.0], "the other may still start items"
+    assert _paces([await one.write(at[0], latency=0.0)]) == [50.0], "the other may still start items"
     await world.clock.tick(0.4)
-    assert _paces([await one.write(at[0], renews=True)]) == [100.0]
+    assert _paces([await one.write(at[0], latency=0.0)]) == [100.0]
     assert _paces([await two.write(at[1])]) == [0.0], "it was taken for lost: the first has to make room"
     assert _paces([await one.write(at[0]), await two.write(at[1])]) == [50.0, 50.0]
 
@@ -701,12 +701,30 @@ async def test_a_worker_that_does_not_renew_short_grants_gets_long_ones(bulks: B
 async def test_each_segment_renews_all_parts_of_its_worker(bulks: Bulks, world: World) -> None:
     await bulks.launched(100_000, segments=2, rate=100.0)
     one, two = await bulks.take(want=2)
-    assert _paces([await held.write(held.taken.segment.first, begin=1) for held in (one, two)]) == [
-        50.0,
-        50.0,
-    ]
-    await world.clock.tick(60)
-    assert _paces([await one.write(1)]) == [50.0], "the same worker may still start items of the other"
+    answers = [await held.write(held.taken.segment.first, begin=1) for held in (one, two)]
+    assert _paces(answers) == [50.0, 50.0]
+    for second in range(1, 4):
+        await world.clock.tick(1)
+        answer = await one.write(second)
+        assert _paces([answer]) == [50.0], "the same worker may still start items of the other"
+        assert answer.grant is not None and not answer.grant.lapsed
+
+
+async def test_parts_that_ran_out_are_void_when_their_worker_is_heard_from_again(
+    bulks: Bulks, world: World
+) -> None:
+    other = await world.session("worker-2", handlers=(HANDLER,))
+    job = await bulks.launched(100_000, segments=3, rate=90.0)
+    one, two = await bulks.take(want=2)
+    (three,) = await bulks.take(other)
+    for held in (one, two, three, one):
+        await held.write(held.taken.segment.first, begin=1, latency=0.0)
+    await world.clock.tick(5)
+    assert _paces([await three.write(three.taken.segment.first)]) == [90.0]
+    answer = await one.write(one.taken.segment.first)
+    assert answer.grant is not None and answer.grant.lapsed
+    paces = {segment.number: segment.pace for segment in await bulks.segments(job)}
+    assert paces == {one.number: 0.0, two.number: 0.0, three.number: 90.0}, "they would come to 120 a second"
 
 
 async def test_a_segment_that_another_worker_takes_over_brings_no_part_along(

@@ -233,7 +233,7 @@ LONG: dict[str, int] = {
     "bulk/execution/lanes.py": 525,
     "bulk/model/job.py": 432,
     "bulk/service/jobs.py": 580,
-    "bulk/store/checkpoints.py": 502,
+    "bulk/store/checkpoints.py": 479,
     "bulk/store/jobs.py": 441,
     "engine/store/mysql.py": 418,
     "engine/store/postgres.py": 507,

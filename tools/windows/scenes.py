@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from fusee.bulk.model.pacing import MICROSECONDS, RENEW_EVERY, Part, even_share, grant
 from fusee.bulk.model.window import Checkpoint, Window
@@ -230,8 +230,9 @@ def _paces() -> Paces:
     for now in range(0, until, RENEW_EVERY):
         for worker, name in enumerate(workers if now < lost_at else workers[:1]):
             others = {other: part for other, part in parts.items() if other != worker}
-            made = grant(rate, others, worker, None, now, first_at=next_at[worker], worker=worker)
-            parts[worker] = Part(pace=made.pace, until=made.until, wants=None, worker=worker)
+            mine = parts[worker]
+            made = grant(rate, others, worker, mine, now, first_at=next_at[worker], latency=0.0)
+            parts[worker] = replace(mine, pace=made.pace, until=made.until)
             begin, end, starts = max(now, next_at[worker] if now == 0 else now), now + RENEW_EVERY, []
             while next_at[worker] < end:
                 starts.append(next_at[worker])

@@ -12,7 +12,7 @@ import random
 import time
 from bisect import bisect_left
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 from typing import Any
 
@@ -63,11 +63,15 @@ class Store:
         if progress is not None:
             others = {key: part for key, part in self.parts.items() if key != number}
             first_at = max(now, self.rate_at)
-            worker = self.parts[number].worker
-            given = grant(self.rate, others, number, progress.wants, now, first_at=first_at, worker=worker)
+            mine = replace(self.parts[number], wants=progress.wants)
+            given = grant(self.rate, others, number, mine, now, first_at=first_at, latency=progress.latency)
             if progress.begin and given.pace:
                 self.rate_at = first_at + ceil(progress.begin * MICROSECONDS / self.rate)
-            self.parts[number] = Part(pace=given.pace, until=given.until, wants=progress.wants, worker=worker)
+            if given.lapsed:
+                for key, part in others.items():
+                    if part.worker == mine.worker:
+                        self.parts[key] = replace(part, pace=0.0, until=0)
+            self.parts[number] = replace(mine, pace=given.pace, until=given.until)
             alive = {part.worker for part in self.parts.values() if part.until > now}
             held = sum(part.pace for part in self.parts.values() if part.worker in alive)
             assert held <= self.rate * HEADROOM
@@ -278,10 +282,23 @@ def test_the_rate_is_kept_while_one_of_four_workers_is_lost(
     assert 0.98 * 2000 <= fewest <= most <= 1.02 * 2000
 
 
+@pytest.mark.parametrize(("segments", "workers"), [(4, 4), (8, 4), (32, 4), (2, 2)])
+@pytest.mark.parametrize("latency", [0.25, 0.6])
+def test_the_rate_is_kept_while_the_store_is_slow(
+    monkeypatch: pytest.MonkeyPatch, segments: int, workers: int, latency: float
+) -> None:
+    """Answers take up to 1.2 seconds: grants last long enough for that."""
+    job = Job(
+        200.0, segments=segments, workers=workers, concurrency=64, takes=lambda *_: 0.2, latency=latency
+    )
+    fewest, most = worst_windows(starts_of(monkeypatch, job), settled=8.0)
+    assert 0.98 * 2000 <= fewest <= most <= 1.02 * 2000
+
+
 def test_half_of_the_rate_is_missed_no_longer_than_a_grant_lasts(monkeypatch: pytest.MonkeyPatch) -> None:
     job = Job(400.0, segments=4, workers=2, concurrency=64, dies_at=10.0)
     fewest, most = worst_windows(starts_of(monkeypatch, job))
-    lasts = SHARED_LASTS / MICROSECONDS
+    lasts = SHARED_LASTS / MICROSECONDS + 4 * job.latency
     assert 4000 - (lasts + 0.1) * 200 <= fewest <= most <= 1.02 * 4000
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,6 +17,7 @@ from fusee.bulk.model.pacing import (
     SHARED_LASTS,
     UNLIMITED,
     Aimd,
+    Grant,
     Part,
     decayed,
     even_share,
@@ -50,16 +53,37 @@ def test_fair_parts_add_up_and_nobody_has_less_than_who_wants_less(
         assert sum(parts.values()) == pytest.approx(rate)
 
 
+def asked(
+    rate: float,
+    others: dict[int, Part],
+    *,
+    wants: float | None = None,
+    until: int = 0,
+    worker: int = 0,
+    now: int = 1000,
+    latency: float | None = 0.0,
+) -> Grant:
+    """What segment 99 gets; it belongs to this worker."""
+    mine = Part(pace=0.0, until=until, wants=wants, worker=worker)
+    return grant(rate, others, 99, mine, now, first_at=now, latency=latency)
+
+
 @given(
-    rate=st.floats(0.001, 1e6), others=st.dictionaries(NUMBERS, PARTS), wants=WANTS, worker=st.integers(0, 3)
+    rate=st.floats(0.001, 1e6),
+    others=st.dictionaries(NUMBERS, PARTS),
+    wants=WANTS,
+    until=st.sampled_from([0, 500, 2000]),
 )
 def test_a_part_never_takes_what_others_hold(
-    rate: float, others: dict[int, Part], wants: float | None, worker: int
+    rate: float, others: dict[int, Part], wants: float | None, until: int
 ) -> None:
-    given_ = grant(rate, others, 99, wants, 1000, first_at=1000, worker=worker)
-    alive = {part.worker for part in others.values() if part.until > 1000} | {worker}
+    given_ = asked(rate, others, wants=wants, until=until)
+    alive = {part.worker for part in others.values() if part.until > 1000}
+    if until > 1000:
+        alive.add(0)
     held = sum(part.pace for part in others.values() if part.worker in alive)
     assert 0 <= given_.pace <= given_.fair <= rate
+    assert given_.lapsed == (0 not in alive)
     if held <= rate:  # the headroom of the others is all that may be given twice
         assert given_.pace + held <= rate * HEADROOM * (1 + 1e-9)
 
@@ -67,22 +91,39 @@ def test_a_part_never_takes_what_others_hold(
 def test_a_grant_is_short_when_other_workers_would_have_to_wait_for_it() -> None:
     soon = Part(pace=50.0, until=400_000, wants=None, worker=2)
     late = Part(pace=25.0, until=500_000, wants=None, worker=3)
-    mine = Part(pace=25.0, until=300_000, wants=None, worker=1)
-    alone = grant(100.0, {1: mine}, 0, None, 1000, first_at=0, worker=1)
+    own = Part(pace=25.0, until=300_000, wants=None, worker=0)
+    alone = asked(100.0, {1: own})
     assert (alone.until, alone.free_at) == (1000 + GRANT_LASTS, None)
-    beside = grant(100.0, {1: mine, 2: soon, 3: late}, 0, None, 1000, first_at=0, worker=1)
+    beside = asked(100.0, {1: own, 2: soon, 3: late})
     assert (beside.until, beside.free_at) == (1000 + SHARED_LASTS, 400_000)
-    slow = grant(4.0, {2: soon}, 0, None, 1000, first_at=0, worker=1)
+    slow = asked(4.0, {2: soon})
     assert (slow.until, slow.free_at) == (1000 + GRANT_LASTS, None)
-    old = grant(100.0, {2: soon}, 0, None, 1000, first_at=0, worker=1, renews=False)
+    old = asked(100.0, {2: soon}, latency=None)
     assert (old.until, old.free_at) == (1000 + GRANT_LASTS, None)
+
+
+@pytest.mark.parametrize(("latency", "longer"), [(0.1, 200_000), (1.5, 3_000_000), (60.0, 4_000_000)])
+def test_a_grant_lasts_longer_when_answers_take_long(latency: float, longer: int) -> None:
+    other = Part(pace=50.0, until=400_000, wants=None, worker=2)
+    assert asked(100.0, {2: other}, latency=latency).until == 1000 + SHARED_LASTS + longer
+    assert asked(100.0, {}, latency=latency).until == 1000 + GRANT_LASTS + longer
 
 
 def test_a_worker_holds_all_of_its_parts_as_long_as_it_is_heard_from() -> None:
     quiet = Part(pace=50.0, until=500, wants=None, worker=2)
     heard = Part(pace=20.0, until=2000, wants=None, worker=2)
-    assert grant(100.0, {1: quiet, 2: heard}, 0, None, 1000, first_at=0, worker=1).pace == 30.0
-    assert grant(100.0, {1: quiet, 2: heard}, 0, None, 3000, first_at=0, worker=1).pace == 100.0
+    assert asked(100.0, {1: quiet, 2: heard}).pace == 30.0
+    assert asked(100.0, {1: quiet, 2: heard}, now=3000).pace == 100.0
+
+
+def test_parts_that_ran_out_do_not_come_back_with_their_worker() -> None:
+    """Others may have got them meanwhile."""
+    quiet = Part(pace=50.0, until=500, wants=None, worker=0)
+    other = Part(pace=100.0, until=2000, wants=None, worker=2)
+    back = asked(100.0, {1: quiet, 2: other}, until=600)
+    assert back.lapsed and back.pace == 0.0 and back.fair == pytest.approx(100 / 3)
+    assert not asked(100.0, {1: quiet, 2: other}, until=1500).lapsed
+    assert asked(100.0, {1: quiet}, until=600).pace == 50.0, "an even part: the other asks as well"
 
 
 def test_those_who_ask_in_turn_come_to_fair_parts() -> None:
@@ -92,9 +133,10 @@ def test_those_who_ask_in_turn_come_to_fair_parts() -> None:
     for turn in range(48):
         for number, wish in wants.items():
             now = turn * RENEW_EVERY + number * 1000
-            others = {key: part for key, part in parts.items() if key != number}
-            made = grant(100.0, others, number, wish, now, first_at=now, worker=number)
-            parts[number] = Part(pace=made.pace, until=made.until, wants=wish, worker=number)
+            before = parts.pop(number, Part(pace=0.0, until=0, wants=None, worker=number))
+            mine = replace(before, wants=wish)
+            made = grant(100.0, parts, number, mine, now, first_at=now, latency=0.0)
+            parts[number] = replace(mine, pace=made.pace, until=made.until)
         if turn == 1:
             assert sum(parts[number].pace for number in wants) == 0, "what is held is held"
     assert parts[0].pace == pytest.approx(45, rel=0.02)
@@ -104,10 +146,9 @@ def test_those_who_ask_in_turn_come_to_fair_parts() -> None:
 
 def test_a_segment_that_has_little_to_do_leaves_its_part_to_those_that_want_it() -> None:
     busy = Part(pace=50.0, until=5000, wants=None, worker=1)
-    idle = grant(100.0, {1: busy}, 0, 0.0, 1000, first_at=0, worker=0)
-    assert idle.pace == pytest.approx(0.5)
+    assert asked(100.0, {1: busy}, wants=0.0).pace == pytest.approx(0.5)
     sated = Part(pace=50.0, until=5000, wants=3.0, worker=1)
-    assert grant(100.0, {1: sated}, 0, 0.0, 1000, first_at=0, worker=0).pace == 50.0, "nobody else wants it"
+    assert asked(100.0, {1: sated}, wants=0.0).pace == 50.0, "nobody else wants it"
 
 
 @pytest.mark.parametrize(

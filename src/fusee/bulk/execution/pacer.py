@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from math import floor, inf
+from math import exp, floor, inf
 
 from fusee.bulk.model.pacing import MICROSECONDS, RENEW_EVERY, UNLIMITED, Grant, decayed
 
@@ -19,6 +19,8 @@ ASK_AGAIN = 0.5
 """Seconds after which a segment that got less than its fair part asks again."""
 MEMORY = 3.0
 """Seconds over which the use of a part is measured."""
+LATENCY_MEMORY = 10.0
+"""Seconds in which a slow answer is forgotten, more or less."""
 
 
 class NodeCap:
@@ -82,9 +84,17 @@ class WorkerGrants:
         """When that was last found to have happened: whoever asked before then should ask again."""
         self.lapsed: set[asyncio.Event] = set()
         """Of the segments that wait because their grants have run out."""
+        self.life = 0
+        """Grants of an earlier one are void: they had run out before the worker was heard from again."""
+        self.latency = 0.0
+        """Seconds that answers took lately, at the most."""
+        self._heard_at = 0.0
 
-    def hear(self, grant: Grant, now: float, offset: float) -> None:
+    def hear(self, grant: Grant, offset: float, asked_at: float, now: float) -> None:
         """One of the segments got a grant; `offset` leads from the database's clock to our own."""
+        forgotten = exp((self._heard_at - now) / LATENCY_MEMORY)
+        self.latency, self._heard_at = max(now - asked_at, self.latency * forgotten), now
+        self.life += grant.lapsed
         self.until = max(self.until, grant.until / MICROSECONDS + offset)
         if self.free_at <= now:
             self.freed_at = now
@@ -109,6 +119,7 @@ class Pacer:
         """Whether it ever had a part of a rate."""
         self.waiting_for_node = False
         self._grant: Grant | None = None
+        self._life = 0
         self._credit = 0.0
         """Starts that are due and not made yet."""
         self._at = 0.0
@@ -133,6 +144,13 @@ class Pacer:
         """Whether an item waits for the rate right now."""
         return self._starving_since is not None
 
+    @property
+    def _pace(self) -> float:
+        """Items a second that it may start, as long as the worker's grants last."""
+        if self._grant is None or self.rate <= 0 or self._life != self.shared.life:
+            return 0.0
+        return self._grant.pace
+
     # -- what the store says
 
     def hear(self, rate: float, grant: Grant | None, now: int, asked_at: float, heard_at: float) -> None:
@@ -152,7 +170,8 @@ class Pacer:
                 self._credit = self.unit - wait * grant.pace
             self._grant = grant
             self._heard_at = local
-            self.shared.hear(grant, local, offset)
+            self.shared.hear(grant, offset, asked_at, local)
+            self._life = self.shared.life
         self._changed.set()
 
     def ask_at(self) -> float:
@@ -197,8 +216,7 @@ class Pacer:
         if not self._hungry:
             self._sated = True
             return speed
-        pace = self._grant.pace if self._grant is not None else 0.0
-        return 2 * max(speed, pace) if self._sated else None
+        return 2 * max(speed, self._pace) if self._sated else None
 
     # -- what lanes take
 
@@ -256,8 +274,7 @@ class Pacer:
 
     async def _until_due(self, now: float) -> None:
         """Wait until a unit is due, or something changed: without a grant, only that helps."""
-        pace = 0.0 if self._grant is None or self.rate <= 0 else self._grant.pace
-        seconds = None
+        pace, seconds = self._pace, None
         if pace > 0 and now < self.shared.until:
             seconds = max(LEAST_PAUSE, min((self.unit - self._credit) / pace, self.shared.until - now))
         else:
@@ -271,8 +288,7 @@ class Pacer:
 
     def _accrue(self, now: float) -> None:
         """Starts become due with time; those that are long due and not made are lost, never made up for."""
-        if self._grant is not None and self.rate > 0:
-            pace = self._grant.pace
+        if (pace := self._pace) > 0:
             passed = max(0.0, min(now, self.shared.until) - self._at)
             self._credit = min(self._credit + pace * passed, self.unit + pace * LATE)
         self._at = now

@@ -211,7 +211,7 @@ class Runner(Lanes):
             new=new,
             begin=0 if self.pacer.begun or not again else self.chunk,
             wants=self.pacer.wants(),
-            renews=True,
+            latency=self.pacer.shared.latency,
             held_by=self._most_held_by(),
             give_from=give_from,
             caution=caution,

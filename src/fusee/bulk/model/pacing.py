@@ -37,11 +37,14 @@ WORDS = {"unlimited": UNLIMITED, "hold": HOLD}
 
 GRANT_LASTS = 1_600_000
 """Microseconds for which the only worker of a job gets its parts: a checkpoint a second, and some delay."""
-SHARED_LASTS = 600_000
+SHARED_LASTS = 550_000
 """The same when other workers have parts too. A lost worker takes its part with it until then: when that is a
-quarter of the rate, 1.5 % of what ten seconds allow."""
+quarter of the rate, 1.4 % of what ten seconds allow."""
 RENEW_EVERY = 250_000
 """Microseconds after which a worker that is not the only one asks for another grant."""
+LONGEST_LATENCY = 2.0
+"""Grants last longer by twice the time that answers take, up to this: with a slow store, parts that run out
+before they are renewed would cost more than those of lost workers."""
 EXACT_FROM = 5.0
 """Items a second. At a lower rate one item is more than 2 % of ten seconds: then grants need not be short."""
 HEADROOM = 1.05
@@ -88,11 +91,13 @@ class Grant:
     free_at: int | None = None
     """When the part of another worker becomes free, unless that worker is heard from before. None when there
     is no other worker, or when the rate is too low for it to matter."""
+    lapsed: bool = False
+    """Whether all parts of the worker had run out: those of its other segments are void until these ask."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """What another segment of the job holds of the rate."""
+    """What a segment of the job holds of the rate."""
 
     pace: float
     until: int
@@ -119,34 +124,43 @@ def grant(
     rate: float,
     others: Mapping[int, Part],
     me: int,
-    wants: float | None,
+    mine: Part,
     now: int,
     *,
     first_at: int,
-    worker: int,
-    renews: bool = True,
+    latency: float | None,
 ) -> Grant:
-    """This segment's part, beside those that the others still hold; `renews`: its worker asks again in time
-    when the grant is a short one."""
-    held_until: dict[int, float] = {}
+    """This segment's part, beside those that the others still hold.
+
+    `mine` is what it holds and wants; `latency` the seconds that answers take, None of a worker that does not
+    renew its parts often enough for a short grant."""
+    held_until: dict[int, int] = {mine.worker: mine.until}
     for part in others.values():
         held_until[part.worker] = max(held_until.get(part.worker, 0), part.until)
-    held_until[worker] = inf  # it is asking, so it is alive
-    alive = {key: part for key, part in others.items() if held_until[part.worker] > now or part.until == 0}
-    parts = fair_parts(rate, {me: wants} | {key: part.wants for key, part in alive.items()})
+    holding = {worker for worker, until in held_until.items() if until > now}
+    asking = {key: part for key, part in others.items() if part.worker in holding | {mine.worker}}
+    waiting = {key: part for key, part in others.items() if part.until == 0}
+    parts = fair_parts(rate, {me: mine.wants} | {key: part.wants for key, part in (asking | waiting).items()})
     fair = parts[me]
-    if wants is not None and fair >= wants:
+    if mine.wants is not None and fair >= mine.wants:
         even = rate / len(parts)
         contended = sum(parts.values()) >= rate * 0.999
-        fair = max(wants * HEADROOM, LEAST_PART * even if contended else even)
-    held = sum(_counted(part) for part in alive.values())
+        fair = max(mine.wants * HEADROOM, LEAST_PART * even if contended else even)
+    held = sum(_counted(part) for part in others.values() if part.worker in holding)
     pace = max(0.0, min(fair, rate - held))
-    until, free_at = now + GRANT_LASTS, None
-    others_until = [held_until[part.worker] for part in alive.values() if part.worker != worker]
-    if renews and others_until and rate >= EXACT_FROM:
-        until = now + SHARED_LASTS
-        free_at = int(min((at for at in others_until if at > now), default=until))
-    return Grant(pace=pace, until=until, first_at=first_at, fair=min(fair, rate), free_at=free_at)
+    lasts, free_at = GRANT_LASTS, None
+    elsewhere = [part.worker for part in (asking | waiting).values() if part.worker != mine.worker]
+    if elsewhere and latency is not None and rate >= EXACT_FROM:
+        lasts = SHARED_LASTS
+        free_at = min((held_until[one] for one in elsewhere if one in holding), default=now + lasts)
+    return Grant(
+        pace=pace,
+        until=now + lasts + round(2 * min(latency or 0.0, LONGEST_LATENCY) * MICROSECONDS),
+        first_at=first_at,
+        fair=min(fair, rate),
+        free_at=free_at,
+        lapsed=mine.worker not in holding,
+    )
 
 
 def _counted(part: Part) -> float:

@@ -17,7 +17,7 @@ from sqlalchemy import Connection, delete, insert, select, update
 from fusee.bulk.model.caution import Caution, after_loss
 from fusee.bulk.model.done_map import decode_done, is_sparse
 from fusee.bulk.model.job import UNKNOWN, BulkJob, BulkStatus, HeldBy, Quarantined, Segment, SegmentState
-from fusee.bulk.model.pacing import MICROSECONDS, Grant, Part, decayed, even_share, grant
+from fusee.bulk.model.pacing import MICROSECONDS, Grant, decayed
 from fusee.bulk.model.window import Checkpoint
 from fusee.bulk.store.moves import NOTHING_HELD, BulkMoves, _segment
 from fusee.bulk.store.rows import (
@@ -29,6 +29,7 @@ from fusee.bulk.store.rows import (
     segment_from,
     spec_of_bulk,
 )
+from fusee.bulk.store.shares import rate_grant, running, share_of, void_parts
 from fusee.bulk.store.tables import bulk_jobs, bulk_quarantine, bulk_segments
 from fusee.engine.model.outcome import End
 from fusee.engine.model.states import RunStatus
@@ -85,8 +86,9 @@ class Progress:
     """Items that start together at first, of a segment that had no part of the rate yet; else 0."""
     wants: float | None = None
     """Items a second that it could start, of a job with a rate; None when it knows no limit."""
-    renews: bool = False
-    """Whether its worker asks again before a short grant runs out; one of an earlier version does not."""
+    latency: float | None = None
+    """Seconds that answers take, of a worker that asks again before a short grant runs out; None of one that
+    does not, as those of earlier versions."""
     held_by: HeldBy | None = None
     """What kept it from starting more."""
     caution: Caution | None = None
@@ -159,7 +161,7 @@ class BulkCheckpoints(BulkMoves):
             if resume_within and now - job.created_at > resume_within * MICROSECONDS:
                 job = self._leave_alone(connection, job, run_id, attempt, resume_within, now)
             others = self._others(connection, job, segment)
-            share = _share(job, segment, others)
+            share = share_of(job, segment, others)
             caution = caution_of(segment)
             if self._lost_with(connection, segment, run_id, attempt):
                 checkpoint = checkpoint_of(segment)
@@ -181,11 +183,11 @@ class BulkCheckpoints(BulkMoves):
             )
             connection.execute(change)
             answer = _answer(job, segment.stop, share, None, now)
-            part = 0.0
+            part = None
             if job.rate > 0:
-                part = grant(job.rate, _parts(others), number, None, now, first_at=now, worker=worker).fair
+                part = rate_grant(job, segment, worker, others, now, first_at=now, wants=None, latency=None)
             return Taken(
-                part=part,
+                part=0.0 if part is None else part.fair,
                 job=job_from(job),
                 segment=segment_from(segment),
                 checkpoint=checkpoint_of(segment),
@@ -263,7 +265,7 @@ class BulkCheckpoints(BulkMoves):
             mark = progress.checkpoint.watermark
             ended = progress.ended + progress.absent
             others = self._others(connection, job, segment)
-            share = _share(job, segment, others)
+            share = share_of(job, segment, others)
             stop = segment.stop
             if progress.give_from is not None and self._may_split(
                 connection, job, segment, progress, share, others
@@ -271,7 +273,23 @@ class BulkCheckpoints(BulkMoves):
                 stop = progress.give_from
                 self._split(connection, job_id, job.made, segment, stop, now)
                 woken.append(PENDING)
-            given, rate_at = _granted(job, segment, worker, others, progress, now)
+            given, rate_at = None, job.rate_at
+            if job.rate > 0 and job.status == BulkStatus.RUNNING:
+                first_at, wants = max(now, rate_at), progress.wants
+                given = rate_grant(
+                    job,
+                    segment,
+                    worker,
+                    others,
+                    now,
+                    first_at=first_at,
+                    wants=wants,
+                    latency=progress.latency,
+                )
+                if given.lapsed:
+                    void_parts(connection, job_id, worker, others)
+                if progress.begin and given.pace:
+                    rate_at = first_at + ceil(progress.begin * MICROSECONDS / job.rate)
             change = (
                 _at(job_id, number)
                 # The watermark never moves back, whatever a worker says.
@@ -416,52 +434,11 @@ class BulkCheckpoints(BulkMoves):
             )
 
 
-def _running(others: Sequence[Any]) -> list[Any]:
-    return [row for row in others if row.status == RunStatus.RUNNING]
-
-
-def _share(job: Any, segment: Any, others: Sequence[Any]) -> int:
-    """Its part of the concurrency; never more than what the other segments that run leave."""
-    shares = {row.number: int(row.share) for row in _running(others)}
-    rank = sum(number < segment.number for number in shares)
-    fair = even_share(job.concurrency, len(shares) + 1, rank)
-    return max(0, min(fair, int(job.concurrency) - sum(shares.values())))
-
-
-def _granted(
-    job: Any, segment: Any, worker: int, others: Sequence[Any], progress: Progress, now: int
-) -> tuple[Grant | None, int]:
-    """(its part of the rate, when the next segment may begin)."""
-    if job.rate <= 0 or job.status != BulkStatus.RUNNING:
-        return None, job.rate_at
-    first_at = max(now, job.rate_at)
-    given = grant(
-        job.rate,
-        _parts(others),
-        segment.number,
-        progress.wants,
-        now,
-        first_at=first_at,
-        worker=worker,
-        renews=progress.renews,
-    )
-    if not progress.begin or not given.pace:
-        return given, job.rate_at
-    return given, first_at + ceil(progress.begin * MICROSECONDS / job.rate)
-
-
-def _parts(others: Sequence[Any]) -> dict[int, Part]:
-    return {
-        row.number: Part(pace=row.pace, until=row.pace_until, wants=row.wants, worker=row.session_id)
-        for row in _running(others)
-    }
-
-
 def _under_way(segment: Any, progress: Progress, others: Sequence[Any]) -> bool:
     """Whether items of the job were started and have not ended."""
     if progress.reached - segment.first > progress.ended + progress.absent:
         return True
-    return any(row.reached - row.first > row.ended for row in _running(others))
+    return any(row.reached - row.first > row.ended for row in running(others))
 
 
 def _held_by(progress: Progress, others: Sequence[Any]) -> str | None:
