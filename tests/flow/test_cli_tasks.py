@@ -60,7 +60,7 @@ def test_a_new_task_tells_when_it_fires(cli: Cli) -> None:
 def test_every_option_has_its_field(cli: Cli) -> None:
     words = (
         "--every", "15m", "--handler", "tidy", "--payload", '{"a": 1}', "-p", "b=two", "--overlap", "skip",
-        "--max-concurrency", "2", "--concurrency", "SKIP", "--queue-depth", "5", "--failure", "pause",
+        "--concurrency", "2", "--concurrency-policy", "SKIP", "--queue-depth", "5", "--failure", "pause",
         "--catch-up", "full", "--grace", "5s", "--jitter", "1m", "--rate", "30/m", "--shards", "3",
         "--queue", "night", "--region", "eu", "--priority", "-5", "--timeout", "30s", "--max-attempts", "4",
         "--description", "tidy up", "--label", "team=ops", "--set", "catch_up_window=2h", "--set",
@@ -77,6 +77,15 @@ def test_every_option_has_its_field(cli: Cli) -> None:
     }  # fmt: skip
     assert {name: made[name] for name in wanted} == wanted
     assert made["alerts"]["webhook"] == "https://hooks.example/x"
+
+
+def test_concurrency_is_a_number_and_one_key_makes_one_task(cli: Cli) -> None:
+    words = ("task", "create", "tidy", "--handler", "tidy", "--allow-unknown", "--key", "k")
+    made = cli.json(*words, "--max-concurrency", "3")
+    assert made["max_concurrency"] == 3
+    assert cli.json(*words, "--concurrency", "3")["id"] == made["id"]
+    assert "another request" in cli.refused(*words, "--concurrency", "4")
+    assert cli("task", "create", "t", "--concurrency", "QUEUE").exit_code == Exit.USAGE
 
 
 def test_a_task_calls_a_url_or_starts_a_program_or_follows(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

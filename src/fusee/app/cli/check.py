@@ -11,7 +11,7 @@ from fusee.surfaces.cli.exits import Exit
 from fusee.surfaces.cli.opening import drive, sqlite_file
 from fusee.surfaces.cli.options import Command, Shared
 from fusee.surfaces.cli.output import Out, clean
-from fusee.tasks.cli.view import short_trigger
+from fusee.tasks.cli.look import short_trigger
 
 if TYPE_CHECKING:
     from fusee.config import Config

@@ -27,9 +27,8 @@ from fusee.surfaces.cli.exits import Exit, Failure, failure_of, meanings
 from fusee.surfaces.cli.opening import opened
 from fusee.surfaces.cli.options import Group, Plural, Shared, shared_options
 from fusee.surfaces.cli.output import told_error
-from fusee.tasks.cli.cron import cron
-from fusee.tasks.cli.explain import explain_alone
-from fusee.tasks.cli.group import task
+from fusee.tasks.cli.create import task
+from fusee.tasks.cli.explain import cron, explain_alone
 from fusee.tasks.cli.templates import template
 from fusee.workflows.cli.edit import workflow
 

@@ -39,7 +39,8 @@ class Answer:
     def show(self, out: Out) -> None:
         for part in self.shown:
             shown = part() if callable(part) else part
-            out.show(*shown) if isinstance(shown, list | tuple) else out.show(shown)
+            if shown is not None:  # a function may also write by itself
+                out.show(*shown) if isinstance(shown, list | tuple) else out.show(shown)
         for remark in self.say:
             out.say(remark)
 

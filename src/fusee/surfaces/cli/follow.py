@@ -79,7 +79,7 @@ async def follow(
             done = now[1]
             left = pause if deadline is None else min(pause, deadline - time.monotonic())
             if left <= 0:
-                raise Failure(f"not over after {timeout:g} s: {line(thing)}", Exit.TIMED_OUT)
+                raise Failure(f"it had not ended after {timeout:g} s: {line(thing)}", Exit.TIMED_OUT)
             await asyncio.sleep(left)
 
 

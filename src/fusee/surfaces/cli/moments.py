@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
-__all__ = ["TIMES", "away", "local_text", "moment", "time_text", "times_table"]
+__all__ = ["TIMES", "away", "local_text", "moment", "now_us", "time_text", "times_table"]
 
 TIMES = "2027-01-31T03:00:00Z, 2027-01-31 03:00 (its time zone), 03:00 (today), now, -5m (ago), +5m"
 
@@ -73,6 +74,10 @@ def _offset(second: int, zone: ZoneInfo) -> timedelta | None:
 
 def _microseconds(at: datetime) -> int:
     return (at - _EPOCH) // timedelta(microseconds=1)
+
+
+def now_us() -> int:
+    return time.time_ns() // 1000
 
 
 def time_text(at: int | None) -> str | None:

@@ -1,55 +1,64 @@
-"""`fusee task apply` and `fusee task diff`: tasks as code."""
+"""`fusee task apply`, `diff` and `export`: tasks as code."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from fusee.surfaces.cli.documents import Document, read_documents
+from fusee.surfaces.cli.answer import Answer
+from fusee.surfaces.cli.commands import command
+from fusee.surfaces.cli.documents import Document, read_documents, write_document
 from fusee.surfaces.cli.exits import Failure, failure_of
-from fusee.surfaces.cli.opening import drive, opened
-from fusee.surfaces.cli.options import Command, Shared
-from fusee.surfaces.cli.output import Out
-from fusee.tasks.cli.plan import changed, lines_of, plan_object, summary
+from fusee.surfaces.cli.options import ALLOW_UNKNOWN, Shared
+from fusee.surfaces.cli.output import Out, clean
+from fusee.tasks.cli.look import value_text
 
 if TYPE_CHECKING:
-    from fusee.tasks.service.apply import Change
+    from rich.text import Text
 
-__all__ = ["apply", "diff"]
+    from fusee.tasks.model.task import Task
+    from fusee.tasks.service.apply import Change
+    from fusee.tasks.service.tasks import TaskOperations
+
+__all__ = ["apply", "diff", "differences_lines", "export"]
 
 CHANGES = 2
 """The exit code for "there are changes", as of `diff` and `terraform plan`."""
+A_PAGE = 500
+MARKS = {
+    "create": ("+", "green"),
+    "update": ("~", "yellow"),
+    "enable": ("~", "yellow"),
+    "disable": ("~", "yellow"),
+    "delete": ("-", "red"),
+    "unchanged": ("=", "dim"),
+}
+
 
 FILES = click.argument("files", metavar="FILE...", nargs=-1, required=True)
-PRUNE = click.option("--prune", is_flag=True, help="Also delete the group's tasks that no file has.")
+PRUNE = click.option("--prune", is_flag=True, help="Also delete tasks of the group that are in no file.")
 GROUP = click.option(
     "--group",
     metavar="NAME",
     default="default",
     show_default=True,
-    help="Whose tasks these are, for --prune.",
+    help="The group that these tasks belong to, for --prune.",
 )
-UNKNOWN = click.option("--allow-unknown", is_flag=True, help="Also for handlers that no worker has had yet.")
 EXIT_CODE = click.option("--exit-code", is_flag=True, help="Exit 2 when there are changes, for CI.")
 
 
-@click.command(cls=Command)
+@command()
 @FILES
 @PRUNE
 @GROUP
 @click.option("--dry-run", is_flag=True, help="Only show what would change.")
 @EXIT_CODE
-@UNKNOWN
-@click.pass_context
-def apply(
-    context: click.Context,
-    files: tuple[str, ...],
-    prune: bool,
-    group: str,
-    dry_run: bool,
-    exit_code: bool,
-    allow_unknown: bool,
+@ALLOW_UNKNOWN
+async def apply(
+    shared: Shared, out: Out, /, files: Sequence[str], dry_run: bool, exit_code: bool, **how: Any
 ) -> None:
     """Make the tasks what files say: create, update and, with --prune, delete.
 
@@ -67,24 +76,16 @@ def apply(
     """
     if exit_code and not dry_run:
         raise click.UsageError("--exit-code goes with --dry-run")
-    drive(_apply(Shared.of(context), Out.of(context), files, prune, group, dry_run, exit_code, allow_unknown))
+    await _apply(shared, out, files, dry_run, exit_code, how)
 
 
-@click.command(cls=Command)
+@command()
 @FILES
 @PRUNE
 @GROUP
 @EXIT_CODE
-@UNKNOWN
-@click.pass_context
-def diff(
-    context: click.Context,
-    files: tuple[str, ...],
-    prune: bool,
-    group: str,
-    exit_code: bool,
-    allow_unknown: bool,
-) -> None:
+@ALLOW_UNKNOWN
+async def diff(shared: Shared, out: Out, /, files: Sequence[str], exit_code: bool, **how: Any) -> None:
     """Show what `fusee task apply` would change, field by field.
 
     The same as `fusee task apply --dry-run`: nothing is written.
@@ -93,61 +94,47 @@ def diff(
       fusee task diff tasks.yaml
       fusee task diff tasks.yaml --prune --exit-code || echo "there is something to apply"
     """
-    drive(_apply(Shared.of(context), Out.of(context), files, prune, group, True, exit_code, allow_unknown))
+    await _apply(shared, out, files, True, exit_code, how)
 
 
 async def _apply(
-    shared: Shared,
-    out: Out,
-    files: tuple[str, ...],
-    prune: bool,
-    group: str,
-    dry_run: bool,
-    exit_code: bool,
-    allow_unknown: bool,
+    shared: Shared, out: Out, files: Sequence[str], dry_run: bool, exit_code: bool, how: dict[str, Any]
 ) -> None:
+    """Checks all files before it opens the database, and tells each change as it is made."""
     from fusee.tasks.service import apply as service
 
-    documents = _read(files)
-    fields = [document.fields for document in documents]
+    fields = [document.fields for document in _read(files)]
     written = {str(one.get("name")): one for one in fields}
     done: list[Change] = []
 
     def tell(change: Change) -> None:
         done.append(change)
         if not out.json and change.action != "unchanged":
-            out.show(*lines_of(change, written.get(change.name)))
+            out.show(*_lines(change, written.get(change.name)))
 
-    async with opened(shared, create=not dry_run) as app:
+    async with shared.opened(create=not dry_run) as app:
         if dry_run:
-            for change in await service.plan(
-                app.tasks, fields, group=group, prune=prune, allow_unknown=allow_unknown
-            ):
+            for change in await service.plan(app.tasks, fields, **how):
                 tell(change)
         else:
             try:
-                await service.apply(
-                    app.tasks, fields, group=group, prune=prune, allow_unknown=allow_unknown, tell=tell
-                )
+                await service.apply(app.tasks, fields, tell=tell, **how)
             except Exception as error:
                 failure = failure_of(error)
-                if failure is None or not changed(done):
+                if failure is None or not _changed(done):
                     raise
                 raise Failure(
-                    f"{failure} ({summary(done, done=True)} before that: apply again when it is mended)",
+                    f"{failure} ({_summary(done, done=True)} before that: apply again when it is mended)",
                     failure.exit,
                     kind=failure.kind,
                 ) from error
-    if out.json:
-        out.data(plan_object(done, dry_run=dry_run))
-    else:
-        out.show(summary(done, done=not dry_run))
-    if exit_code and changed(done):
+    Answer(lambda: _object(done, dry_run=dry_run), _summary(done, done=not dry_run)).print(out)
+    if exit_code and _changed(done):
         raise click.exceptions.Exit(CHANGES)
 
 
-def _read(files: tuple[str, ...]) -> list[Document]:
-    """Every task that is wrong is told with its file and line before anything is asked of the database."""
+def _read(files: Sequence[str]) -> list[Document]:
+    """Refuses a wrong task with its file and line before the database is opened."""
     from fusee.errors import Invalid
     from fusee.tasks.service.documents import read_document
 
@@ -160,3 +147,100 @@ def _read(files: tuple[str, ...]) -> list[Document]:
         except Invalid as error:
             raise document.refused(error) from None
     return documents
+
+
+@command()
+@click.argument("names", metavar="[NAME...]", nargs=-1)
+async def export(tasks: TaskOperations, /, names: Sequence[str]) -> Answer:
+    """Print tasks as YAML that `fusee task apply` takes; all of them, or those that are named.
+
+    Fields that have their default are left out. Applying what was exported changes nothing; applying it to
+    another database makes the same tasks there. With --json it is JSON, which apply takes too.
+
+    Example:
+      fusee task export > tasks.yaml
+      fusee task export nightly report
+    """
+    from fusee.tasks.service.documents import document_of
+
+    found = [await tasks.get(name) for name in names] if names else await _all(tasks)
+    document = {"tasks": [document_of(task) for task in found]}
+    note = "# fusee task apply FILE makes these tasks; fusee task diff FILE shows what that would change."
+    return Answer(document, lambda: click.echo(f"{note}\n{write_document(document)}", nl=False))
+
+
+async def _all(tasks: TaskOperations) -> list[Task]:
+    from fusee.tasks.store.tasks import TaskFilter
+
+    found: list[Task] = []
+    while page := await tasks.list(TaskFilter(after=found[-1].name if found else None, limit=A_PAGE)):
+        found += page
+    return found
+
+
+def _changed(changes: Iterable[Change]) -> bool:
+    return any(change.action != "unchanged" for change in changes)
+
+
+def _lines(change: Change, written: Mapping[str, Any] | None) -> list[Text]:
+    """One line for the task, and one for each field that changes; `written` is what a new one is made of."""
+    from rich.text import Text
+
+    mark, style = MARKS[change.action]
+    lines = [Text(f"{mark} {clean(change.name)}", style) + Text(f"  {change.action}", "dim")]
+    if change.action == "create":
+        fields = [(name, value) for name, value in (written or {}).items() if name != "name"]
+        width = max((len(name) for name, _ in fields), default=0)
+        return lines + [Text(f"    {name:{width}}  {clean(value_text(value))}") for name, value in fields]
+    return lines + differences_lines(change.differences)
+
+
+def differences_lines(differences: Sequence[tuple[str, Any, Any]]) -> list[Text]:
+    """`    every  15m → 1h`."""
+    from rich.text import Text
+
+    width = max((len(field) for field, _, _ in differences), default=0)
+    return [
+        Text(f"    {field:{width}}  ")
+        + Text(clean(_value(field, before)), "red")
+        + Text(" → ")
+        + Text(clean(_value(field, after)), "green")
+        for field, before, after in differences
+    ]
+
+
+def _value(field: str, value: Any) -> str:
+    from fusee.tasks.service.documents import DURATIONS
+    from fusee.values.durations import duration_text
+
+    if field in DURATIONS and isinstance(value, float):
+        return duration_text(value)
+    return value_text(value)
+
+
+def _summary(changes: Sequence[Change], *, done: bool) -> str:
+    """`2 created, 1 updated, 4 unchanged`."""
+    words = {
+        "create": ("to create", "created"),
+        "update": ("to update", "updated"),
+        "enable": ("to enable", "enabled"),
+        "disable": ("to disable", "disabled"),
+        "delete": ("to delete", "deleted"),
+        "unchanged": ("unchanged", "unchanged"),
+    }
+    counts = Counter(change.action for change in changes)
+    return ", ".join(f"{counts[a]} {words[a][done]}" for a in words if counts[a]) or "no tasks"
+
+
+def _object(changes: Sequence[Change], *, dry_run: bool) -> dict[str, Any]:
+    return {
+        "dry_run": dry_run,
+        "changes": [
+            {
+                "name": change.name,
+                "action": change.action,
+                "differences": [{"field": f, "before": b, "after": a} for f, b, a in change.differences],
+            }
+            for change in changes
+        ],
+    }

@@ -1,4 +1,4 @@
-"""`fusee task create`."""
+"""`fusee task`, with `create`."""
 
 from __future__ import annotations
 
@@ -6,57 +6,55 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from fusee.surfaces.cli.answer import Answer
+from fusee.surfaces.cli.commands import command
 from fusee.surfaces.cli.documents import read_documents
 from fusee.surfaces.cli.exits import Exit, Failure
 from fusee.surfaces.cli.inputs import json_or_text, member_from, object_from, request_from
-from fusee.surfaces.cli.moments import moment
-from fusee.surfaces.cli.opening import drive, opened
-from fusee.surfaces.cli.options import Command, Shared
+from fusee.surfaces.cli.moments import moment, now_us
+from fusee.surfaces.cli.options import ALLOW_UNKNOWN, KEY, Group
 from fusee.surfaces.cli.output import Out
-from fusee.surfaces.cli.shapes import task_object
-from fusee.tasks.cli.carets import pointed
-from fusee.tasks.cli.view import show_task
+from fusee.tasks.cli.apply import apply, diff, export
+from fusee.tasks.cli.explain import explain, pointed
+from fusee.tasks.cli.look import TASKS, list_tasks, next_fires, next_lines, runs, show
+from fusee.tasks.cli.simulate import simulate
+from fusee.tasks.cli.steer import clear_queue, delete, disable, edit, enable, pause, resume
+from fusee.tasks.cli.trigger import backfill, restart, trigger
 from fusee.tasks.cli.words import fields_of_words
 
 if TYPE_CHECKING:
-    from fusee.app.fusee import Fusee
+    from fusee.tasks.service.tasks import TaskOperations
 
-__all__ = ["create"]
+__all__ = ["task"]
 
-PLAIN = {
-    "cron": "cron",
-    "every": "every",
-    "timezone": "timezone",
-    "handler": "handler",
-    "workflow": "workflow",
-    "description": "description",
-    "overlap": "overlap_action",
-    "max_concurrency": "max_concurrency",
-    "concurrency": "concurrency_policy",
-    "queue_depth": "queue_depth",
-    "failure": "failure_action",
-    "catch_up": "catch_up_mode",
-    "grace": "grace",
-    "jitter": "jitter",
-    "rate": "rate",
-    "shards": "shards",
-    "queue": "queue",
-    "region": "region",
-    "strategy": "strategy",
-    "cpu": "cpu",
-    "memory": "memory",
-    "hash_key": "hash_key",
-    "priority": "priority",
-    "timeout": "timeout",
-}
-"""Option → field, where the field takes what was typed."""
+PLAIN = (
+    "cron", "every", "timezone", "handler", "workflow", "description", "overlap_action", "max_concurrency",
+    "concurrency_policy", "queue_depth", "failure_action", "catch_up_mode", "grace", "jitter", "rate",
+    "shards", "queue", "region", "strategy", "cpu", "memory", "hash_key", "priority", "timeout",
+)  # fmt: skip
+"""Fields that take what was typed."""
 
 
 def _one_of(*words: str) -> click.Choice[str]:
     return click.Choice(words, case_sensitive=False)
 
 
-@click.command(cls=Command)
+@click.group(cls=Group)
+def task() -> None:
+    """Make tasks, steer them, fire them, and ask why they ran or did not.
+
+    A task says what to run, when, and under which policies. Each time that it is due leaves a row: it ran, or
+    it was skipped, queued or missed, with the rule that decided.
+
+    Example:
+      fusee task create nightly --cron "0 3 * * *" --timezone Europe/Berlin --handler tidy
+      fusee task list
+      fusee task explain nightly "2027-01-31 03:00"
+      fusee task apply tasks.yaml
+    """
+
+
+@command(create=True)
 @click.argument("words", metavar="NAME [-- ARGV...]", nargs=-1)
 @click.option("--cron", metavar="EXPRESSION", help="Fire by cron: 5 fields, 6 with seconds, or @daily.")
 @click.option("--every", metavar="TIME", help="Fire at an interval: 30s, 15m, 1h30m.")
@@ -65,70 +63,82 @@ def _one_of(*words: str) -> click.Choice[str]:
 @click.option("--timezone", metavar="ZONE", help="Such as Europe/Berlin.  [default: UTC]")
 @click.option("--handler", metavar="NAME", help="Call this handler.  [default: the task's name]")
 @click.option("--payload", metavar="JSON", help="The handler's arguments: JSON, @FILE, or - for stdin.")
-@click.option(
-    "-p", "members", metavar="KEY=VALUE", multiple=True, help="One argument; JSON where it is, else text."
-)
+@click.option("-p", "members", metavar="KEY=VALUE", multiple=True, help="One argument, as JSON or text.")
 @click.option("--url", metavar="URL", help="Make an HTTP call.")
 @click.option("--method", metavar="NAME", help="With --url: GET, POST, ...  [default: by the body]")
 @click.option("--header", "headers", metavar="NAME:VALUE", multiple=True, help="With --url; repeatable.")
-@click.option("--body", metavar="TEXT", help="With --url: a template; JSON where it is, else text; @FILE.")
+@click.option("--body", metavar="TEXT", help="With --url: a template, as JSON or text; @FILE.")
 @click.option("--shell", is_flag=True, help="Run a program: NAME --shell -- PROGRAM ARGUMENT...")
 @click.option("--workflow", metavar="NAME", help="Start this workflow.")
 @click.option(
     "--overlap",
+    "overlap_action",
     type=_one_of("ALLOW", "SKIP", "CANCEL_PREV", "PARALLEL"),
-    help="While an earlier fire has not ended.  [default: ALLOW]",
+    help="What happens to a fire while an earlier one has not ended.  [default: ALLOW]",
 )
-@click.option("--max-concurrency", metavar="N", type=int, help="Fires at once; 0: no cap.  [default: 1]")
 @click.option(
     "--concurrency",
-    type=_one_of("QUEUE", "SKIP", "PARALLEL"),
-    help="When that many are under way.  [default: QUEUE]",
+    "--max-concurrency",
+    "max_concurrency",
+    metavar="N",
+    type=int,
+    help="Fires at once; 0: no cap.  [default: 1]",
 )
-@click.option("--queue-depth", metavar="N", type=int, help="Longest line with QUEUE.  [default: 100]")
+@click.option(
+    "--concurrency-policy",
+    type=_one_of("QUEUE", "SKIP", "PARALLEL"),
+    help="What happens to a fire above that number.  [default: QUEUE]",
+)
+@click.option("--queue-depth", metavar="N", type=int, help="Fires that QUEUE may hold.  [default: 100]")
 @click.option(
     "--failure",
+    "failure_action",
     type=_one_of("RUN_NEW", "SKIP", "RETRY", "PAUSE"),
-    help="When the last fire failed.  [default: RUN_NEW]",
+    help="What happens to a fire when the last one failed.  [default: RUN_NEW]",
 )
 @click.option(
     "--catch-up",
+    "catch_up_mode",
     type=_one_of("NONE", "COMPACT", "FULL"),
-    help="For fires that nobody could fire in time.  [default: COMPACT]",
+    help="What happens to fires that were due while no dispatcher ran.  [default: COMPACT]",
 )
-@click.option("--grace", metavar="TIME", help="A fire decided this late is on time.  [default: 10s]")
-@click.option("--jitter", metavar="TIME", help="Start up to so much later.  [default: none]")
-@click.option("--rate", metavar="N", help="Starts a second at most, or 10/m.  [default: none]")
-@click.option("--shards", metavar="N", type=int, help="Runs a fire.  [default: 1]")
-@click.option("--queue", metavar="NAME", help="[default: default]")
+@click.option("--grace", metavar="TIME", help="A fire within this delay counts as on time.  [default: 10s]")
+@click.option(
+    "--jitter", metavar="TIME", help="Delay each start by a random time up to this.  [default: none]"
+)
+@click.option("--rate", metavar="N", help="Starts a second, or such as 10/m.  [default: no limit]")
+@click.option("--shards", metavar="N", type=int, help="Number of runs that each fire creates.  [default: 1]")
+@click.option("--queue", metavar="NAME", help="The queue of its runs.  [default: default]")
 @click.option("--region", metavar="NAME", help="Only workers of this region.")
-@click.option("--strategy", metavar="NAME", help="How its runs find their worker: round_robin, broadcast ...")
+@click.option("--strategy", metavar="NAME", help="How its runs find their worker: round_robin, ...")
 @click.option(
     "--require", "requires", metavar="LABEL=VALUE", multiple=True, help="A label its worker must have."
 )
 @click.option("--cpu", metavar="N", type=float, help="Cores its worker must have free.")
 @click.option("--memory", metavar="SIZE", help="Memory its worker must have free: 512MB.")
 @click.option("--hash-key", metavar="TEXT", help="Runs of one key go to the same worker.")
-@click.option("--priority", metavar="N", type=int, help="-1000 to 1000; higher goes first.")
-@click.option("--timeout", metavar="TIME", help="An attempt's longest time: 30s.")
-@click.option("--max-attempts", metavar="N", type=int, help="Tries in all, instead of the handler's policy.")
+@click.option("--priority", metavar="N", type=int, help="From -1000 to 1000; higher starts first.")
+@click.option("--timeout", metavar="TIME", help="Limit of one attempt, such as 30s.")
+@click.option(
+    "--max-attempts", metavar="N", type=int, help="Attempts in all, instead of the handler's policy."
+)
 @click.option("--description", metavar="TEXT", help="For people.")
-@click.option("--label", "labels", metavar="KEY=VALUE", multiple=True, help="Repeatable.")
+@click.option("--label", "labels", metavar="KEY=VALUE", multiple=True, help="A label; repeatable.")
 @click.option("--set", "others", metavar="FIELD=VALUE", multiple=True, help="Any other field; repeatable.")
-@click.option("--template", metavar="NAME", help="Make it from this template.")
+@click.option("--template", metavar="NAME", help="Create it from this template.")
 @click.option(
     "--with", "params", metavar="NAME=VALUE", multiple=True, help="With --template: a parameter; repeatable."
 )
-@click.option("--file", "-f", metavar="FILE", help="Take it from this YAML, JSON or TOML; - for stdin.")
+@click.option("--file", "-f", metavar="FILE", help="Read it from this YAML, JSON or TOML file; - for stdin.")
 @click.option("--disabled", is_flag=True, help="It does not fire until it is enabled.")
-@click.option("--allow-unknown", is_flag=True, help="Also for a handler that no worker has had yet.")
-@click.pass_context
-def create(context: click.Context, /, words: tuple[str, ...], **given: Any) -> None:
-    """Make a task, and tell when it will fire.
+@ALLOW_UNKNOWN
+@KEY
+async def create(tasks: TaskOperations, out: Out, /, words: tuple[str, ...], **given: Any) -> Answer:
+    """Create a task, and show when it will fire.
 
     Without --cron, --every, --at or --after it fires only when someone triggers it. Policies that are not
-    named have the defaults shown above; docs/tasks.md tells what each of them does. With --file the file says
-    it all, and what else is named on the command line goes over it.
+    named have the defaults shown above; docs/tasks.md tells what each of them does. With --file, options
+    replace what the file says.
 
     Example:
       fusee task create nightly --cron "0 3 * * *" --timezone Europe/Berlin --handler tidy
@@ -138,7 +148,17 @@ def create(context: click.Context, /, words: tuple[str, ...], **given: Any) -> N
       fusee task create --file nightly.yaml
     """
     _check_shape(words, given)
-    drive(_create(Shared.of(context), Out.of(context), words, given))
+    base = _from_file(given["file"]) if given["file"] else {}
+    enabled = not given["disabled"]
+    fields = {**base, **_fields(words, given, base, out)}
+    if base:
+        from fusee.tasks.service.fields import enabled_from
+
+        enabled = enabled_from(fields) is not False and enabled
+    task, _ = await tasks.create_once(
+        given["key"], fields, enabled=enabled, allow_unknown=given["allow_unknown"]
+    )
+    return TASKS.all(task, *next_lines(task)[1])
 
 
 def _check_shape(words: tuple[str, ...], given: dict[str, Any]) -> None:
@@ -159,22 +179,6 @@ def _check_shape(words: tuple[str, ...], given: dict[str, Any]) -> None:
         raise click.UsageError("--payload and -p are a handler's arguments; --shell and --url take none")
 
 
-async def _create(shared: Shared, out: Out, words: tuple[str, ...], given: dict[str, Any]) -> None:
-    base = _from_file(given["file"]) if given["file"] else {}
-    enabled = not given["disabled"]
-    async with opened(shared, create=True) as app:
-        fields = {**base, **_fields(app, words, given, base, out)}
-        if base:
-            from fusee.tasks.service.fields import enabled_from
-
-            enabled = enabled_from(fields) is not False and enabled
-        task = await app.tasks.create(fields, enabled=enabled, allow_unknown=given["allow_unknown"])
-        if out.json:
-            out.data(task_object(task, app.tasks.upcoming(task)))
-        else:
-            show_task(out, app, task)
-
-
 def _from_file(name: str) -> dict[str, Any]:
     found = read_documents([name], "task")
     if len(found) != 1:
@@ -184,10 +188,8 @@ def _from_file(name: str) -> dict[str, Any]:
     return dict(found[0].fields)
 
 
-def _fields(
-    app: Fusee, words: tuple[str, ...], given: dict[str, Any], base: dict[str, Any], out: Out
-) -> dict[str, Any]:
-    fields = {field: given[option] for option, field in PLAIN.items() if given[option] is not None}
+def _fields(words: tuple[str, ...], given: dict[str, Any], base: dict[str, Any], out: Out) -> dict[str, Any]:
+    fields = {field: given[field] for field in PLAIN if given[field] is not None}
     if words:
         fields["name"] = words[0]
     if given["after"]:
@@ -199,7 +201,7 @@ def _fields(
     if given["max_attempts"] is not None:
         fields["retry"] = {"max_attempts": given["max_attempts"]}
     if given["at"] is not None:
-        fields["at"] = _at(app, given["at"], fields.get("timezone", base.get("timezone", "UTC")))
+        fields["at"] = _at(given["at"], fields.get("timezone", base.get("timezone", "UTC")))
     if given["shell"]:
         fields |= {"executor": "shell", "payload": {"argv": list(words[1:])}}
     elif given["url"]:
@@ -220,7 +222,7 @@ def _fields(
     return fields
 
 
-def _at(app: Fusee, text: str, timezone: Any) -> str:
+def _at(text: str, timezone: Any) -> str:
     from fusee.errors import Invalid
     from fusee.tasks.model.schedule import zone_named
     from fusee.values.times import iso
@@ -229,7 +231,7 @@ def _at(app: Fusee, text: str, timezone: Any) -> str:
         zone = zone_named(str(timezone))
     except ValueError as error:
         raise Invalid(str(error), field="timezone") from None
-    return iso(moment(text, zone, app.clock.now_us(), "--at"))
+    return iso(moment(text, zone, now_us(), "--at"))
 
 
 def _point_at_cron(expression: Any, out: Out) -> None:
@@ -242,3 +244,10 @@ def _point_at_cron(expression: Any, out: Out) -> None:
         Cron.parse(expression)
     except CronError as error:
         raise Failure(pointed(expression, error), Exit.REFUSED, kind="invalid") from None
+
+
+for command_ in (
+    create, list_tasks, show, next_fires, edit, delete, enable, disable, pause, resume,
+    clear_queue, trigger, restart, backfill, runs, explain, simulate, apply, diff, export,
+):  # fmt: skip
+    task.add_command(command_)

@@ -1,27 +1,39 @@
-"""`fusee task simulate`: what another policy would have done."""
+"""`fusee task simulate`: what another policy would have done, drawn beside what was done."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from fusee.surfaces.cli.moments import TIMES, moment
-from fusee.surfaces.cli.opening import drive, opened
-from fusee.surfaces.cli.options import Command, Shared, duration
-from fusee.surfaces.cli.output import Out
-from fusee.surfaces.cli.shapes import time_text
-from fusee.tasks.cli.simulation_view import counts_of, show_simulation
-from fusee.tasks.cli.view import zone_of
+from fusee.surfaces.cli.answer import Answer, Noun
+from fusee.surfaces.cli.commands import command
+from fusee.surfaces.cli.moments import TIMES, local_text, moment, now_us, time_text
+from fusee.surfaces.cli.options import duration
+from fusee.surfaces.cli.output import Out, human, table
+from fusee.tasks.cli.bars import Bar, bars, lanes, marks
+from fusee.tasks.cli.look import zone_of
 from fusee.tasks.cli.words import policy_of_words
 
 if TYPE_CHECKING:
+    from zoneinfo import ZoneInfo
+
+    from rich.table import Table
+
     from fusee.tasks.service.simulation import Compared, Simulation
+    from fusee.tasks.service.tasks import TaskOperations
 
 __all__ = ["simulate"]
 
+DECISIONS = {"run": "ran", "queue": "stood in line", "skip": "skipped", "miss": "missed"}
+MOST_LANES = 6
+MOST_ROWS = 40
+WIDEST = 100
 
-@click.command(cls=Command)
+
+@command()
 @click.argument("name", metavar="NAME")
 @click.option("--from", "begin", metavar="TIME", required=True, help=f"The first: {TIMES}.")
 @click.option("--to", "end", metavar="TIME", default="now", show_default=True, help="The last.")
@@ -37,16 +49,10 @@ __all__ = ["simulate"]
     "--duration", metavar="TIME", callback=duration(), help="How long a run takes where no record tells it."
 )
 @click.option("--all", "every", is_flag=True, help="List every fire, also those that would go the same way.")
-@click.pass_context
-def simulate(
-    context: click.Context,
-    name: str,
-    begin: str,
-    end: str,
-    words: tuple[str, ...],
-    duration: float | None,
-    every: bool,
-) -> None:
+async def simulate(
+    tasks: TaskOperations, out: Out, /, name: str, begin: str, end: str, words: tuple[str, ...],
+    duration: float | None, every: bool,
+) -> Answer:  # fmt: skip
     """Show what another policy would have done, beside what was done.
 
     The same rules are run again over the fires of that time, with the durations and ends that the record has;
@@ -60,29 +66,18 @@ def simulate(
       fusee task simulate poll --from -1h --policy overlap_action=SKIP
       fusee task simulate poll --from 09:00 --to 10:00 -p max_concurrency=2 -p concurrency_policy=QUEUE
     """
-    shared, out = Shared.of(context), Out.of(context)
-    drive(_simulate(shared, out, name, begin, end, policy_of_words(words, "--policy"), duration, every))
-
-
-async def _simulate(
-    shared: Shared,
-    out: Out,
-    name: str,
-    begin: str,
-    end: str,
-    policy: dict[str, Any],
-    lasts: float | None,
-    every: bool,
-) -> None:
-    async with opened(shared) as app:
-        task = await app.tasks.get(name)
-        zone, now = zone_of(task), app.clock.now_us()
-        first, last = moment(begin, zone, now, "--from"), moment(end, zone, now, "--to")
-        answer = await app.tasks.simulate(name, first, last, policy=policy, duration=lasts)
-    if out.json:
-        out.data(_object(answer))
-    else:
-        show_simulation(out, answer, zone, first, last, every)
+    task = await tasks.get(name)
+    zone, now = zone_of(task), now_us()
+    first, last = moment(begin, zone, now, "--from"), moment(end, zone, now, "--to")
+    policy = policy_of_words(words, "--policy")
+    answer = await tasks.simulate(name, first, last, policy=policy, duration=duration)
+    if not answer.fires:
+        return Answer(lambda: _object(answer), say=["no fire lies in that time"])
+    own = f"{_fires(answer.known)} took as long as recorded"
+    remark = f"{own}; {human(answer.duration)} counted where no record tells it"
+    return Answer(
+        lambda: _object(answer), lambda: list(_drawn(out, answer, zone, first, every)), say=[remark]
+    )
 
 
 def _object(answer: Simulation) -> dict[str, Any]:
@@ -92,7 +87,7 @@ def _object(answer: Simulation) -> dict[str, Any]:
         "policy": policy_fields(answer.policy),
         "duration": answer.duration,
         "known": answer.known,
-        **counts_of(answer),
+        **_counts_of(answer),
         "fires": [_fire(one) for one in answer.fires],
     }
 
@@ -116,3 +111,108 @@ def _fire(one: Compared) -> dict[str, Any]:
         "canceled": would.canceled,
         "actual": actual,
     }
+
+
+def _counts_of(answer: Simulation) -> dict[str, dict[str, int]]:
+    """Fires by what would be decided, and by what was."""
+    would = Counter(str(one.simulated.decision) for one in answer.fires)
+    was = Counter(str(one.actual.decision) for one in answer.fires if one.actual is not None)
+    return {"simulated": dict(sorted(would.items())), "actual": dict(sorted(was.items()))}
+
+
+def _drawn(out: Out, answer: Simulation, zone: ZoneInfo, begin: int, every: bool) -> Iterator[Any]:
+    fires = answer.fires
+    yield from _timeline(answer, zone, begin, min(WIDEST, out.console().width - 12))
+    listed = [one for one in fires if every or _differs(one)]
+    if listed:
+        yield ""
+        yield _compared(zone).table(listed[:MOST_ROWS] if not every else listed)
+        if not every and len(listed) > MOST_ROWS:
+            yield f"… and {len(listed) - MOST_ROWS} more; --all lists every fire"
+    same = len(fires) - sum(_differs(one) for one in fires)
+    yield ""
+    yield _counts(answer)
+    yield f"{_fires(len(fires))}, {same} of them the same"
+
+
+def _fires(count: int) -> str:
+    return "1 fire" if count == 1 else f"{count} fires"
+
+
+def _timeline(answer: Simulation, zone: ZoneInfo, begin: int, width: int) -> Iterator[Any]:
+    from rich.text import Text
+
+    fires = answer.fires
+    was = [
+        Bar(one.actual.started_at, one.actual.started_at + round(one.actual.seconds * 1e6))
+        for one in fires
+        if one.actual and one.actual.started_at is not None and one.actual.seconds is not None
+    ]
+    would = [Bar(o.simulated.start, o.simulated.end) for o in fires if o.simulated.start and o.simulated.end]
+    # From the first fire on, and as long as anything went on: mostly empty pictures tell nothing.
+    low = max(begin, fires[0].simulated.at)
+    high = max([low + 1, fires[-1].simulated.at, *(bar.end for bar in (*was, *would))])
+    yield (
+        Text(f"{'':10}{local_text(low, zone)} … {local_text(-(-high // 1_000_000) * 1_000_000, zone)}", "dim")
+    )
+    for label, drawn, left_out, style in (
+        ("was", was, [o.simulated.at for o in fires if o.actual and o.actual.decision == "skip"], "cyan"),
+        ("would be", would, [o.simulated.at for o in fires if o.simulated.decision == "skip"], "green"),
+    ):
+        rows = lanes(drawn)
+        for number, row in enumerate(rows[:MOST_LANES]):
+            yield (
+                Text(f"{label if not number else '':10}", "bold") + Text(bars(row, low, high, width), style)
+            )
+        if len(rows) > MOST_LANES:
+            yield (f"{'':10}… and {len(rows) - MOST_LANES} more at a time")
+        if left_out:
+            name = "" if rows else label
+            yield (Text(f"{name:10}", "bold") + Text(marks(left_out, low, high, width, "×"), "yellow"))
+        if not rows and not left_out:
+            yield (Text(f"{label:10}", "bold") + Text("no record", "dim"))
+
+
+def _compared(zone: ZoneInfo) -> Noun[Compared]:
+    def was(one: Compared) -> Any:
+        from rich.text import Text
+
+        return Text("none", "dim") if one.actual is None else one.actual.decision
+
+    def took(one: Compared) -> str:
+        return "" if one.actual is None or one.actual.seconds is None else human(one.actual.seconds)
+
+    def waits(one: Compared) -> str:
+        would = one.simulated
+        return "" if would.start is None else human((would.start - would.at) / 1e6)
+
+    def rule(one: Compared) -> str:
+        return one.simulated.rule + ("; canceled by a later fire" if one.simulated.canceled else "")
+
+    return Noun(
+        shape=_fire,
+        columns={
+            f"fire time ({zone.key})": lambda one: local_text(one.simulated.at, zone),
+            "was": was,
+            ">took": took,
+            "would be": lambda one: one.simulated.decision,
+            ">waits": waits,
+            "rule": rule,
+        },
+    )
+
+
+def _counts(answer: Simulation) -> Table:
+    counts = _counts_of(answer)
+    drawn = table("", ">was", ">would be")
+    for name, label in DECISIONS.items():
+        drawn.add_row(label, *(str(counts[side].get(name, 0)) for side in ("actual", "simulated")))
+    if none := sum(one.actual is None for one in answer.fires):
+        drawn.add_row("no record", str(none), "")
+    if canceled := sum(one.simulated.canceled for one in answer.fires):
+        drawn.add_row("canceled by a later one", "", str(canceled))
+    return drawn
+
+
+def _differs(one: Compared) -> bool:
+    return one.actual is None or one.actual.decision != one.simulated.decision or one.simulated.canceled

@@ -1,136 +1,151 @@
-"""`fusee task enable`, `disable`, `pause`, `resume`, `delete`, `clear-queue`."""
+"""`fusee task enable`, `disable`, `pause`, `resume`, `delete`, `clear-queue`, and `edit`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from fusee.surfaces.cli.opening import drive, opened
-from fusee.surfaces.cli.options import Command, Shared
-from fusee.surfaces.cli.output import Out
-from fusee.surfaces.cli.shapes import task_object
-from fusee.tasks.cli.view import show_next
+from fusee.surfaces.cli.answer import Answer
+from fusee.surfaces.cli.commands import command, steer
+from fusee.surfaces.cli.options import ALLOW_UNKNOWN, VERSION, Command, reasoned
+from fusee.tasks.cli.apply import differences_lines
+from fusee.tasks.cli.look import TASKS, next_lines
+from fusee.tasks.cli.words import fields_of_words
 
-__all__ = ["clear_queue", "delete", "disable", "enable", "pause", "resume"]
+if TYPE_CHECKING:
+    from fusee.tasks.model.task import Task
+    from fusee.tasks.service.tasks import TaskOperations
 
-VERSION = click.option(
-    "--version", "version", metavar="N", type=int, help="Only if it is at this version still."
-)
-REASON = click.option("--reason", metavar="TEXT", help="Kept with the task, for people.")
+__all__ = ["clear_queue", "delete", "disable", "edit", "enable", "pause", "resume"]
 
-
-def _named(function: Callable[..., Any]) -> Callable[..., Any]:
-    return click.argument("name", metavar="NAME")(VERSION(click.pass_context(function)))
+REASON = reasoned(kept="the task")
 
 
-@click.command(cls=Command)
-@_named
-def enable(context: click.Context, name: str, version: int | None) -> None:
+def _answer(task: Task) -> Answer:
+    lines, say = next_lines(task) if task.status == "enabled" else ([], [])
+    return Answer(lambda: TASKS.shape(task), TASKS.line(task), *lines, say=say)
+
+
+def _steer(verb: str, text: str, *options: Callable[..., Any]) -> Command:
+    async def body(tasks: TaskOperations, /, name: str, **how: Any) -> Answer:
+        return _answer(await tasks.steer(name, verb, **how))
+
+    body.__doc__ = text
+    for option in (VERSION, *options):
+        body = option(body)
+    return steer(TASKS, "name", "NAME", name=verb)(body)
+
+
+enable = _steer(
+    "enable",
     """Let a task fire, from now on.
 
     What was due while it was disabled or paused does not fire; `fusee task backfill` makes up for it.
 
     Example: fusee task enable nightly
-    """
-    _steer(context, name, "enable", None, version)
-
-
-@click.command(cls=Command)
-@REASON
-@_named
-def disable(context: click.Context, name: str, version: int | None, reason: str | None) -> None:
+    """,
+)
+disable = _steer(
+    "disable",
     """Let a task not fire at all, not even by hand.
 
-    What is under way goes on; fires that stand in line or wait for other tasks are left out, and recorded as
-    skipped. To let it rest and still fire it by hand, pause it.
+    Running fires continue; fires that are queued or wait for other tasks are recorded as skipped. To stop the
+    schedule and still fire the task by hand, pause it.
 
     Example: fusee task disable nightly --reason "moved to the other cluster"
-    """
-    _steer(context, name, "disable", reason, version)
+    """,
+    REASON,
+)
+pause = _steer(
+    "pause",
+    """Stop a task's schedule; it can still be triggered by hand.
 
-
-@click.command(cls=Command)
-@REASON
-@_named
-def pause(context: click.Context, name: str, version: int | None, reason: str | None) -> None:
-    """Let a task's schedule rest; it can still be triggered by hand.
-
-    What is under way goes on; fires that stand in line are held until the task is resumed. `fusee task
-    clear-queue` leaves them out. Pausing a paused task changes nothing.
+    Running fires continue; queued fires are held until the task is resumed. `fusee task clear-queue` skips
+    them. Pausing a paused task changes nothing.
 
     Example: fusee task pause nightly --reason "the warehouse is down"
-    """
-    _steer(context, name, "pause", reason, version)
-
-
-@click.command(cls=Command)
-@_named
-def resume(context: click.Context, name: str, version: int | None) -> None:
+    """,
+    REASON,
+)
+resume = _steer(
+    "resume",
     """Let a paused task fire again, from now on.
 
-    Fires that stood in line when it was paused start first, oldest first; `fusee task clear-queue` leaves
-    them out. What was due while it was paused does not fire; `fusee task backfill` makes up for it.
+    Fires that were queued when it was paused start first, oldest first; `fusee task clear-queue` skips them.
+    What was due while it was paused does not fire; `fusee task backfill` makes up for it.
 
     Example: fusee task resume nightly
-    """
-    _steer(context, name, "resume", None, version)
+    """,
+)
 
 
-@click.command(cls=Command)
-@_named
-def delete(context: click.Context, name: str, version: int | None) -> None:
+@steer(TASKS, "name", "NAME")
+@VERSION
+async def delete(tasks: TaskOperations, /, name: str, version: int | None) -> Answer:
     """Delete a task; its runs and its record stay until they are pruned.
 
-    Its name is free again. What is under way goes on, what waits is left out and recorded as skipped. Refused
-    while other tasks wait for it.
+    Its name is free again. Running fires continue; fires that wait are recorded as skipped. Refused while
+    other tasks wait for it.
 
     Example: fusee task delete nightly
     """
-    _steer(context, name, "delete", None, version)
+    return _answer(await tasks.delete(name, version=version))
 
 
-@click.command("clear-queue", cls=Command)
-@click.option(
-    "--reason", metavar="TEXT", default="cleared by hand", show_default=True, help="Kept with each fire."
-)
-@click.argument("name", metavar="NAME")
-@click.pass_context
-def clear_queue(context: click.Context, name: str, reason: str) -> None:
-    """Leave out every fire of a task that stands in line.
+@steer(TASKS, "name", "NAME")
+@reasoned("cleared by hand", kept="each fire")
+async def clear_queue(tasks: TaskOperations, /, name: str, reason: str) -> Answer:
+    """Skip every queued fire of a task.
 
-    Each is recorded as skipped, with the reason. What runs goes on, and so does the schedule.
+    Each is recorded as skipped, with the reason. Running fires and the schedule continue.
 
     Example: fusee task clear-queue nightly --reason "stale by now"
     """
-
-    async def work(shared: Shared, out: Out) -> None:
-        async with opened(shared) as app:
-            cleared = await app.tasks.clear_queue(name, reason=reason)
-            if out.json:
-                out.data({"cleared": cleared})
-            else:
-                out.show(f"{cleared} fire{'s' * (cleared != 1)} of {name} left out")
-
-    drive(work(Shared.of(context), Out.of(context)))
+    cleared = await tasks.clear_queue(name, reason=reason)
+    return Answer({"cleared": cleared}, f"{cleared} fire{'s' * (cleared != 1)} of {name} left out")
 
 
-def _steer(context: click.Context, name: str, verb: str, reason: str | None, version: int | None) -> None:
-    drive(_steered(Shared.of(context), Out.of(context), name, verb, reason, version))
+@command()
+@click.argument("name", metavar="NAME")
+@click.argument("words", metavar="FIELD=VALUE...", nargs=-1, required=True)
+@VERSION
+@ALLOW_UNKNOWN
+async def edit(
+    tasks: TaskOperations, /, name: str, words: tuple[str, ...], version: int | None, allow_unknown: bool
+) -> Answer:
+    """Change fields of a task; what is not named stays as it is.
 
+    FIELD= with nothing behind it takes a field back to its default. One member of payload, labels, retry or
+    alerts is named with a dot; an object as JSON changes the members that it names. A new schedule holds from
+    now on; running fires are left alone.
 
-async def _steered(
-    shared: Shared, out: Out, name: str, verb: str, reason: str | None, version: int | None
-) -> None:
-    async with opened(shared) as app:
-        if verb == "delete":
-            task = await app.tasks.delete(name, version=version)
-        else:
-            task = await app.tasks.steer(name, verb, reason=reason, version=version)
-        if out.json:
-            out.data(task_object(task, app.tasks.upcoming(task)))
-            return
-        out.show(f"{task.name} is {task.status}" + (f": {task.reason}" if task.reason else ""))
-        if task.status == "enabled":
-            show_next(out, app, task)
+    When someone else changed the task in between, the edit is refused with exit code 4: no change is lost
+    silently. --version says which version you looked at.
+
+    Example:
+      fusee task edit nightly cron="0 4 * * *" timezone=Europe/Berlin
+      fusee task edit nightly payload.days=30 retry.max_attempts=5 description=
+      fusee task edit poll overlap_action=SKIP max_concurrency=2 --version 7
+      fusee task edit poll target_url=https://example.com/v2/poll
+    """
+    from fusee.tasks.service.fields import fields_from
+
+    before = await tasks.get(name)
+    task = await tasks.change(
+        name,
+        fields_of_words(words, "FIELD=VALUE"),
+        version=before.version if version is None else version,
+        allow_unknown=allow_unknown,
+    )
+    was, now = fields_from(before.spec), fields_from(task.spec)
+    changes = [(field, was[field], now[field]) for field in now if was[field] != now[field]]
+    lines, say = next_lines(task) if before.next_fire_at != task.next_fire_at else ([], [])
+    return Answer(
+        lambda: TASKS.shape(task),
+        f"{task.name} is at version {task.version}",
+        lambda: differences_lines(changes),
+        *lines,
+        say=say,
+    )

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from fusee.surfaces.cli.documents import read_documents
-from fusee.surfaces.cli.opening import drive, opened
-from fusee.surfaces.cli.options import Group, Shared
-from fusee.surfaces.cli.output import Out, clean, table
-from fusee.surfaces.cli.shapes import time_text
+from fusee.surfaces.cli.answer import Answer, Noun
+from fusee.surfaces.cli.commands import command, lists, steer
+from fusee.surfaces.cli.documents import read_documents, write_document
+from fusee.surfaces.cli.moments import time_text
+from fusee.surfaces.cli.options import VERSION, Group
 
 if TYPE_CHECKING:
     from fusee.tasks.model.template import TaskTemplate
+    from fusee.tasks.service.templates import TemplateOperations
 
 __all__ = ["template"]
 
@@ -40,10 +42,25 @@ def _object(one: TaskTemplate) -> dict[str, Any]:
     }
 
 
-@template.command()
+def _params(one: TaskTemplate) -> str:
+    return " ".join(name if param.required else f"[{name}]" for name, param in one.spec.params.items())
+
+
+TEMPLATES: Noun[TaskTemplate] = Noun(
+    shape=_object,
+    none="no template",
+    columns={
+        "name": lambda one: one.name,
+        ">version": lambda one: one.version,
+        "parameters": _params,
+        "description": lambda one: one.spec.description,
+    },
+)
+
+
+@command(create=True)
 @click.argument("files", metavar="FILE...", nargs=-1, required=True)
-@click.pass_context
-def apply(context: click.Context, files: tuple[str, ...]) -> None:
+async def apply(templates: TemplateOperations, /, files: Sequence[str]) -> Answer:
     """Make templates what files say: create them, or change them.
 
     A file is YAML, JSON or TOML: one template, a list, a list under `templates`, or several YAML documents;
@@ -52,112 +69,73 @@ def apply(context: click.Context, files: tuple[str, ...]) -> None:
 
     Example: fusee template apply templates.yaml
     """
-    drive(_apply(Shared.of(context), Out.of(context), files))
-
-
-async def _apply(shared: Shared, out: Out, files: tuple[str, ...]) -> None:
     from fusee.errors import Invalid
     from fusee.tasks.service.templates import template_from
 
     specs = []
-    for document in read_documents(files, "task"):
-        listed = document.fields.get("templates")
-        for fields in listed if isinstance(listed, list) and len(document.fields) == 1 else [document.fields]:
-            try:
-                specs.append(template_from(fields))
-            except Invalid as error:
-                raise document.refused(error) from None
-    done = []
-    async with opened(shared, create=True) as app:
-        for spec in specs:
-            made, action = await app.templates.apply(spec)
-            done.append({"action": action, **_object(made)})
-            if not out.json:
-                out.show(f"template {made.name} {action}: version {made.version}")
-    if out.json:
-        out.data({"items": done})
+    for document in read_documents(files, "template"):
+        try:
+            specs.append(template_from(document.fields))
+        except Invalid as error:
+            raise document.refused(error) from None
+    done = [await templates.apply(spec) for spec in specs]
+    lines = (f"template {made.name} {action}: version {made.version}" for made, action in done)
+    return Answer({"items": [{"action": action, **_object(made)} for made, action in done]}, *lines)
 
 
-@template.command("list")
-@click.option("--limit", metavar="N", default=50, type=click.IntRange(1, 1000), help="At most so many.")
-@click.pass_context
-def list_templates(context: click.Context, limit: int) -> None:
+@lists(TEMPLATES)
+async def list_templates(templates: TemplateOperations, /, limit: int) -> Sequence[TaskTemplate]:
     """List the templates, by name.
 
     Example: fusee template list
     """
-    drive(_list(Shared.of(context), Out.of(context), limit))
+    return await templates.list(limit=limit)
 
 
-async def _list(shared: Shared, out: Out, limit: int) -> None:
-    async with opened(shared) as app:
-        found = await app.templates.list(limit=limit)
-    if out.json:
-        out.data({"items": [_object(one) for one in found]})
-        return
-    drawn = table("name", ">version", "parameters", "description")
-    for one in found:
-        params = [name if param.required else f"[{name}]" for name, param in one.spec.params.items()]
-        drawn.add_row(one.name, str(one.version), clean(" ".join(params)), clean(one.spec.description))
-    out.show(drawn) if found else out.say("no template")
-
-
-@template.command()
+@command()
 @click.argument("name")
-@click.pass_context
-def show(context: click.Context, name: str) -> None:
+async def show(templates: TemplateOperations, /, name: str) -> Answer:
     """Show a template as YAML that `fusee template apply` takes.
 
     Example: fusee template show poll
     """
-    drive(_export(Shared.of(context), Out.of(context), (name,)))
+    found = await templates.get(name)
+    return Answer(lambda: _object(found), lambda: click.echo(write_document(_written(found)), nl=False))
 
 
-@template.command()
+@command()
 @click.argument("names", metavar="[NAME...]", nargs=-1)
-@click.pass_context
-def export(context: click.Context, names: tuple[str, ...]) -> None:
+async def export(templates: TemplateOperations, /, names: Sequence[str]) -> Answer:
     """Print templates as YAML that `fusee template apply` takes; all of them, or those that are named.
 
     Example: fusee template export > templates.yaml
     """
-    drive(_export(Shared.of(context), Out.of(context), names, whole=True))
+    found = [await templates.get(name) for name in names] if names else await _all(templates)
+    document = {"templates": [_written(one) for one in found]}
+    return Answer(document, lambda: click.echo(write_document(document), nl=False))
 
 
-async def _export(shared: Shared, out: Out, names: tuple[str, ...], *, whole: bool = False) -> None:
-    async with opened(shared) as app:
-        found = [await app.templates.get(name) for name in names]
-        while whole and not names:
-            page = await app.templates.list(after=found[-1].name if found else None, limit=A_PAGE)
-            found += page
-            if len(page) < A_PAGE:
-                break
-    if out.json and not whole:
-        out.data(_object(found[0]))
-        return
-    written = [{key: value for key, value in one.spec.to_dict().items() if value} for one in found]
-    document: dict[str, Any] = {"templates": written} if whole else written[0]
-    if out.json:
-        out.data(document)
-        return
-    from fusee.surfaces.cli.documents import write_document
-
-    click.echo(write_document(document), nl=False)
+async def _all(templates: TemplateOperations) -> list[TaskTemplate]:
+    found: list[TaskTemplate] = []
+    while page := await templates.list(after=found[-1].name if found else None, limit=A_PAGE):
+        found += page
+    return found
 
 
-@template.command()
-@click.argument("name")
-@click.option("--version", metavar="N", type=click.IntRange(1), help="Only if it is at this version.")
-@click.pass_context
-def delete(context: click.Context, name: str, version: int | None) -> None:
+def _written(one: TaskTemplate) -> dict[str, Any]:
+    return {name: value for name, value in one.spec.to_dict().items() if value}
+
+
+@steer(TEMPLATES, "name", "NAME")
+@VERSION
+async def delete(templates: TemplateOperations, /, name: str, version: int | None) -> Answer:
     """Delete a template; tasks that were made of it stay as they are.
 
     Example: fusee template delete poll
     """
+    await templates.delete(name, version=version)
+    return Answer({"name": name, "deleted": True}, f"template {name} is deleted")
 
-    async def work(shared: Shared, out: Out) -> None:
-        async with opened(shared) as app:
-            await app.templates.delete(name, version=version)
-        out.data({"name": name, "deleted": True}) if out.json else out.show(f"template {name} is deleted")
 
-    drive(work(Shared.of(context), Out.of(context)))
+for command_ in (apply, list_templates, show, export, delete):
+    template.add_command(command_)

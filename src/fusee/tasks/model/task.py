@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from itertools import islice
 from typing import Any
 
 from fusee.engine.model.retry import BACKOFFS, RetryPolicy
@@ -302,6 +303,14 @@ class Task:
 
     def schedule(self) -> Schedule | None:
         return self.spec.schedule(self.anchor)
+
+    def upcoming(self, count: int = 5, after: int | None = None) -> Sequence[int]:
+        """When it fires next; nothing for a task that is not enabled, or has no schedule."""
+        schedule = self.schedule()
+        if schedule is None or self.status is not TaskStatus.ENABLED or self.next_fire_at is None:
+            return []
+        start = self.next_fire_at - 1 if after is None else max(after, self.next_fire_at - 1)
+        return list(islice(schedule.fires(start), count))
 
 
 def _at_most_one(**given: Any) -> None:

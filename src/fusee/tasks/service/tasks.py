@@ -237,11 +237,7 @@ class TaskOperations:
         return self.upcoming(await self.store.task(ref), count, after)
 
     def upcoming(self, task: Task, count: int = 5, after: int | None = None) -> Sequence[int]:
-        schedule = task.schedule()
-        if schedule is None or task.status is not TaskStatus.ENABLED or task.next_fire_at is None:
-            return []
-        start = task.next_fire_at - 1 if after is None else max(after, task.next_fire_at - 1)
-        return list(islice(schedule.fires(start), count))
+        return task.upcoming(count, after)
 
     def preview(self, fields: Mapping[str, Any] | TaskSpec, count: int = 5) -> Sequence[int]:
         """When a task like this would fire, were it made now."""
