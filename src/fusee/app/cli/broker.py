@@ -1,23 +1,53 @@
-"""`fusee broker`: what the message broker gave up."""
+"""`fusee broker`: the dead letters of the message broker."""
 
 from __future__ import annotations
 
-import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from fusee.surfaces.cli.opening import drive, opened
-from fusee.surfaces.cli.options import Command, Group, Shared
-from fusee.surfaces.cli.output import Out, clean, human, table
-from fusee.surfaces.cli.shapes import time_text
+from fusee.surfaces.cli.answer import Answer, Noun
+from fusee.surfaces.cli.commands import command, lists
+from fusee.surfaces.cli.moments import time_text
+from fusee.surfaces.cli.options import Group
+from fusee.surfaces.cli.output import ago, clean
 
 if TYPE_CHECKING:
     from fusee.engine.store.dead_letters import DeadLetter
+    from fusee.runs.service.dead_letters import DeadLetterOperations
 
 __all__ = ["broker"]
 
-LETTER = click.argument("letter_id", metavar="ID", type=click.IntRange(1))
+ID = click.argument("letter_id", metavar="ID", type=click.IntRange(1))
+
+
+def _object(letter: DeadLetter) -> dict[str, Any]:
+    return {
+        "id": letter.id,
+        "queue": letter.queue,
+        "reason": letter.reason,
+        "died_at": time_text(letter.died_at),
+        "run_ids": list(letter.run_ids),
+    }
+
+
+def _runs(letter: DeadLetter, most: int) -> str:
+    more = " …" if len(letter.run_ids) > most else ""
+    return ", ".join(map(str, letter.run_ids[:most])) + more or "unreadable"
+
+
+DEAD_LETTERS: Noun[DeadLetter] = Noun(
+    shape=_object,
+    none="no dead letters",
+    columns={
+        ">id": lambda letter: letter.id,
+        "queue": lambda letter: letter.queue,
+        "reason": lambda letter: letter.reason,
+        ">age": lambda letter: ago(letter.died_at),
+        "runs": lambda letter: _runs(letter, 5),
+    },
+)
 
 
 @click.group(cls=Group)
@@ -30,12 +60,12 @@ def broker() -> None:
 
 @broker.group(cls=Group)
 def dead() -> None:
-    """Dead letters: messages that no worker could take.
+    """Dead letters: messages that RabbitMQ gave up.
 
-    A message that cannot be read is dead at once, and its runs are held. One that was delivered too often
-    without an answer (broker.delivery_limit) is given up, and its runs are published again, each alone; a run
-    that this happens to three times is held, as it may be what kills its workers. Held is until someone
-    requeues or drops the letter here.
+    A message that cannot be read becomes a dead letter at once, and its runs are held. A message that was
+    delivered more often than broker.delivery_limit without an acknowledgement becomes one too, and its runs
+    are published again, each alone. A run to which this happens three times is held: it may be what kills its
+    workers. A held run starts only after someone requeues its dead letter.
 
     Example:
       fusee broker dead list
@@ -43,104 +73,54 @@ def dead() -> None:
     """
 
 
-@dead.command("list", cls=Command)
-@click.option(
-    "--limit", type=click.IntRange(1, 1000), default=100, show_default=True, help="At most so many."
-)
-@click.pass_context
-def list_letters(context: click.Context, limit: int) -> None:
+@lists(DEAD_LETTERS, limit=100, watch=False)
+async def list_dead_letters(dead_letters: DeadLetterOperations, /, limit: int) -> Sequence[DeadLetter]:
     """List dead letters, the oldest first.
 
     Example: fusee broker dead list
     """
-    drive(_list(Shared.of(context), Out.of(context), limit))
+    return await dead_letters.list(limit=limit)
 
 
-async def _list(shared: Shared, out: Out, limit: int) -> None:
-    async with opened(shared) as app:
-        letters = await app.dead_letters.list(limit=limit)
-    if out.json:
-        out.data({"items": [_object(letter) for letter in letters]})
-        return
-    if not letters:
-        out.say("no dead letters")
-        return
-    drawn = table(">id", "queue", "why", ">age", "runs")
-    now = time.time_ns() // 1000
-    for letter in letters:
-        runs = ", ".join(map(str, letter.run_ids[:5])) + (" …" if len(letter.run_ids) > 5 else "")
-        age = human((now - letter.died_at) / 1e6)
-        drawn.add_row(str(letter.id), clean(letter.queue), letter.reason, age, runs or "unreadable")
-    out.show(drawn)
-
-
-@dead.command(cls=Command)
-@LETTER
-@click.pass_context
-def show(context: click.Context, letter_id: int) -> None:
-    """Show a dead letter with what it said.
+@command()
+@ID
+async def show(dead_letters: DeadLetterOperations, /, letter_id: int) -> Answer:
+    """Show a dead letter and the body of its message.
 
     Example: fusee broker dead show 3
     """
-    drive(_show(Shared.of(context), Out.of(context), letter_id))
+    letter = await dead_letters.get(letter_id)
+    return Answer(
+        _object(letter) | {"body": letter.body, "binary": letter.binary},
+        f"dead letter {letter.id} of {clean(letter.queue)}: {letter.reason}, {time_text(letter.died_at)}",
+        f"runs: {_runs(letter, len(letter.run_ids))}",
+        clean(letter.body),
+    )
 
 
-async def _show(shared: Shared, out: Out, letter_id: int) -> None:
-    async with opened(shared) as app:
-        letter = await app.dead_letters.get(letter_id)
-    if out.json:
-        out.data(_object(letter) | {"body": letter.body, "binary": letter.binary})
-        return
-    out.show(f"letter {letter.id} of {clean(letter.queue)}: {letter.reason}, {time_text(letter.died_at)}")
-    out.show(f"runs: {', '.join(map(str, letter.run_ids)) or 'unreadable'}")
-    out.show(clean(letter.body))
-
-
-@dead.command(cls=Command)
-@LETTER
-@click.pass_context
-def requeue(context: click.Context, letter_id: int) -> None:
-    """Publish its runs again, and forget the letter.
+@command()
+@ID
+async def requeue(dead_letters: DeadLetterOperations, /, letter_id: int) -> Answer:
+    """Publish the runs of a dead letter again, and delete the dead letter.
 
     Example: fusee broker dead requeue 3
     """
-    drive(_requeue(Shared.of(context), Out.of(context), letter_id))
+    runs = await dead_letters.requeue(letter_id)
+    text = f"dead letter {letter_id} was deleted; runs to be published again: {runs}"
+    return Answer({"id": letter_id, "runs": runs}, text)
 
 
-async def _requeue(shared: Shared, out: Out, letter_id: int) -> None:
-    async with opened(shared) as app:
-        runs = await app.dead_letters.requeue(letter_id)
-    if out.json:
-        out.data({"id": letter_id, "runs": runs})
-    else:
-        out.show(f"letter {letter_id} is forgotten; runs to be published again: {runs}")
-
-
-@dead.command(cls=Command)
-@LETTER
-@click.pass_context
-def drop(context: click.Context, letter_id: int) -> None:
-    """Forget the letter, and cancel those of its runs that are held.
+@command()
+@ID
+async def drop(dead_letters: DeadLetterOperations, /, letter_id: int) -> Answer:
+    """Delete a dead letter, and cancel those of its runs that are held.
 
     Example: fusee broker dead drop 3
     """
-    drive(_drop(Shared.of(context), Out.of(context), letter_id))
+    runs = await dead_letters.drop(letter_id)
+    text = f"dead letter {letter_id} was deleted; runs canceled: {runs}"
+    return Answer({"id": letter_id, "canceled": runs}, text)
 
 
-async def _drop(shared: Shared, out: Out, letter_id: int) -> None:
-    async with opened(shared) as app:
-        runs = await app.dead_letters.drop(letter_id)
-    if out.json:
-        out.data({"id": letter_id, "canceled": runs})
-    else:
-        out.show(f"letter {letter_id} is forgotten; runs canceled: {runs}")
-
-
-def _object(letter: DeadLetter) -> dict[str, Any]:
-    return {
-        "id": letter.id,
-        "queue": letter.queue,
-        "reason": letter.reason,
-        "died_at": time_text(letter.died_at),
-        "run_ids": list(letter.run_ids),
-    }
+for command_ in (list_dead_letters, show, requeue, drop):
+    dead.add_command(command_)
