@@ -243,7 +243,7 @@ class BulkJobsStalled(Event):
 
 @dataclass(frozen=True, slots=True)
 class RunsPublished(Event):
-    """Runs that the message broker has for sure; `again` when they were sent before and never started."""
+    """Runs that the message broker has confirmed; `again` if they were published before and never started."""
 
     count: int
     again: bool
@@ -251,14 +251,14 @@ class RunsPublished(Event):
 
 @dataclass(frozen=True, slots=True)
 class RunsRecalled(Event):
-    """Dispatched runs that went back in line: no worker is fed with them any more."""
+    """Dispatched runs that returned to the ready queue: no worker consumes their lane any more."""
 
     count: int
 
 
 @dataclass(frozen=True, slots=True)
 class RunsGranted(Event):
-    """A worker asked to start dispatched runs: how many it may, and how many not (canceled, a copy …)."""
+    """A worker asked to start dispatched runs; some may be refused (a copy, a canceled run …)."""
 
     granted: int
     refused: int
@@ -266,7 +266,7 @@ class RunsGranted(Event):
 
 @dataclass(frozen=True, slots=True)
 class MessageDeadLettered(Event):
-    """The message broker gave a message up; it is kept as a dead letter."""
+    """The message broker gave a message up, and it was stored as a dead letter."""
 
     queue: str
     reason: str
@@ -274,7 +274,7 @@ class MessageDeadLettered(Event):
 
 @dataclass(frozen=True, slots=True)
 class BrokerConnection(Event):
-    """The connection to the message broker was made, or lost, or could not be made."""
+    """The connection to the message broker was made, was lost, or could not be made."""
 
     up: bool
     error: BaseException | None

@@ -47,13 +47,13 @@ class Health:
         self._asking = asyncio.Lock()
         self._stalled: dict[tuple[str, str], float] = {}
         self._stalled_jobs: tuple[StalledJob, ...] = ()
-        self._unlinked_at: float | None = None
+        self._disconnected_at: float | None = None
         self._full: dict[str, str] = {}
         undo = [
             bus.subscribe(LoopFailed, self._failed),
             bus.subscribe(QueuesStalled, self._look_at),
             bus.subscribe(BulkJobsStalled, self._look_at_jobs),
-            bus.subscribe(BrokerConnection, self._linked),
+            bus.subscribe(BrokerConnection, self._broker_connection),
             bus.subscribe(WorkerMemory, self._measured),
         ]
         self.forget = lambda: [one() for one in undo]
@@ -67,11 +67,11 @@ class Health:
     def _look_at_jobs(self, event: BulkJobsStalled) -> None:
         self._stalled_jobs = event.jobs
 
-    def _linked(self, event: BrokerConnection) -> None:
+    def _broker_connection(self, event: BrokerConnection) -> None:
         if event.up:
-            self._unlinked_at = None
-        elif self._unlinked_at is None:
-            self._unlinked_at = self.now()
+            self._disconnected_at = None
+        elif self._disconnected_at is None:
+            self._disconnected_at = self.now()
 
     def _measured(self, event: WorkerMemory) -> None:
         self._full.pop(event.worker, None)
@@ -83,8 +83,8 @@ class Health:
         """What is wrong with the work, not with this process: it stays ready, since others could not help.
 
         Queues are named to their own namespace only; without one, they are counted."""
-        unlinked = self._unlinked_at
-        broker = [] if unlinked is None else [f"RabbitMQ is unreachable for {self.now() - unlinked:.0f} s"]
+        since = self._disconnected_at
+        broker = [] if since is None else [f"RabbitMQ has been unreachable for {self.now() - since:.0f} s"]
         return [
             *broker,
             *self._stalls(namespace),

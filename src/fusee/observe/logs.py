@@ -116,9 +116,9 @@ def log_events(
         bus.subscribe(BatchStopped, subscriber.batch_stopped),
         bus.subscribe(BatchRollingBack, subscriber.batch_rolling_back),
         bus.subscribe(BatchEnded, subscriber.batch_ended),
-        bus.subscribe(BrokerConnection, subscriber.broker_link),
+        bus.subscribe(BrokerConnection, subscriber.broker_connection),
         bus.subscribe(WorkerMemory, subscriber.worker_memory),
-        bus.subscribe(MessageDeadLettered, subscriber.message_died),
+        bus.subscribe(MessageDeadLettered, subscriber.message_dead_lettered),
         bus.subscribe(RunsPublished, subscriber.published),
         bus.subscribe(RunsRecalled, subscriber.recalled),
         bus.subscribe(LoopFailed, subscriber.loop_failed),
@@ -149,7 +149,7 @@ class _EventLog:
         self._left_out = 0
         self._counts: dict[str, int] = {}
         self._summed_at = now()
-        self._linked: bool | None = None
+        self._broker_connected: bool | None = None
 
     def _say(self, level: int, what: str, /, **about: Any) -> None:
         self.log.log(level, what, extra=facts(about))
@@ -163,25 +163,33 @@ class _EventLog:
         else:
             self._say(logging.INFO, "below worker.max_memory again: runs are claimed", **about)
 
-    def broker_link(self, event: BrokerConnection) -> None:
-        """Once for each change, not for each try."""
-        if event.up != self._linked:
-            self._linked = event.up
+    def broker_connection(self, event: BrokerConnection) -> None:
+        """Log each change once, and not every try."""
+        if event.up != self._broker_connected:
+            self._broker_connected = event.up
             level = logging.INFO if event.up else logging.ERROR
             what = "the message broker is connected" if event.up else "the message broker is unreachable"
             error = {} if event.error is None else {"error": f"{type(event.error).__name__}: {event.error}"}
             self._say(level, what, **error)
 
-    def message_died(self, event: MessageDeadLettered) -> None:
-        what = "a message was given up: `fusee broker dead list` shows it"
+    def message_dead_lettered(self, event: MessageDeadLettered) -> None:
+        what = "a message became a dead letter: see `fusee broker dead list`"
         self._say(logging.ERROR, what, queue=event.queue, reason=event.reason)
 
     def published(self, event: RunsPublished) -> None:
         if event.again:
-            self._say(logging.WARNING, "published again: dispatched, and never started", runs=event.count)
+            self._say(
+                logging.WARNING,
+                "runs were published again: they were dispatched and never started",
+                runs=event.count,
+            )
 
     def recalled(self, event: RunsRecalled) -> None:
-        self._say(logging.WARNING, "back in line: no worker is fed with them any more", runs=event.count)
+        self._say(
+            logging.WARNING,
+            "runs returned to the ready queue: no worker consumes their lane any more",
+            runs=event.count,
+        )
 
     def session_started(self, event: SessionStarted) -> None:
         self._say(logging.INFO, "worker started", worker=event.worker, session=event.session)

@@ -113,15 +113,19 @@ class Metrics(Collector):
         self.assigned = Counter("fusee_runs_assigned", "Runs that a dispatcher here gave to a worker.")
         self.taken_back = Counter("fusee_runs_taken_back", "Given runs that went home without their worker.")
         self.published = Counter(
-            "fusee_broker_published", "Runs published here; again, when they had not started.", "again"
+            "fusee_broker_published",
+            "Runs published here; again=yes, if they had been published before.",
+            "again",
         )
-        self.granted = Counter("fusee_broker_granted", "Dispatched runs that workers were told to start.")
-        self.denied = Counter("fusee_broker_refused", "Dispatched runs that workers asked to start in vain.")
-        self.recalled = Counter("fusee_broker_recalled", "Dispatched runs that went back in line.")
+        self.granted = Counter("fusee_broker_granted", "Dispatched runs that workers were allowed to start.")
+        self.denied = Counter(
+            "fusee_broker_refused", "Dispatched runs that workers asked to start and that were refused."
+        )
+        self.recalled = Counter("fusee_broker_recalled", "Dispatched runs that returned to the ready queue.")
         self.dead = Counter("fusee_broker_dead", "Messages that the broker gave up.", "reason")
-        self.linked: bool | None = None
+        self.broker_connected: bool | None = None
         self.memory_full = False
-        """Whether the message broker is connected; none when there is none."""
+        """None if there is no message broker."""
         self.lateness = Histogram()
         self.stalled: dict[str, float] = {}
         self.durations: dict[str, Histogram] = {}
@@ -151,7 +155,7 @@ class Metrics(Collector):
             bus.subscribe(RunsGranted, self._on_granted),
             bus.subscribe(RunsRecalled, lambda event: self.recalled.add(event.count)),
             bus.subscribe(MessageDeadLettered, lambda event: self.dead.add(1, event.reason)),
-            bus.subscribe(BrokerConnection, self._on_link),
+            bus.subscribe(BrokerConnection, self._on_broker_connection),
             bus.subscribe(WorkerMemory, self._on_memory),
             bus.subscribe(LoopFailed, lambda event: self.loop_failures.add(1, self._loop(event.loop))),
         ]
@@ -204,8 +208,8 @@ class Metrics(Collector):
     def _on_memory(self, event: WorkerMemory) -> None:
         self.memory_full = event.full
 
-    def _on_link(self, event: BrokerConnection) -> None:
-        self.linked = event.up
+    def _on_broker_connection(self, event: BrokerConnection) -> None:
+        self.broker_connected = event.up
 
     def _on_fired(self, event: TasksFired) -> None:
         for code, count in event.counts.items():
@@ -278,9 +282,11 @@ class Metrics(Collector):
         ):
             yield counter.family()
         yield from self.bulk_metrics.counters()
-        if self.linked is not None:
+        if self.broker_connected is not None:
             yield GaugeMetricFamily(
-                "fusee_broker_connected", "1 while the message broker is connected.", value=int(self.linked)
+                "fusee_broker_connected",
+                "1 while the message broker is connected.",
+                value=int(self.broker_connected),
             )
         yield GaugeMetricFamily(
             "fusee_worker_memory_full",
