@@ -146,7 +146,7 @@ async def two_workers(folder: Path, rounds: int, items: dict[str, int]) -> dict[
         command = [sys.executable, "-m", "bench.bulk", "--work", url]
         workers = [await asyncio.create_subprocess_exec(*command) for _ in range(2)]
         try:
-            while len(await app.store.sessions()) < 2:  # noqa: ASYNC110
+            while len(await app.store.sessions.sessions()) < 2:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
             return {
                 business: median(

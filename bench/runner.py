@@ -74,8 +74,8 @@ async def ceiling(url: str, connections: int, batch: int = 500) -> None:
     app = app_on(url)
     async with app:
         store = app.store
-        session = await store.open_session(app.worker().info, 3600)
-        await store.read_new_lanes()
+        session = await store.sessions.open_session(app.worker().info, 3600)
+        await store.lanes.read_new_lanes()
         lanes = list(store.lane_map.lanes)
         numbers = itertools.count(1)
         drained = 0
@@ -85,7 +85,7 @@ async def ceiling(url: str, connections: int, batch: int = 500) -> None:
             finished, used_up = Finished(), []
             while True:
                 number = next(numbers)
-                answer = await store.exchange(session, finished, Order(batch, lanes, number, used_up))
+                answer = await store.claims.exchange(session, finished, Order(batch, lanes, number, used_up))
                 if not answer.claimed:
                     return
                 drained += len(answer.claimed)

@@ -67,7 +67,7 @@ async def ticks(databases: Databases, name: str, rounds: int) -> dict[int, float
 
 async def _fill(store: Store, size: int) -> None:
     """Tasks that sleep; the first hundred will be woken."""
-    now = await store.database.read(store._now)
+    now = await store.database.read(store.context.now)
 
     def work(connection: Connection, begin: int) -> None:
         rows = [
@@ -102,7 +102,7 @@ async def _fill(store: Store, size: int) -> None:
 
 async def _tick(store: Store) -> float:
     def wake(connection: Connection) -> None:
-        now = store._now(connection)
+        now = store.context.now(connection)
         ids = select(tasks.c.id).where(tasks.c.live_name.in_([f"task-{n}" for n in range(DUE)]))
         found = list(connection.execute(ids).scalars())
         connection.execute(
@@ -114,7 +114,7 @@ async def _tick(store: Store) -> float:
 
     await store.database.write(wake)
     began = time.perf_counter()
-    fired = await store.fire_due()
+    fired = await store.tasks.firing.fire_due()
     seconds = time.perf_counter() - began
     assert fired.tasks == DUE, fired
     return seconds
@@ -133,7 +133,7 @@ async def lateness(url: str, count: int, seconds: int) -> dict[str, float]:
             await app.tasks.create({"name": f"every-second-{n}", "cron": "* * * * * *", "handler": "work"})
     async with app.running():
         await asyncio.sleep(seconds)
-        since = await app.store.database.read(app.store._now) - round((seconds - 5) * 1e6)
+        since = await app.store.database.read(app.store.context.now) - round((seconds - 5) * 1e6)
 
         def read(connection: Connection) -> list[float]:
             query = select(fires.c.decided_at - fires.c.fire_time).where(fires.c.decided_at > since)

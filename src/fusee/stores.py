@@ -6,27 +6,23 @@ from typing import Any
 
 from sqlalchemy import text
 
-from fusee.access.store import Keys
+from fusee.access.store import ApiKeys
+from fusee.batches.store.store import BatchStore
+from fusee.bulk.store.store import BulkStore
 from fusee.clock import Clock, SystemClock
 from fusee.engine.store import migrate
-from fusee.engine.store.aggregate import Aggregate
-from fusee.engine.store.aging import Aging
-from fusee.engine.store.assigned_claims import Given
-from fusee.engine.store.callbacks import Callbacks
-from fusee.engine.store.contract import Exchanged, Finished, LaneMap, Order
+from fusee.engine.store.aggregate import Aggregation
+from fusee.engine.store.context import Decisions, StoreContext
 from fusee.engine.store.database import Database
-from fusee.engine.store.dead_letters import Letters
-from fusee.engine.store.enqueue import Enqueue
-from fusee.engine.store.hot import Hot
-from fusee.engine.store.parts import Decisions
+from fusee.engine.store.engine_store import EngineStore
+from fusee.engine.store.retention import Retention
 from fusee.engine.store.set_aside import SetAside
-from fusee.engine.store.starting import Starting
-from fusee.engine.store.totals import Totals
-from fusee.engine.store.upkeep import Upkeep
-from fusee.engine.store.wakes import ENDED, Wakes
+from fusee.engine.store.wakes import Wakes
 from fusee.errors import ConfigError
-from fusee.placement.store.assign import Placement
-from fusee.tasks.store.history import Record
+from fusee.placement.store.assign import Assignments
+from fusee.placement.store.broadcasts import Broadcasts
+from fusee.tasks.store.store import TaskStore
+from fusee.workflows.store.store import WorkflowStore
 
 __all__ = ["Store", "open_store"]
 
@@ -34,9 +30,7 @@ MIGRATED_WITHIN = 3600.0
 """Seconds for each statement of a migration, and for the turn of another process."""
 
 
-class Store(
-    Aggregate, Record, Enqueue, Given, Placement, Starting, Letters, Callbacks, Upkeep, Aging, Keys, Totals
-):
+class Store(EngineStore):
     """Everything that can be asked of the database, for one namespace."""
 
     def __init__(
@@ -48,23 +42,48 @@ class Store(
         set_aside: SetAside | None = None,
         decisions: Decisions | None = None,
     ) -> None:
-        assert isinstance(database, Hot)
-        self.database = database
-        self.hot = database
-        self.namespace = namespace
-        self.wakes = wakes or Wakes()
-        self.lane_map = LaneMap()
-        self.set_aside = set_aside or SetAside()
-        self.decisions = decisions or Decisions()
+        super().__init__(
+            StoreContext(
+                database,
+                namespace,
+                wakes=wakes or Wakes(),
+                set_aside=set_aside or SetAside(),
+                decisions=decisions or Decisions(),
+            )
+        )
+        self.tasks = TaskStore(self.context, self)
+        self.workflows = WorkflowStore(self.context, self)
+        self.batches = BatchStore(self.context, self)
+        self.bulk = BulkStore(self.context, self)
+        self.api_keys = ApiKeys(self.context)
+        self.broadcasts = Broadcasts(self.context, self.run_writer, self.outbox)
+        self.assignments = Assignments(self.context, self.own_lanes, self.broadcasts)
+        self.aggregation = Aggregation(
+            self.context,
+            self.tasks.firing,
+            self.tasks.states,
+            self.tasks.upstreams,
+            self.tasks.triggers,
+            self.workflows.ends,
+            self.batches.ends,
+            self.bulk.moves,
+            self.workflows.parents,
+            self.batches.parents,
+            self.bulk.parents,
+        )
+        self.retention = Retention(
+            self.context, self.tasks.retention, self.workflows.retention, self.bulk.retention
+        )
 
     def for_namespace(self, namespace: str) -> Store:
         """The same database seen as another tenant; opened and closed with this one."""
+        shared = self.context
         return Store(
-            self.database,
+            shared.database,
             namespace,
-            wakes=self.wakes,
-            set_aside=self.set_aside,
-            decisions=self.decisions,
+            wakes=shared.wakes,
+            set_aside=shared.set_aside,
+            decisions=shared.decisions,
         )
 
     async def open(self) -> None:
@@ -90,13 +109,6 @@ class Store(
 
     async def ping(self) -> None:
         await self.database.read(lambda connection: connection.execute(text("SELECT 1")).scalar_one())
-
-    async def exchange(self, session: int, finished: Finished, order: Order) -> Exchanged:
-        """Hand in successes, take new runs: one round trip for both, for hundreds of each."""
-        exchanged = await self.hot.exchange(session, finished, order)
-        if finished.told:
-            self.wakes.fire(ENDED)
-        return exchanged
 
 
 def open_store(

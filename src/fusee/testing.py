@@ -55,7 +55,7 @@ class TestKit:
         if not self.app.config.database.migrate:
             await self.app.store.upgrade()
         self._worker = self.app.worker()
-        self._session = await self.app.store.open_session(self._worker.info, ttl=10 * 366 * 86400.0)
+        self._session = await self.app.store.sessions.open_session(self._worker.info, ttl=10 * 366 * 86400.0)
         self._worker.held.session = self._worker.served.session = self._session
         return self
 
@@ -74,24 +74,26 @@ class TestKit:
         store, pool = self.app.store, worker.pool
         made = 0
         while made < most:
-            while await store.expire():
+            while await store.callbacks.expire():
                 pass
             while (
-                await store.fire_due()
-                or await store.aggregate()
-                or await store.promote()
-                or await store.assign()
+                await store.tasks.firing.fire_due()
+                or await store.aggregation.aggregate()
+                or await store.promotion.promote()
+                or await store.assignments.assign()
             ):
                 pass
             await worker.served.read()
             order = Order(100, worker.served.free, pool.receipts.next())
-            claimed = (await store.exchange(self._session, Finished(), order)).claimed
+            claimed = (await store.claims.exchange(self._session, Finished(), order)).claimed
             for queue, lanes in worker.served.limited.items():
                 limited = Order(100, lanes, pool.receipts.next())
-                claimed += await store.claim_limited(self._session, queue, limited)
+                claimed += await store.queues.claim_limited(self._session, queue, limited)
             if worker.served.own_limited:
                 given = Order(100, [], pool.receipts.next())
-                claimed += await store.claim_given(self._session, worker.served.own_limited, given)
+                claimed += await store.assigned_claims.claim_given(
+                    self._session, worker.served.own_limited, given
+                )
             if not claimed:
                 return made
             made += len(claimed)
@@ -112,13 +114,13 @@ class TestKit:
             pool.watch(time.monotonic())
         finished, settlements = pool.outcomes.collect()
         if settlements:
-            await store.settle(self._session, settlements)
+            await store.outcomes.settle(self._session, settlements)
         used_up = pool.receipts.ended([*finished.receipts, *(s.receipt for s in settlements)])
-        await store.exchange(self._session, finished, Order(used_up=used_up))
+        await store.claims.exchange(self._session, finished, Order(used_up=used_up))
 
     async def run(self, run: RunHandle | int) -> Run:
         """How that run stands now."""
-        return await self.app.store.run(int(run))
+        return await self.app.store.runs.run(int(run))
 
     async def statuses(self, *runs: RunHandle | int) -> list[RunStatus]:
         return [(await self.run(run)).status for run in runs]

@@ -29,7 +29,7 @@ async def test_a_failed_attempt_is_tried_again(cluster: Cluster) -> None:
     async with cluster.start_worker():
         handle = await cluster.app.enqueue("flaky", {"failures": 2})
         assert await handle.result(20) == "at last"
-        attempts = await cluster.app.store.attempts(handle.id)
+        attempts = await cluster.app.store.runs.attempts(handle.id)
         assert [attempt.end for attempt in attempts] == ["failed", "failed"]
 
 
@@ -100,12 +100,12 @@ async def test_a_late_result_is_refused_and_kept_as_stale(cluster: Cluster) -> N
             (run,) = await cluster.ended(handle)
             await until(lambda: refused.events)
     assert (run.status, run.worker, run.attempt > 1) == ("succeeded", "other", True)
-    (lost, *_) = await cluster.app.store.attempts(handle.id)
+    (lost, *_) = await cluster.app.store.runs.attempts(handle.id)
     assert (lost.end, lost.late_end) == ("lost", "succeeded")
 
 
 async def test_a_limit_holds_over_all_workers(cluster: Cluster) -> None:
-    await cluster.app.store.set_limits("default", QueueLimits(concurrency=2))
+    await cluster.app.store.queues.set_limits("default", QueueLimits(concurrency=2))
     async with cluster.start_worker("one"), cluster.start_worker("two"):
         handles = await cluster.app.enqueue_each("work", [{"seconds": 0.02}] * 30)
         await cluster.ended(*handles)
@@ -114,12 +114,12 @@ async def test_a_limit_holds_over_all_workers(cluster: Cluster) -> None:
 
 
 async def test_a_paused_queue_starts_nothing_until_it_goes_on(cluster: Cluster) -> None:
-    await cluster.app.store.set_limits("default", QueueLimits(paused=True))
+    await cluster.app.store.queues.set_limits("default", QueueLimits(paused=True))
     async with cluster.start_worker():
         handle = await cluster.app.enqueue("work")
         await asyncio.sleep(0.5)
         assert not cluster.journal.started(handle)
-        await cluster.app.store.set_limits("default", QueueLimits())
+        await cluster.app.store.queues.set_limits("default", QueueLimits())
         await cluster.ended(handle)
 
 
@@ -152,7 +152,7 @@ async def test_a_drain_hands_back_what_has_not_started(cluster: Cluster) -> None
         kept = await cluster.ended(*hanging)
     assert {run.worker for run in runs} == {"second"}
     assert {(run.status, run.spent) for run in [*runs, *kept]} == {("succeeded", 0)}
-    states = {session.state for session in await cluster.app.store.sessions(all_states=True)}
+    states = {session.state for session in await cluster.app.store.sessions.sessions(all_states=True)}
     assert states == {SessionState.ENDED}
 
 
@@ -177,7 +177,7 @@ async def test_a_run_waits_for_a_worker_that_has_its_handler(cluster: Cluster) -
     async with cluster.start_worker("old"):
         handle = await cluster.app.enqueue("new", allow_unknown=True)
         await cluster.ended(await cluster.app.enqueue("work"))
-        assert (await cluster.app.store.run(handle.id)).status is RunStatus.PENDING
+        assert (await cluster.app.store.runs.run(handle.id)).status is RunStatus.PENDING
         async with cluster.start_worker("new", prepare=newer):
             assert await handle.result(20) == "understood"
 
@@ -192,9 +192,9 @@ async def test_a_worker_is_drained_by_command(cluster: Cluster) -> None:
     async with cluster.start_worker("first") as first, cluster.start_worker("second"):
         hanging = await cluster.app.enqueue("hang")
         await until(lambda: cluster.journal.started(hanging))
-        (run,) = [await cluster.app.store.run(hanging.id)]
+        (run,) = [await cluster.app.store.runs.run(hanging.id)]
         assert run.worker is not None
-        await cluster.app.store.ask_to_drain("first")
+        await cluster.app.store.sessions.ask_to_drain("first")
         handles = await cluster.app.enqueue_each("work", [{}] * 20)
         runs = await cluster.ended(*handles)
         cluster.let_go.set()
@@ -218,7 +218,7 @@ async def test_strategies_place_runs_on_workers(cluster: Cluster) -> None:
 
 
 async def test_a_limit_holds_for_what_a_strategy_placed(cluster: Cluster) -> None:
-    await cluster.app.store.set_limits("default", QueueLimits(concurrency=2))
+    await cluster.app.store.queues.set_limits("default", QueueLimits(concurrency=2))
     async with cluster.start_worker("one"), cluster.start_worker("two"):
         specs = [RunSpec(handler="work", payload={"seconds": 0.02}, strategy="round_robin")] * 12
         await cluster.ended(*await cluster.app.enqueue_many(specs))

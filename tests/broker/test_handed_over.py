@@ -30,7 +30,9 @@ async def test_runs_of_the_old_session_go_on_when_the_same_process_has_a_new_one
         assert node.worker.session not in (None, old)
         cluster.let_go.set()
         (run,) = await cluster.ended(handle)
-        known = {session.id: session for session in await cluster.app.store.sessions(all_states=True)}
+        known = {
+            session.id: session for session in await cluster.app.store.sessions.sessions(all_states=True)
+        }
         assert known[old].state is SessionState.ENDED
     assert run.status is RunStatus.SUCCEEDED
     # Not by the attempt's number: one that a slow worker hands back has a number and no start.
@@ -38,7 +40,7 @@ async def test_runs_of_the_old_session_go_on_when_the_same_process_has_a_new_one
 
 
 async def state_of(cluster: Cluster, session: int | None) -> SessionState:
-    (known,) = [s for s in await cluster.app.store.sessions(all_states=True) if s.id == session]
+    (known,) = [s for s in await cluster.app.store.sessions.sessions(all_states=True) if s.id == session]
     return known.state
 
 

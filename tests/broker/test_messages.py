@@ -99,7 +99,7 @@ async def test_messages_lost_repeated_or_reordered_change_nothing(
 ) -> None:
     # Two of them, so that a copy of a request reaches one that has not seen the request.
     async with cluster_with(kind).dispatching(dispatchers=2) as cluster:
-        await cluster.app.store.set_limits("default", QueueLimits(concurrency=7))
+        await cluster.app.store.queues.set_limits("default", QueueLimits(concurrency=7))
         granted = Seen(cluster.app.bus, RunsGranted)
         patient = {"max_concurrent_tasks": 5, "lease_ttl": 30}
         async with cluster.start_worker("one", **patient), cluster.start_worker("two", **patient):
@@ -153,7 +153,7 @@ async def test_runs_of_workers_that_have_gone_return_to_the_ready_queue(rabbit: 
         await gone.app.close()
 
     async def all_pending() -> bool:
-        runs = [await rabbit.app.store.run(handle.id) for handle in (hanging, *handles)]
+        runs = [await rabbit.app.store.runs.run(handle.id) for handle in (hanging, *handles)]
         return {run.status for run in runs} == {RunStatus.PENDING}
 
     await until(all_pending, 20)
@@ -165,14 +165,14 @@ async def test_a_message_that_cannot_be_read_is_dead_lettered_at_once(
     store = rabbit.app.store
     async with rabbit.start_worker():
         await rabbit.ended(await rabbit.app.enqueue("work"))
-        (lane,) = await store.all_lanes()
+        (lane,) = await store.lanes.all_lanes()
         queue = Topology(rabbitmq["prefix"]).run_queue(lane, NORMAL)
         async with raw_channel(rabbitmq["url"]) as channel:
             await channel.basic_publish(b"not json", routing_key=queue)
             await channel.basic_publish(b"{}", routing_key=Topology(rabbitmq["prefix"]).rpc_queue)
         await until(lambda: _count(rabbit, 2), 10, "two dead letters")
         await rabbit.ended(await rabbit.app.enqueue("work"))  # the dead letters block no other run
-    letters = {letter.body: letter for letter in await store.dead_letters()}
+    letters = {letter.body: letter for letter in await store.dead_letters.dead_letters()}
     assert {(letter.queue, letter.reason) for letter in letters.values()} == {
         (queue, "rejected"),
         (Topology(rabbitmq["prefix"]).rpc_queue, "rejected"),
@@ -186,14 +186,14 @@ async def test_a_message_that_kills_its_workers_is_dead_lettered(
     store = rabbit.app.store
     async with rabbit.start_worker() as node:
         await rabbit.ended(await rabbit.app.enqueue("work"))
-        (lane,) = await store.all_lanes()
+        (lane,) = await store.lanes.all_lanes()
         node.worker.stop()
         await node.task
         publish = rabbit.dispatchers[0].publish
         assert publish is not None
         await until(lambda: not publish.fed, 10, "the dispatcher's look at who is there")
         handle = await rabbit.app.enqueue("work")
-        (run,) = await store.dispatch({lane: 10})
+        (run,) = await store.dispatches.dispatch({lane: 10})
         queue = Topology(rabbitmq["prefix"]).run_queue(lane, NORMAL)
         async with raw_channel(rabbitmq["url"]) as channel:
             await channel.basic_publish(
@@ -203,9 +203,9 @@ async def test_a_message_that_kills_its_workers_is_dead_lettered(
             async with raw_channel(rabbitmq["url"]) as channel:
                 await _get(channel, queue)
         await until(lambda: _count(rabbit, 1), 10, "a dead letter")
-    (letter,) = await store.dead_letters()
+    (letter,) = await store.dead_letters.dead_letters()
     assert (letter.reason, letter.run_ids) == ("delivery_limit", (handle.id,))
-    await store.requeue_letter(letter.id)
+    await store.dead_letters.requeue_letter(letter.id)
     async with rabbit.start_worker("brave"):
         assert await handle.result(20) is None
 
@@ -254,4 +254,4 @@ async def _get(channel: Any, queue: str) -> None:
 
 
 async def _count(cluster: Cluster, many: int) -> bool:
-    return await cluster.app.store.count_dead_letters() == many
+    return await cluster.app.store.dead_letters.count_dead_letters() == many

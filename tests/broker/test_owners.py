@@ -65,7 +65,7 @@ async def test_a_worker_without_a_database_plans_and_checks_for_a_server_without
             async def undo(self, target: Target) -> None: ...
 
     async with cluster.start_worker(prepare=operations):
-        await until(cluster.app.store.sessions, 30, "the worker to register")
+        await until(cluster.app.store.sessions.sessions, 30, "the worker to register")
         fields = {"batch_name": "b", "target_type": "thing", "batch_type": "set"}
         with pytest.raises(Invalid, match=r"target 1: after\.to: Input should be a valid integer"):
             await cluster.app.batches.create(fields, [{"target_id": "low", "after": {"to": "up"}}])

@@ -101,10 +101,12 @@ def test_dead_letters_are_listed_shown_requeued_and_dropped(tmp_path: Path) -> N
     async def bury() -> list[int]:
         async with Fusee(config=load(env={}, overrides={"database": {"url": url}})) as app:
             runs = [int(await app.enqueue("work", allow_unknown=True)) for _ in range(2)]
-            lanes = await app.store.all_lanes()
-            for run in await app.store.dispatch(dict.fromkeys(lanes, 10)):
-                await app.store.bury("fusee.v1.runs.1.normal", "rejected", b"?", [(run.id, 1)], str(run.id))
-            await app.store.bury("fusee.v1.status", "rejected", b"\xff", [], "t")
+            lanes = await app.store.lanes.all_lanes()
+            for run in await app.store.dispatches.dispatch(dict.fromkeys(lanes, 10)):
+                await app.store.dead_letters.bury(
+                    "fusee.v1.runs.1.normal", "rejected", b"?", [(run.id, 1)], str(run.id)
+                )
+            await app.store.dead_letters.bury("fusee.v1.status", "rejected", b"\xff", [], "t")
             return runs
 
     def fusee(*words: str) -> Any:

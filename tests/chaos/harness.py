@@ -157,12 +157,12 @@ class Fleet:
         while left:
             part = sorted(left)[:500]
             with suppress(StoreUnavailable):
-                left -= (await self.app.store.ended(part)).keys()
+                left -= (await self.app.store.runs.ended(part)).keys()
             if not left:
                 break
             assert not self.crashed(), f"seed {self.seed}: {self.crashed()[0]}"
             if time.monotonic() > deadline:
-                run = await self.app.store.run(min(left))
+                run = await self.app.store.runs.run(min(left))
                 raise NeverEnded(f"seed {self.seed}: {len(left)} runs never ended, such as {run}")
             await asyncio.sleep(0.05)
         return await read_runs(self.app.store, [handle.id for handle in handles])

@@ -40,6 +40,12 @@ T = TypeVar("T")
 E = TypeVar("E", bound=Event)
 
 
+def part_with(store: Store, name: str) -> Any:
+    """The part of the store that has this method; a worker calls it there."""
+    (part,) = {id(part): part for part in vars(store).values() if hasattr(type(part), name)}.values()
+    return part
+
+
 def make_app(
     url: str,
     *,
@@ -120,7 +126,7 @@ async def lose_lease(app: Fusee, session: int) -> None:
     async def believed(*_: object) -> None:
         told.set()
 
-    app.store.renew = believed  # type: ignore[method-assign]
+    app.store.sessions.renew = believed  # type: ignore[method-assign]
     await told.wait()  # so no real renewal is on its way
     passed = update(sessions).where(sessions.c.id == session).values(expires_at=1)
     await app.store.database.write(lambda connection: connection.execute(passed))
@@ -131,7 +137,7 @@ async def read_runs(store: Store, ids: Sequence[int]) -> list[Run]:
 
     def work(connection: Connection) -> dict[int, Run]:
         parts = (ids[start : start + 500] for start in range(0, len(ids), 500))
-        queries = (store._select().where(runs.c.id.in_(part)) for part in parts)
+        queries = (store.runs._select().where(runs.c.id.in_(part)) for part in parts)
         return {row.id: run_from(row) for query in queries for row in connection.execute(query)}
 
     found = await store.database.read(work)
@@ -145,7 +151,7 @@ async def all_ended(app: Fusee, handles: Iterable[RunHandle], seconds: float = 3
     async def ended() -> bool:
         for start in range(0, len(ids), 500):
             part = ids[start : start + 500]
-            if len(await app.store.ended(part)) < len(part):
+            if len(await app.store.runs.ended(part)) < len(part):
                 return False
         return True
 

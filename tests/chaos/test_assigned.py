@@ -28,7 +28,7 @@ def placed(crew: Fleet, count: int) -> list[RunSpec]:
 
 async def burdened(crew: Fleet) -> Member | None:
     """A worker in whose own lane something stands."""
-    sessions = {session.info.pid: session for session in await crew.app.store.sessions()}
+    sessions = {session.info.pid: session for session in await crew.app.store.sessions.sessions()}
     for member in crew.of("worker"):
         session = sessions.get(member.pid)
         if session is not None and session.state is SessionState.ALIVE:

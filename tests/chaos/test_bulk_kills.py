@@ -91,7 +91,7 @@ async def under_fire(crew: Fleet, items: int, kills: int) -> tuple[Story, BulkJo
             await crew.until(lambda at=goal: watch.done() or story.started() >= at, 60)  # type: ignore[misc]
             victim = crew.chance.choice(crew.of("worker"))
             crew.kill(victim)
-            done = await crew.app.store.done_ranges(job.id)
+            done = await crew.app.store.bulk.queries.done_ranges(job.id)
             story.kills.append(Kill(victim.pid, done, story.lengths()))
             crew.start("worker")
         deadline = time.monotonic() + 240
@@ -145,7 +145,7 @@ async def judge(crew: Fleet, story: Story, job: BulkJob) -> Counter[str]:
     replays = _replays(why, story, starts, twice, segments)
     total = sum(1 for journal in starts.values() for item in journal if item < MARK)
     # A machine under load loses leases too: what such a worker held is started again like a killed one's.
-    sessions = await crew.app.store.sessions(all_states=True)
+    sessions = await crew.app.store.sessions.sessions(all_states=True)
     killed = {kill.pid for kill in story.kills}
     late = [session for session in sessions if session.state == "lost" and session.info.pid not in killed]
     if late:

@@ -161,7 +161,7 @@ async def _judge_runs(crew: Cluster, client: Client) -> None:
 
 async def _all_ended(crew: Cluster, ids: list[int]) -> bool:
     parts = (ids[at : at + 500] for at in range(0, len(ids), 500))
-    return all([len(await crew.app.store.ended(part)) == len(part) for part in parts])
+    return all([len(await crew.app.store.runs.ended(part)) == len(part) for part in parts])
 
 
 async def _judge_bulk(crew: Cluster, job_id: int) -> None:

@@ -65,7 +65,7 @@ def _oracle(task: Task, until: int) -> list[int]:
 
 
 async def _judge(crew: Fleet, made: Sequence[Task]) -> Counter[str]:
-    until = await crew.app.store.database.read(crew.app.store._now) // SECOND * SECOND
+    until = await crew.app.store.database.read(crew.app.store.context.now) // SECOND * SECOND
     await _decided_until(crew, until)
     record = await _record(crew)
     codes: Counter[str] = Counter()

@@ -42,11 +42,11 @@ async def test_a_worker_that_wakes_after_its_lease_changes_nothing(server_url: s
             (member,) = [m for m in crew.of("worker") if m.pid == zombie]
             member.process.send_signal(signal.SIGCONT)
             deadline = time.monotonic() + 20
-            while (first := (await crew.app.store.attempts(frozen.id))[0]).late_end is None:
+            while (first := (await crew.app.store.runs.attempts(frozen.id))[0]).late_end is None:
                 assert time.monotonic() < deadline, f"seed {crew.seed}: its late outcome was never noted"
                 await asyncio.sleep(0.02)
             assert (first.end, first.late_end) == (End.LOST, "succeeded")
-            assert (await crew.app.store.run(frozen.id)) == done, "the zombie changed the run"
+            assert (await crew.app.store.runs.run(frozen.id)) == done, "the zombie changed the run"
 
             # It comes back to life as a new session, and works on.
             more = await crew.app.enqueue_many(some_runs(crew, 60))
@@ -55,7 +55,7 @@ async def test_a_worker_that_wakes_after_its_lease_changes_nothing(server_url: s
             assert again == [runs[run.id] for run in again]
             crew.judged += again
         judge(crew, crew.judged)
-        sessions = await crew.app.store.sessions(all_states=True)
+        sessions = await crew.app.store.sessions.sessions(all_states=True)
         assert sum(session.state == "lost" for session in sessions) >= 3
 
 

@@ -70,6 +70,6 @@ async def test_a_rolling_restart_burns_no_attempt(database_url: str, tmp_path: P
                 code = await crew.terminate(member)
                 assert code == 0, f"seed {crew.seed}: exit code {code}\n{member.log.read_text()[-3000:]}"
         told = judge(crew, await crew.all_ended(handles, 60), burnt=False)
-        sessions = await crew.app.store.sessions(all_states=True)
+        sessions = await crew.app.store.sessions.sessions(all_states=True)
         assert not [s for s in sessions if s.state == "lost"], f"seed {crew.seed}"
     assert told["cut_short"] == 0, "a drained worker lets its runs end"

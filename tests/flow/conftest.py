@@ -47,7 +47,7 @@ class Served:
 
     async def count(self) -> int:
         """Runs in the store."""
-        return len(await self.app.store.runs(RunFilter(limit=100_000)))
+        return len(await self.app.store.runs.runs(RunFilter(limit=100_000)))
 
 
 @asynccontextmanager

@@ -235,16 +235,18 @@ async def _(stage: Stage, letters: Any) -> None:
     store = stage.app.store
     # Runs that no worker here takes, handed to a message broker that gives their messages up.
     runs = [await stage.app.enqueue("elsewhere", allow_unknown=True) for _ in range(2)]
-    lanes = [lane for lane, about in (await store.all_lanes()).items() if about.handler == "elsewhere"]
-    sent = await store.dispatch(dict.fromkeys(lanes, 10))
+    lanes = [lane for lane, about in (await store.lanes.all_lanes()).items() if about.handler == "elsewhere"]
+    sent = await store.dispatches.dispatch(dict.fromkeys(lanes, 10))
     assert [one.id for one in sent] == [run.id for run in runs]
     for one in sent:
-        await store.bury("q", "rejected", b"{}", [(one.id, one.attempt)], str(one.id))
+        await store.dead_letters.bury("q", "rejected", b"{}", [(one.id, one.attempt)], str(one.id))
     first, second = await letters.list()
     assert (first.run_ids, (await letters.get(second.id)).run_ids) == ((runs[0].id,), (runs[1].id,))
-    assert await store.republish(lanes[0], sent[0].level, 0, 10) == [], "both are held"
+    assert await store.dispatches.republish(lanes[0], sent[0].level, 0, 10) == [], "both are held"
     assert await letters.requeue(first.id) == 1
-    assert [one.id for one in await store.republish(lanes[0], sent[0].level, 0, 10)] == [runs[0].id]
+    assert [one.id for one in await store.dispatches.republish(lanes[0], sent[0].level, 0, 10)] == [
+        runs[0].id
+    ]
     assert await letters.drop(second.id) == 1
     assert [str((await stage.app.runs.peek(run.id)).status) for run in runs] == ["dispatched", "canceled"]
     assert await letters.list() == []

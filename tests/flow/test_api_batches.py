@@ -310,8 +310,8 @@ async def _worker_was_here() -> None:
     app = Fusee()
     register(app, Lamps())
     async with app:
-        session = await app.store.open_session(app.worker().info, 30)
-        await app.store.end_session(session)
+        session = await app.store.sessions.open_session(app.worker().info, 30)
+        await app.store.sessions.end_session(session)
 
 
 async def test_a_batch_that_does_not_want_to_wait_for_another_is_refused_and_leaves_nothing(

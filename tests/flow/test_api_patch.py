@@ -230,7 +230,7 @@ async def test_a_header_and_a_default_of_a_business_change_alone(served):
     status, _, _ = await served.ask("POST", path, json=fields)
     assert status == 201
     _, body, _ = await served.ask("PATCH", f"{path}/crm", json={"headers": {"X-Team": "ops"}})
-    kept = await served.app.store.business("crm")
+    kept = await served.app.store.bulk.businesses.business("crm")
     assert kept.spec.headers == {"Authorization": "Bearer s3cret", "X-Team": "ops"}
     _, body, _ = await served.ask(
         "PATCH", f"{path}/crm", json={"defaults": {"rate": None}, "headers": {"X-Team": None}}

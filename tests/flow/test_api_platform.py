@@ -77,7 +77,7 @@ async def test_workers(working):
     _, page, _ = await working.ask("GET", "/api/v1/workers")
     (worker,) = page["items"]
     assert worker["state"] == "alive" and worker["handlers"] == HANDLERS
-    await working.app.store.end_session(worker["id"])
+    await working.app.store.sessions.end_session(worker["id"])
     assert (await working.ask("GET", "/api/v1/workers"))[1]["items"] == []
     _, page, _ = await working.ask("GET", "/api/v1/workers?all=true")
     assert page["items"][0]["state"] == "ended"

@@ -134,7 +134,7 @@ async def test_a_stream_is_taken_in_chunks(served):
     status, body_, _ = await served.ask("POST", RUNS, data=body(), headers=NDJSON)
     assert (status, body_["accepted"], body_["created"]) == (201, 2500, 2500)
     assert await served.count() == 2500
-    assert (await served.app.store.run(body_["last_id"])).payload == {"name": "2499"}
+    assert (await served.app.store.runs.run(body_["last_id"])).payload == {"name": "2499"}
 
 
 async def test_a_bad_line_names_itself_and_keeps_what_came_before(served):

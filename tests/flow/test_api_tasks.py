@@ -649,7 +649,7 @@ def test_the_description_knows_every_field_and_its_default():
 
 async def test_the_command_line_shows_a_run_as_the_api_does(served):
     _, accepted, _ = await served.ask("POST", "/api/v1/runs", json={"handler": "greet"})
-    run = await served.app.store.run(accepted["id"])
+    run = await served.app.store.runs.run(accepted["id"])
     shown = RunOut.of(run, []).model_dump()
     assert run_object(run, []) == shown
 

@@ -69,7 +69,7 @@ async def platform(url: str, lamps: SetLevel, **params: Any) -> AsyncIterator[Fu
     """A server that has no app, on one database with a worker that has the operation."""
     worker, server = app_on(url, lamps, **params), app_on(url)
     async with worker, server, worker.running():
-        await until(server.store.sessions, 30, "the worker to register")
+        await until(server.store.sessions.sessions, 30, "the worker to register")
         yield server
 
 
@@ -127,7 +127,7 @@ async def test_what_no_worker_answers_in_time_is_unreachable_and_leaves_nothing_
         assert all("within 0." in (one.info or "") for one in found)
 
         async def all_ended() -> bool:
-            return all(run.ended for run in await server.store.runs(RunFilter()))
+            return all(run.ended for run in await server.store.runs.runs(RunFilter()))
 
         await until(all_ended, 30, "the looks to be given up")
 
@@ -195,7 +195,7 @@ async def test_accepted_while_no_worker_was_there_the_target_fails_by_the_name_o
         pass  # the operation is known from now on, and its worker is gone
     worker, server = app_on(database_url, lamps), app_on(database_url)
     async with server, worker:
-        assert not await server.store.sessions()
+        assert not await server.store.sessions.sessions()
         wrong = [{"target_id": "b", "after": {"level": "bright"}}]
         batch, _ = await server.batches.create(FIELDS, wrong, apply=True)
 

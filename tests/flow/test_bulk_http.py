@@ -334,7 +334,7 @@ async def test_a_name_that_leads_inside_stops_the_job_before_its_first_item(
         address = f"http://localhost:{service.url.rpartition(':')[2]}/mail"
         status, problem, _ = await served.ask("POST", BUSINESSES, json={"name": "crm", "item": address})
         assert status == 422 and "is not a public address" in problem["detail"]
-        await served.app.store.register_business(HttpBusiness(name="crm", item=address))
+        await served.app.store.bulk.businesses.register_business(HttpBusiness(name="crm", item=address))
         job = await become(served, await begun(served, 1000), "stopped")
     assert "is not a public address" in job["reason"]
     assert (job["quarantined"], service.asked) == (0, [])

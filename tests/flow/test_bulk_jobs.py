@@ -390,7 +390,7 @@ async def test_the_callbacks_of_a_business_are_called_in_turn(tmp_path: Path) ->
 async def served_by(app: Fusee, handler: str) -> None:
     """Wait until a worker has said that it serves this."""
     async with asyncio.timeout(20):
-        while handler not in await app.store.known_handlers():  # noqa: ASYNC110
+        while handler not in await app.store.sessions.known_handlers():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
 
@@ -618,7 +618,7 @@ async def test_who_creates_a_job_without_the_code_has_the_defaults_of_its_busine
         pass
 
     async with working(app), elsewhere:
-        while not await elsewhere.store.sessions():  # noqa: ASYNC110 - until the worker is known
+        while not await elsewhere.store.sessions.sessions():  # noqa: ASYNC110 - until the worker is known
             await asyncio.sleep(0.01)
         fields = {"name": "all", "business": "count", "source": 10, "item_attempts": 4}
         job, _ = await elsewhere.bulk_jobs.create(fields, start=True)

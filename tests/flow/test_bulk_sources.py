@@ -97,7 +97,7 @@ async def test_a_file_that_is_replaced_while_a_segment_waits_for_a_worker_is_not
     desk = Desk(app)
     desk.open.set()
     write(path, "old")
-    take = type(app.store).take_segment
+    take = type(app.store.bulk.checkpoints).take_segment
 
     async def replaced_first(*args: Any, **named: Any) -> Any:
         write(path, "new")
@@ -105,7 +105,7 @@ async def test_a_file_that_is_replaced_while_a_segment_waits_for_a_worker_is_not
 
     async with working(app):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(type(app.store), "take_segment", replaced_first)
+            patch.setattr(type(app.store.bulk.checkpoints), "take_segment", replaced_first)
             job, _ = await app.bulk_jobs.create(
                 {"name": "d", "business": "desk", "source": {"kind": "file", "path": str(path)}}, start=True
             )

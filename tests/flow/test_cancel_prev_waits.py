@@ -65,10 +65,10 @@ async def test_the_new_run_does_not_start_beside_a_handler_that_swallows_its_can
         try:
             # The worker has seen that it does not stop, and looks at it still; so does a dispatcher.
             for _ in range(20):
-                await app.store.aggregate()
+                await app.store.aggregation.aggregate()
                 await asyncio.sleep(0.02)
-            assert (await app.store.run(first)).status == "running"
-            assert (await app.store.run(second)).status == "blocked"
+            assert (await app.store.runs.run(first)).status == "running"
+            assert (await app.store.runs.run(second)).status == "blocked"
         finally:
             let_go.set()
         await until(_has(app, first, "canceled"), 30, "the old run to end")
@@ -79,6 +79,6 @@ async def test_the_new_run_does_not_start_beside_a_handler_that_swallows_its_can
 
 def _has(app: Any, run_id: int, status: str) -> Callable[[], Any]:
     async def look() -> bool:
-        return bool((await app.store.run(run_id)).status == status)
+        return bool((await app.store.runs.run(run_id)).status == status)
 
     return look

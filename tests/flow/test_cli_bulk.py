@@ -59,7 +59,7 @@ def at_work() -> Iterator[list[int]]:
         async with app.running():
 
             async def known() -> bool:
-                return "bulk.mail" in await app.store.known_handlers()
+                return "bulk.mail" in await app.store.sessions.known_handlers()
 
             await until(known, 20, "the worker to be there")
             ready.set()

@@ -40,7 +40,7 @@ class Past:
     async def fire(self, seconds: float) -> None:
         """So much later, a dispatcher looks."""
         self.clock.tick(seconds=seconds)
-        while await self.app.store.fire_due():
+        while await self.app.store.tasks.firing.fire_due():
             pass
 
 
@@ -190,7 +190,7 @@ def polled(cli: Cli) -> Cli:
             await past.fire(15)
             past.clock.tick(seconds=5)
             await past.world.finish(session, *claimed)
-            await past.app.store.aggregate()
+            await past.app.store.aggregation.aggregate()
 
     once(story)
     return cli

@@ -31,7 +31,7 @@ async def app(tmp_path: Path) -> AsyncIterator[Fusee]:
 
 
 async def count(app: Fusee) -> int:
-    return len(await app.store.runs(RunFilter(limit=1000)))
+    return len(await app.store.runs.runs(RunFilter(limit=1000)))
 
 
 async def test_each_payload_becomes_a_run_and_handles_keep_their_order(database_url: str) -> None:

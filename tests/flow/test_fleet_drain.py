@@ -62,7 +62,7 @@ async def test_what_outlasts_the_drain_is_handed_back_unspent(database_url: str)
         await until(lambda: leaving.pool.busy == 1)
         asked = await app.workers.drain("one")
         assert not await app.workers.wait_until_down(asked, 10)
-        run = await app.store.run(handle.id)
+        run = await app.store.runs.run(handle.id)
     assert (run.status, run.spent) == (RunStatus.PENDING, 0)
 
 

@@ -41,7 +41,7 @@ async def test_what_only_the_new_version_knows_waits_for_it(
         early = [await old.enqueue("new", allow_unknown=True) for _ in range(5)]
         shared = await all_ended(old, await old.enqueue_many([RunSpec(handler="both")] * 20))
         assert {run.result for run in shared} == {"1.0"}, "behind them, work goes on"
-        waiting = [await old.store.run(handle.id) for handle in early]
+        waiting = [await old.store.runs.run(handle.id) for handle in early]
         assert {run.status for run in waiting} == {RunStatus.PENDING}
         assert {run.attempt for run in waiting} == {0}, "nobody failed it for not knowing it"
         (stats,) = [stats for stats in await old.queues.list() if stats.pending]

@@ -99,12 +99,12 @@ async def test_a_failure_pause_stops_the_task_after_the_first_hang(database_url:
 
 
 async def _status(app: Fusee, run_id: int, status: str) -> bool:
-    return (await app.store.run(run_id)).status == status
+    return (await app.store.runs.run(run_id)).status == status
 
 
 async def _stop(app: Fusee) -> None:
     """Leaving an app waits for what runs: end it first."""
     for fire in await _fires(app):
-        run = await app.store.run(fire.run_id)
+        run = await app.store.runs.run(fire.run_id)
         if not run.ended:
-            await app.store.cancel(run.id, "the test is over")
+            await app.store.runs.cancel(run.id, "the test is over")

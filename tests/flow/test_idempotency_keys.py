@@ -347,12 +347,12 @@ async def test_failed_targets_are_tried_again_once_under_a_key(office: Served) -
     """The second request must not try again what failed once more since the first."""
     batch, _ = await office.app.batches.create(BATCH, LAMPS, apply=True)
     await office.app.batches.cancel(batch.id)
-    await office.app.store.aggregate()
+    await office.app.store.aggregation.aggregate()
     path, key = f"/api/v1/batches/{batch.id}/retry", {"Idempotency-Key": "k"}
     status, first, _ = await office.ask("POST", path, json={"canceled": True}, headers=key)
     assert (status, first["retried"]) == (200, 3)
     await office.app.batches.cancel(batch.id)
-    await office.app.store.aggregate()
+    await office.app.store.aggregation.aggregate()
     status, again, _ = await office.ask("POST", path, json={"canceled": True}, headers=key)
     assert (status, again["retried"], again["batch"]["phase"]) == (200, 3, "done")
     status, _, _ = await office.ask("POST", path, json={"canceled": False}, headers=key)

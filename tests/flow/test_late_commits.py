@@ -38,14 +38,14 @@ async def test_runs_of_a_claim_whose_commit_a_lock_held_for_many_renewals_are_ha
 
         renewals = 0
         async with working(app, dispatcher=False) as worker:
-            session, real = worker.session, app.store.renew
+            session, real = worker.session, app.store.sessions.renew
 
             async def renew(*arguments: Any) -> None:
                 nonlocal renewals
                 await real(*arguments)
                 renewals += 1
 
-            app.store.renew = renew  # type: ignore[method-assign]
+            app.store.sessions.renew = renew  # type: ignore[method-assign]
             gate = await asyncpg.connect(postgres_url)
             try:
                 await gate.execute(HOLD_COMMITS)

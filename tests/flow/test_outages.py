@@ -41,7 +41,7 @@ async def test_an_outage_shorter_than_the_lease_costs_nothing_at_the_worst_momen
                 held = await outside.enqueue("hang")
                 await until(lambda: journal.started(held), 30)
                 session, silent = worker.session, asyncio.Event()
-                renew = app.store.renew
+                renew = app.store.sessions.renew
 
                 async def renewing(*args: Any) -> None:
                     if not silent.is_set():
@@ -50,7 +50,7 @@ async def test_an_outage_shorter_than_the_lease_costs_nothing_at_the_worst_momen
                         silent.set()
                     await renew(*args)
 
-                app.store.renew = renewing  # type: ignore[method-assign]
+                app.store.sessions.renew = renewing  # type: ignore[method-assign]
                 await asyncio.wait_for(silent.wait(), 30)
                 let_go.set()  # it ends while nobody can be told
                 (run,) = await all_ended(outside, [held], 60)
@@ -74,7 +74,7 @@ async def test_a_process_that_stands_still_for_less_than_its_lease_keeps_it(data
     async with working(app) as worker:
         held = await app.enqueue("hang")
         await until(lambda: journal.started(held), 30)
-        session, stood_still, renew = worker.session, asyncio.Event(), app.store.renew
+        session, stood_still, renew = worker.session, asyncio.Event(), app.store.sessions.renew
 
         async def renewing(*args: Any) -> None:
             if not stood_still.is_set():
@@ -82,7 +82,7 @@ async def test_a_process_that_stands_still_for_less_than_its_lease_keeps_it(data
                 stood_still.set()
             await renew(*args)
 
-        app.store.renew = renewing  # type: ignore[method-assign]
+        app.store.sessions.renew = renewing  # type: ignore[method-assign]
         await asyncio.wait_for(stood_still.wait(), 60)
         let_go.set()
         (run,) = await all_ended(app, [held], 60)

@@ -54,12 +54,12 @@ async def test_a_handler_in_a_cold_process_does_not_start_after_an_acknowledged_
         async def deaf(*_: object) -> list[tuple[int, int]]:
             return []
 
-        app.store.cancel_requests = deaf  # type: ignore[method-assign]
+        app.store.runs.cancel_requests = deaf  # type: ignore[method-assign]
         handle = await app.enqueue("work", {"journal": str(journal)})
         await until((tmp_path / "gate.importing").exists)
 
         async def certain() -> bool:
-            return (await app.store.claimed_ago(handle.id) or 0) > 1.5
+            return (await app.store.runs.claimed_ago(handle.id) or 0) > 1.5
 
         await until(certain)
         answer = await elsewhere.runs.cancel(handle.id)
@@ -83,7 +83,7 @@ async def test_a_handler_in_a_cold_process_starts_when_nobody_canceled_it(
         await until((tmp_path / "gate.importing").exists)
 
         async def late() -> bool:
-            return (await app.store.claimed_ago(handle.id) or 0) > 1.5
+            return (await app.store.runs.claimed_ago(handle.id) or 0) > 1.5
 
         await until(late)
         (tmp_path / "gate").touch()

@@ -54,8 +54,8 @@ async def test_promise_1_accepted_is_never_lost(database_url: str, make_app: Mak
         # A worker that claims and is never heard of again.
         dead = app.worker()
         await dead.served.read()
-        session = await app.store.open_session(dead.info, ttl=0.5)
-        taken = (await app.store.exchange(session, Finished(), Order(10, dead.served.free, 1))).claimed
+        session = await app.store.sessions.open_session(dead.info, ttl=0.5)
+        taken = (await app.store.claims.exchange(session, Finished(), Order(10, dead.served.free, 1))).claimed
         assert len(taken) == 10
         async with working(app):
             runs = await all_ended(app, handles, 15)
@@ -134,10 +134,10 @@ async def test_promise_3_a_worker_that_lost_its_lease_changes_nothing(
             await until(lambda: journal.of(handle, "late") and not worker.pool.busy)
 
             async def noted() -> bool:
-                return (await healthy.store.attempts(handle.id))[0].late_end is not None
+                return (await healthy.store.runs.attempts(handle.id))[0].late_end is not None
 
             await until(noted)
-            run = await healthy.store.run(handle.id)
+            run = await healthy.store.runs.run(handle.id)
             assert (run.status, run.attempt, run.result) == (RunStatus.RUNNING, 2, None)
             hold.set()
             run = await handle.wait(10)
@@ -171,8 +171,8 @@ async def test_promise_4_a_worker_trusts_its_own_clock_less_a_margin(
 
         handle = await cut_off.enqueue("work")
         await until(lambda: journal.started(handle))
-        cut_off.store.renew = unreachable  # type: ignore[method-assign]
-        cut_off.store.open_session = unreachable  # type: ignore[method-assign, assignment]
+        cut_off.store.sessions.renew = unreachable  # type: ignore[method-assign]
+        cut_off.store.sessions.open_session = unreachable  # type: ignore[method-assign, assignment]
         async with working(healthy):
             await handle.wait(15)
     assert [(line.attempt, line.what) for line in journal.of(handle)] == [
@@ -201,7 +201,7 @@ async def test_promise_7_after_a_cancel_is_acknowledged_no_attempt_starts(
         async def deaf(*_: object) -> list[tuple[int, int]]:
             return []
 
-        app.store.cancel_requests = deaf  # type: ignore[method-assign]
+        app.store.runs.cancel_requests = deaf  # type: ignore[method-assign]
         worker.couriers.pace = FixedPace(10)
         first = RunSpec(handler="work", payload={"seconds": slow}, priority=1)
         handles = await app.enqueue_many([first, *[RunSpec(handler="work")] * 4])

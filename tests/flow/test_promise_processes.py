@@ -57,8 +57,8 @@ async def test_promise_4_a_process_is_gone_before_another_worker_starts(
 
         handle = await cut_off.enqueue("work", {"journal": str(journal), "seconds": 60.0})
         await until(lambda: read(journal))
-        cut_off.store.renew = unreachable  # type: ignore[method-assign]
-        cut_off.store.open_session = unreachable  # type: ignore[method-assign, assignment]
+        cut_off.store.sessions.renew = unreachable  # type: ignore[method-assign]
+        cut_off.store.sessions.open_session = unreachable  # type: ignore[method-assign, assignment]
         async with working(healthy):
             await until(lambda: len(read(journal)) == 3, 30)
             await healthy.runs.cancel(handle.id)
@@ -94,7 +94,7 @@ async def test_promise_7_after_a_cancel_is_acknowledged_no_process_starts_its_ha
         ids = await asyncio.gather(*[submit_and_cancel() for _ in range(40)])
 
         async def ended() -> bool:
-            return len(await app.store.ended(list(ids))) == len(ids)
+            return len(await app.store.runs.ended(list(ids))) == len(ids)
 
         await until(ended, 60)
     late = [

@@ -144,7 +144,7 @@ async def test_losses_are_the_same_wherever_they_are_scraped(database_url: str, 
     )
     async with app:
         for _ in range(2):
-            await app.store.open_session(info, 0.001)
+            await app.store.sessions.open_session(info, 0.001)
         async with (
             process(tmp_path, database_url, "server", "--bind", "127.0.0.1:0") as server,
             process(tmp_path, database_url, "dispatcher") as dispatcher,

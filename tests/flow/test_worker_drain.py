@@ -39,19 +39,21 @@ async def test_a_drain_finishes_what_runs_and_hands_back_the_rest(database_url: 
             worker.stop()
 
             async def handed_back() -> bool:
-                return [(await app.store.run(h.id)).status for h in handles].count(RunStatus.PENDING) == 10
+                return [(await app.store.runs.run(h.id)).status for h in handles].count(
+                    RunStatus.PENDING
+                ) == 10
 
             await until(handed_back)
             assert worker.pool.busy == 2, "what runs goes on"
             let_go.set()
-        runs = [await app.store.run(handle.id) for handle in handles]
+        runs = [await app.store.runs.run(handle.id) for handle in handles]
         started = {line.run for line in journal.starts()}
         assert {run.id for run in runs if run.status is RunStatus.SUCCEEDED} == started
         assert len(started) == 2
         assert {run.spent for run in runs} == {0} or all(
             run.spent == 0 for run in runs if run.status is RunStatus.PENDING
         )
-        (session,) = await app.store.sessions(all_states=True)
+        (session,) = await app.store.sessions.sessions(all_states=True)
         assert session.state is SessionState.ENDED
         # Another life of the worker does the rest.
         async with working(app):
@@ -78,8 +80,8 @@ async def test_a_drain_that_takes_too_long_hands_back_what_still_runs(database_u
         async with working(app):
             handle = await app.enqueue("long")
             await until(lambda: journal.started(handle))
-        run = await app.store.run(handle.id)
-        (kept,) = await app.store.attempts(handle.id)
+        run = await app.store.runs.run(handle.id)
+        (kept,) = await app.store.runs.attempts(handle.id)
         # It may have been claimed once more, and handed back at once, while the drain began.
         assert (run.status, run.spent) == (RunStatus.PENDING, 0)
         assert (kept.end, kept.attempt) == (End.RETURNED, 1)
@@ -102,7 +104,7 @@ async def test_a_drain_never_starts_a_second_attempt_where_the_policy_allows_one
         async with working(app):
             handle = await app.enqueue("once")
             await until(lambda: journal.started(handle))
-        run = await app.store.run(handle.id)
+        run = await app.store.runs.run(handle.id)
     assert (run.status, run.effect, run.attempt) == (RunStatus.FAILED, "unknown", 1)
     assert "allows one attempt" in (run.reason or "")
 

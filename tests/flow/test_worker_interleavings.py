@@ -25,7 +25,7 @@ from fusee.engine.worker.couriers import MOST_A_TRIP
 from fusee.errors import StoreUnavailable
 from fusee.events import RunRefused, SessionStarted
 from fusee.runs.handle import RunHandle
-from tests.chaos.inside import Journal, Seen, all_ended, make_app, until, working
+from tests.chaos.inside import Journal, Seen, all_ended, make_app, part_with, until, working
 
 
 @pytest.fixture
@@ -35,8 +35,9 @@ def url(tmp_path: Path) -> str:
 
 def interpose(app: Fusee, name: str, around: Callable[..., Awaitable[Any]]) -> None:
     """`around(real, *arguments)` is called in place of that method of the store."""
-    real = getattr(app.store, name)
-    setattr(app.store, name, lambda *arguments: around(real, *arguments))
+    part = part_with(app.store, name)
+    real = getattr(part, name)
+    setattr(part, name, lambda *arguments: around(real, *arguments))
 
 
 @dataclass
@@ -106,7 +107,7 @@ async def test_a_claim_that_commits_after_the_worker_looked_is_handed_back_at_a_
         if claim == "claim_limited":
             await app.queues.limit("default", QueueLimits(concurrency=1))
         handle = await app.enqueue("work")
-        claim_for_real = getattr(app.store, claim)
+        claim_for_real = getattr(part_with(app.store, claim), claim)
         interpose(app, claim, lose)
         interpose(app, "owned", look_too_early)
         interpose(app, "renew", renew)
@@ -157,7 +158,7 @@ async def test_a_report_that_failed_while_the_session_changed_is_not_made_again_
         reports.follow(app)
         handle = await app.enqueue("work")
         (run,) = await all_ended(app, [handle])
-        (first,) = await app.store.attempts(handle.id)
+        (first,) = await app.store.runs.attempts(handle.id)
     assert (run.status, run.attempt) == (RunStatus.SUCCEEDED, 2)
     assert reports.sessions_of(handle, 1) == {sessions[0]}
     assert reports.sessions_of(handle, 2) == {sessions[1]}
@@ -186,7 +187,7 @@ async def test_what_had_ended_when_the_lease_was_lost_is_kept_as_stale(database_
         await real(session, *rest)
 
     async def after_the_recovery(real: Any, *arguments: Any) -> int:
-        await until(lambda: app.store.attempts(handle.id), what="the recovery of the old session's run")
+        await until(lambda: app.store.runs.attempts(handle.id), what="the recovery of the old session's run")
         session: int = await real(*arguments)
         return session
 
@@ -199,10 +200,10 @@ async def test_what_had_ended_when_the_lease_was_lost_is_kept_as_stale(database_
         (run,) = await all_ended(app, [handle])
 
         async def noted() -> bool:
-            return (await app.store.attempts(handle.id))[0].late_end is not None
+            return (await app.store.runs.attempts(handle.id))[0].late_end is not None
 
         await until(noted, what="the note of what came too late")
-        (first,) = await app.store.attempts(handle.id)
+        (first,) = await app.store.runs.attempts(handle.id)
     assert (run.status, run.attempt) == (RunStatus.SUCCEEDED, 2)
     assert (first.attempt, first.end, first.late_end) == (1, End.LOST, "succeeded")
     assert reports.sessions_of(handle, 1) == {sessions[0]}
@@ -387,7 +388,7 @@ async def test_runs_of_a_lane_that_the_worker_could_not_read_yet_are_not_lost(ur
     async with app, other, working(app, dispatcher=False):
         dispatching = asyncio.create_task(other.dispatcher().run())
         try:
-            await other.store.set_strategy("default", "round_robin")
+            await other.store.queues.set_strategy("default", "round_robin")
             first = await other.enqueue("known", allow_unknown=True)
             assert await first.result(20) == "known"
             interpose(app, "read_new_lanes", read_new_lanes)

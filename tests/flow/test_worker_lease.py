@@ -19,7 +19,7 @@ from fusee.engine.store.contract import Finished, Order
 from fusee.engine.store.tables import sessions
 from fusee.errors import StoreUnavailable
 from fusee.events import RunRefused, SessionExpired
-from tests.chaos.inside import Journal, Seen, all_ended, lose_lease, make_app, until, working
+from tests.chaos.inside import Journal, Seen, all_ended, lose_lease, make_app, part_with, until, working
 from tools import servers
 
 MANY = RetryPolicy(max_attempts=50, backoff="fixed", base=0.01, jitter=0)
@@ -57,11 +57,11 @@ async def test_a_late_result_is_refused_and_kept_as_stale(database_url: str) -> 
             await until(lambda: seen.events)
 
             async def noted() -> bool:
-                return (await healthy.store.attempts(handle.id))[0].late_end is not None
+                return (await healthy.store.runs.attempts(handle.id))[0].late_end is not None
 
             await until(noted)
-            (first,) = await healthy.store.attempts(handle.id)
-            run = await healthy.store.run(handle.id)
+            (first,) = await healthy.store.runs.attempts(handle.id)
+            run = await healthy.store.runs.run(handle.id)
     assert (first.attempt, first.end, first.late_end) == (1, End.LOST, "succeeded")
     assert [(e.run_id, e.attempt, e.end) for e in seen.of(RunRefused)] == [(run.id, 1, End.SUCCEEDED)]
     assert (run.result, run.attempt, run.spent) == ("attempt 2", 2, 1)
@@ -92,8 +92,8 @@ async def test_a_worker_that_cannot_renew_stops_before_others_may_start(url: str
 
         handle = await cut_off.enqueue("work")
         await until(lambda: journal.started(handle))
-        cut_off.store.renew = unreachable  # type: ignore[method-assign]
-        cut_off.store.open_session = unreachable  # type: ignore[method-assign, assignment]
+        cut_off.store.sessions.renew = unreachable  # type: ignore[method-assign]
+        cut_off.store.sessions.open_session = unreachable  # type: ignore[method-assign, assignment]
         async with working(healthy):
             await handle.wait(15)
     assert [(line.attempt, line.what) for line in journal.of(handle)] == [
@@ -106,7 +106,8 @@ async def test_a_worker_that_cannot_renew_stops_before_others_may_start(url: str
 
 def lose_answers(app: Fusee, name: str, which: set[int]) -> Counter[str]:
     """The calls of that method of the store with these numbers are carried out, but their answer is lost."""
-    real, calls = getattr(app.store, name), Counter[str]()
+    part = part_with(app.store, name)
+    real, calls = getattr(part, name), Counter[str]()
 
     async def lossy(*args: Any) -> Any:
         answer = await real(*args)
@@ -117,7 +118,7 @@ def lose_answers(app: Fusee, name: str, which: set[int]) -> Counter[str]:
                 raise StoreUnavailable("the answer was lost on its way")
         return answer
 
-    setattr(app.store, name, lossy)
+    setattr(part, name, lossy)
     return calls
 
 
@@ -168,7 +169,7 @@ async def test_a_written_success_whose_answer_was_lost_is_no_late_result(databas
         journal.start()
 
     async with working(app):
-        real, lost = app.store.exchange, 0
+        real, lost = app.store.claims.exchange, 0
 
         async def lossy(session: int, finished: Any, order: Any) -> Any:
             nonlocal lost
@@ -178,7 +179,7 @@ async def test_a_written_success_whose_answer_was_lost_is_no_late_result(databas
                 raise StoreUnavailable("the answer was lost on its way")
             return answer
 
-        app.store.exchange = lossy  # type: ignore[method-assign]
+        app.store.claims.exchange = lossy  # type: ignore[method-assign]
         handles = await app.enqueue_many([RunSpec(handler="work")] * 40)
         runs = await all_ended(app, handles)
     assert lost == 3
@@ -202,7 +203,7 @@ async def test_while_it_asks_what_it_owns_nothing_new_is_taken_for_a_stranger(ur
     async with app:
         await app.queues.limit("narrow", QueueLimits(concurrency=4))
         async with working(app):
-            real_owned, real_claim = app.store.owned, app.store.claim_limited
+            real_owned, real_claim = app.store.runs.owned, app.store.queues.claim_limited
             asked = asyncio.Event()
 
             async def slow_owned(session: int) -> list[tuple[int, int]]:
@@ -220,8 +221,8 @@ async def test_while_it_asks_what_it_owns_nothing_new_is_taken_for_a_stranger(ur
                     await asyncio.sleep(0.1)  # the answer is on its way while the other courier asks
                 return answer
 
-            app.store.owned = slow_owned  # type: ignore[method-assign]
-            app.store.claim_limited = slow_claim  # type: ignore[method-assign]
+            app.store.runs.owned = slow_owned  # type: ignore[method-assign]
+            app.store.queues.claim_limited = slow_claim  # type: ignore[method-assign]
             lose_answers(app, "exchange", {1})
             free = await app.enqueue_many([RunSpec(handler="work")])
             await asked.wait()
@@ -246,7 +247,7 @@ async def test_while_it_asks_what_it_owns_an_outcome_on_its_way_is_no_stranger(u
     async with working(app):
         long = await app.enqueue("work", {"wait": True})
         await until(lambda: journal.started(long))
-        real_owned, real_exchange = app.store.owned, app.store.exchange
+        real_owned, real_exchange = app.store.runs.owned, app.store.claims.exchange
         reconciled = asyncio.Event()
 
         async def owned(session: int) -> list[tuple[int, int]]:
@@ -267,8 +268,8 @@ async def test_while_it_asks_what_it_owns_an_outcome_on_its_way_is_no_stranger(u
                     pass
             return await real_exchange(session, finished, order)
 
-        app.store.owned = owned  # type: ignore[method-assign]
-        app.store.exchange = exchange  # type: ignore[method-assign]
+        app.store.runs.owned = owned  # type: ignore[method-assign]
+        app.store.claims.exchange = exchange  # type: ignore[method-assign]
         lose_answers(app, "exchange", {1})
         other = await app.enqueue("work")
         runs = await all_ended(app, [long, other])
@@ -323,16 +324,16 @@ async def test_a_live_session_is_not_taken_for_dead_while_its_row_is_locked(
     async with app:
         handles = await app.enqueue_many([RunSpec(handler="work")] * 3)
         worker = app.worker()
-        await app.store.read_new_lanes()
-        session = await app.store.open_session(worker.info, ttl=60)
+        await app.store.lanes.read_new_lanes()
+        session = await app.store.sessions.open_session(worker.info, ttl=60)
         order = Order(3, sorted(app.store.lane_map.lanes), 1)
-        claimed = (await app.store.exchange(session, Finished(), order)).claimed
+        claimed = (await app.store.claims.exchange(session, Finished(), order)).claimed
         assert len(claimed) == 3
         database: Any = app.store.database
         async with database.engine.connect() as heartbeat, heartbeat.begin() as renewal:
             await heartbeat.execute(update(sessions).where(sessions.c.id == session).values(running=3))
-            recovered = await app.store.recover()
+            recovered = await app.store.recovery.recover()
             await renewal.rollback()
-        runs = [await app.store.run(handle.id) for handle in handles]
+        runs = [await app.store.runs.run(handle.id) for handle in handles]
     assert not recovered
     assert {run.status for run in runs} == {RunStatus.RUNNING}

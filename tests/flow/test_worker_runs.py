@@ -103,7 +103,7 @@ async def test_fails_when_the_attempts_are_spent(url: str) -> None:
 
     async with working(app):
         run = await (await app.enqueue("broken")).wait(20)
-        kept = await app.store.attempts(run.id)
+        kept = await app.store.runs.attempts(run.id)
     assert (run.status, run.attempt, run.spent) == (RunStatus.FAILED, 3, 3)
     assert [a.attempt for a in kept] == [1, 2], "the last attempt is the run's own row"
     assert [line.attempt for line in journal.starts()] == [1, 2, 3]
@@ -293,7 +293,7 @@ async def test_claims_only_what_it_has(database_url: str) -> None:
         await all_ended(app, ours)
         # A later one of each known lane: had the foreign ones been claimable, they came first.
         await all_ended(app, await app.enqueue_many([RunSpec(**spec)] * 5))
-        left = [await app.store.run(handle.id) for handle in foreign]
+        left = [await app.store.runs.run(handle.id) for handle in foreign]
     assert [(run.status, run.attempt) for run in left] == [(RunStatus.PENDING, 0)] * 3
 
 

@@ -44,7 +44,7 @@ async def test_after_a_timeout_the_next_attempt_waits_for_the_first_to_end(datab
     async with working(app):
         handle = await app.enqueue("slow")
         assert await handle.result(20) == "second"
-        kept = await app.store.attempts(handle.id)
+        kept = await app.store.runs.attempts(handle.id)
     assert [(line.attempt, line.what) for line in journal.of(handle)] == [
         (1, "start"),
         (1, "told"),
@@ -94,7 +94,7 @@ async def test_a_handler_that_swallows_its_cancel_is_stuck_and_gets_no_second_at
         let_go.set()
         await until(lambda: journal.of(handle, "end"))
         await until(lambda: worker.pool.busy == 0)
-        again = await app.store.run(run.id)
+        again = await app.store.runs.run(run.id)
     assert (again.status, again.result, again.attempt) == (RunStatus.TIMED_OUT, None, 1)
     assert len(journal.starts()) == 1
 
@@ -179,10 +179,10 @@ async def test_a_retry_does_not_follow_a_cancel(url: str) -> None:
         async def deaf(*_: object) -> list[tuple[int, int]]:
             return []
 
-        app.store.cancel_requests = deaf  # type: ignore[method-assign]
+        app.store.runs.cancel_requests = deaf  # type: ignore[method-assign]
         handle = await app.enqueue("fails")
         await until(lambda: journal.started(handle))
-        await app.store.cancel(handle.id, "enough")
+        await app.store.runs.cancel(handle.id, "enough")
         fail.set()
         run = await handle.wait(10)
     assert run.status is RunStatus.CANCELED
@@ -207,7 +207,7 @@ async def test_a_cancel_reaches_a_run_that_its_worker_holds_and_has_not_started(
         first, second = await app.enqueue_many([RunSpec(handler="work", priority=1), RunSpec(handler="work")])
         try:
             await until(lambda: worker.pool.busy == 1 and len(worker.pool.ready) == 1)
-            await app.store.cancel(second.id, "changed my mind")
+            await app.store.runs.cancel(second.id, "changed my mind")
             await until(lambda: [event.run_id for event in told.of(RunCancelRequested)] == [second.id], 5)
             run = await second.wait(10)
             assert (run.status, run.effect) == (RunStatus.CANCELED, Effect.NONE)

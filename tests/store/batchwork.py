@@ -57,17 +57,17 @@ class Batchwork:
         store = store or world.store
         if session is None:
             session = await world.session(ttl=10 * 366 * 86400.0, store=store)
-        batch_id, new = await store.open_batch(batch_spec(**fields))
+        batch_id, new = await store.batches.intake.open_batch(batch_spec(**fields))
         assert new
         for first in range(0, count, 1000):
-            await store.add_targets(batch_id, first, targets(min(1000, count - first), first))
-        await store.seal_batch(batch_id, count)
+            await store.batches.intake.add_targets(batch_id, first, targets(min(1000, count - first), first))
+        await store.batches.intake.seal_batch(batch_id, count)
         return cls(world, session, store, batch_id)
 
     @classmethod
     async def start(cls, world: World, count: int, **fields: Any) -> Batchwork:
         work = await cls.plan(world, count, **fields)
-        await work.store.apply_batch(work.id)
+        await work.store.batches.commands.apply_batch(work.id)
         await work.check()
         return work
 
@@ -79,18 +79,20 @@ class Batchwork:
     # -- what people ask
 
     async def cancel(self, reason: str = "no more of this") -> Batch:
-        batch = await self.store.cancel_batch(self.id, reason)
+        batch = await self.store.batches.commands.cancel_batch(self.id, reason)
         await self.check()
         await self.react()
         return batch
 
     async def retry(self, *, canceled: bool = False) -> int:
-        _, count = await self.store.retry_batch(self.id, canceled=canceled)
+        _, count = await self.store.batches.commands.retry_batch(self.id, canceled=canceled)
         await self.check()
         return count
 
     async def roll_back(self, *chosen: str, force: bool = False) -> Batch:
-        batch = await self.store.roll_back_batch(self.id, targets=chosen or None, force=force)
+        batch = await self.store.batches.commands.roll_back_batch(
+            self.id, targets=chosen or None, force=force
+        )
         await self.check()
         await self.react()
         return batch
@@ -99,12 +101,12 @@ class Batchwork:
 
     async def react(self, *, store: Store | None = None) -> None:
         """All that follows from what has ended."""
-        while await (store or self.store).aggregate():
+        while await (store or self.store).aggregation.aggregate():
             await self.check()
 
     async def claim(self, want: int = 1000) -> list[str]:
         """The worker takes what may start; answers which targets that were, in their order."""
-        await self.store.promote()
+        await self.store.promotion.promote()
         claimed = await self.world.claim(self.session, want, store=self.store)
         names = [decode(run.payload)["target_id"] for run in claimed]
         self.held |= dict(zip(names, claimed, strict=True))
@@ -156,12 +158,12 @@ class Batchwork:
     # -- what there is to see
 
     async def look(self) -> Batch:
-        return await self.store.batch(self.id)
+        return await self.store.batches.queries.batch(self.id)
 
     async def counts(self) -> dict[str, int]:
         """Status → how many, as they are kept, without those that are none: a target that has a run counts as
         running until the end of that run is counted."""
-        kept, _ = await self.store.recount_batch(self.id)
+        kept, _ = await self.store.batches.queries.recount_batch(self.id)
         return {str(status): count for status, count in kept.items() if count}
 
     async def shown(self) -> dict[str, int]:
@@ -170,7 +172,7 @@ class Batchwork:
         return {str(status): count for status, count in batch.counts.items() if count}
 
     async def targets(self) -> Sequence[BatchTask]:
-        return await self.store.batch_tasks(self.id, TargetFilter(limit=100_000))
+        return await self.store.batches.queries.batch_tasks(self.id, TargetFilter(limit=100_000))
 
     async def statuses(self) -> dict[str, str]:
         """Target → where it stands."""
@@ -180,5 +182,5 @@ class Batchwork:
         return {t.target_id: t.effect and str(t.effect) for t in await self.targets()}
 
     async def recounted(self) -> bool:
-        kept, counted = await self.store.recount_batch(self.id)
+        kept, counted = await self.store.batches.queries.recount_batch(self.id)
         return kept == counted

@@ -48,7 +48,7 @@ class Held:
                 **fields,
             },
         )
-        return await self.bulks.store.checkpoint(
+        return await self.bulks.store.bulk.checkpoints.checkpoint(
             self.claimed.id, self.claimed.attempt, segment.job_id, self.number, progress
         )
 
@@ -71,7 +71,7 @@ class Bulks:
         spec = BulkSpec(
             **{"name": f"job {next(self._names)}", "business": "mail", "source": source, **fields}
         )
-        job, _ = await self.store.create_bulk_job(spec)
+        job, _ = await self.store.bulk.jobs.create_bulk_job(spec)
         return job
 
     async def launched(
@@ -84,7 +84,7 @@ class Bulks:
     ) -> BulkJob:
         """A job whose segments are in line."""
         job = await self.create(items, **fields)
-        await self.store.start_bulk_job(job.id)
+        await self.store.bulk.jobs.start_bulk_job(job.id)
         await self.launch(job, items, fingerprint, rows)
         return await self.look(job)
 
@@ -104,20 +104,24 @@ class Bulks:
         if others:
             await self.world.settle(self.session, *others, end=End.RETURNED, effect=Effect.NONE)
         found = Found(0, items, fingerprint, rows)
-        assert await self.store.launch_bulk_job(claimed.id, claimed.attempt, job.id, found, ("finish",))
+        assert await self.store.bulk.jobs.launch_bulk_job(
+            claimed.id, claimed.attempt, job.id, found, ("finish",)
+        )
         await self.world.finish(self.session, claimed)
         await self.aggregate()
 
     async def take(self, session: int | None = None, want: int = 1) -> list[Held]:
         """Claim segments, and begin with them; dispatchers spread them over the workers that there are."""
-        await self.store.assign()
+        await self.store.assignments.assign()
         session = session or self.session
         lanes = [*await self.world.lane_ids(), -session]
         return [await self.resume(claimed) for claimed in await self.world.claim(session, want, lanes=lanes)]
 
     async def resume(self, claimed: Claimed) -> Held:
         payload = msgspec.json.decode(claimed.payload or "{}")
-        taken = await self.store.take_segment(claimed.id, claimed.attempt, payload["job"], payload["segment"])
+        taken = await self.store.bulk.checkpoints.take_segment(
+            claimed.id, claimed.attempt, payload["job"], payload["segment"]
+        )
         return Held(self, claimed, taken)
 
     async def end(self, *held: Held, session: int | None = None) -> None:
@@ -132,14 +136,14 @@ class Bulks:
         await self.aggregate()
 
     async def aggregate(self) -> None:
-        while await self.store.aggregate():
+        while await self.store.aggregation.aggregate():
             pass
 
     async def look(self, job: BulkJob) -> BulkJob:
-        return await self.store.bulk_job(job.id)
+        return await self.store.bulk.queries.bulk_job(job.id)
 
     async def segments(self, job: BulkJob) -> list[Segment]:
-        return await self.store.bulk_segments(job.id)
+        return await self.store.bulk.queries.bulk_segments(job.id)
 
 
 def bad(index: int, error: str = "no luck") -> Quarantined:

@@ -67,11 +67,11 @@ class Clockwork:
         return await cls.wind(world)
 
     async def make(self, name: str = "t", **fields: Any) -> Task:
-        return await self.store.create_task(spec(name, **fields))
+        return await self.store.tasks.definitions.create_task(spec(name, **fields))
 
     async def change(self, name: str = "t", **fields: Any) -> Task:
         """Replace it by what is given."""
-        return await self.store.update_task(name, spec(name, **fields), None)
+        return await self.store.tasks.steering.update_task(name, spec(name, **fields), None)
 
     async def redefine(self, *specs: TaskSpec) -> None:
         """Behind the store's back, many at once: they are what is given from now on; their times stay."""
@@ -97,31 +97,33 @@ class Clockwork:
         """At that minute, a dispatcher hears of what has ended and then decides what is due."""
         await self.go_to(minute)
         await self.react()
-        fired = await self.store.fire_due()
+        fired = await self.store.tasks.firing.fire_due()
         await self.react()
         return fired
 
     async def react(self, *, store: Store | None = None) -> None:
         """All that follows from what has ended."""
-        while await (store or self.store).aggregate():
+        while await (store or self.store).aggregation.aggregate():
             pass
 
     # -- runs, by task and minute
 
     async def claim(self) -> list[str]:
         """The worker takes whatever may start; answers what that was."""
-        await self.store.promote()
+        await self.store.promotion.promote()
         mine = await self.world.lane_ids(handler="work")
         claimed = await self.world.claim(self.session, lanes=mine) if mine else []
         self.held |= {run.id: run for run in claimed}
-        runs = [await self.store.run(run.id) for run in claimed]
+        runs = [await self.store.runs.run(run.id) for run in claimed]
         return [f"{run.task} {_minute(run.fire_time)}" for run in runs]
 
     async def run_of(self, name: str, minute: float, shard: int = 0) -> Run:
-        return await self.store.run((await self.shards_of(name, minute))[shard].run_id)
+        return await self.store.runs.run((await self.shards_of(name, minute))[shard].run_id)
 
     async def shards_of(self, name: str, minute: float) -> list[Fire]:
-        found = await self.store.fires(name, FireFilter(since=at(minute), until=at(minute), limit=1000))
+        found = await self.store.tasks.history.fires(
+            name, FireFilter(since=at(minute), until=at(minute), limit=1000)
+        )
         assert found, f"{name} did not fire at {minute}: {await self.record(name)}"
         return found[::-1]
 
@@ -137,7 +139,7 @@ class Clockwork:
     async def cancel(self, name: str, minute: float, shard: int = 0) -> None:
         """By a person; one that runs stops at once."""
         run = await self.run_of(name, minute, shard)
-        await self.store.cancel(run.id, "no more of this")
+        await self.store.runs.cancel(run.id, "no more of this")
         if run.id in self.held:
             await self.fail(name, minute, shard, end=End.CANCELED)
         await self.react()
@@ -187,7 +189,7 @@ class Clockwork:
         return [str((await self.run_of(name, minute)).status) for minute in minutes]
 
     async def task(self, name: str = "t") -> Task:
-        return await self.store.task(name)
+        return await self.store.tasks.definitions.task(name)
 
     async def notices(self) -> list[str]:
         """What waits for the aggregator."""

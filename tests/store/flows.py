@@ -49,23 +49,23 @@ class Flow:
 
     @classmethod
     async def start(cls, world: World, *nodes: NodeSpec, name: str = "nightly") -> Flow:
-        await world.store.create_workflow(workflow(*nodes, name=name))
-        started = await world.store.start_workflow(name)
+        await world.store.workflows.definitions.create_workflow(workflow(*nodes, name=name))
+        started = await world.store.workflows.starts.start_workflow(name)
         return cls(world, await world.session(ttl=36_000), started.id)
 
     async def look(self) -> WorkflowRun:
-        return await self.world.store.workflow_run(self.id)
+        return await self.world.store.workflows.queries.workflow_run(self.id)
 
     async def nodes(self) -> dict[str, str]:
-        page = await self.world.store.workflow_graph(self.id, limit=100_000)
+        page = await self.world.store.workflows.queries.workflow_graph(self.id, limit=100_000)
         return {node.name: str(node.status) for node in page.nodes}
 
     async def run_ids(self) -> dict[str, int]:
-        page = await self.world.store.workflow_graph(self.id, limit=100_000)
+        page = await self.world.store.workflows.queries.workflow_graph(self.id, limit=100_000)
         return {node.name: node.run_id for node in page.nodes}
 
     async def reasons(self) -> dict[str, str | None]:
-        page = await self.world.store.workflow_graph(self.id, limit=100_000)
+        page = await self.world.store.workflows.queries.workflow_graph(self.id, limit=100_000)
         return {node.name: node.reason for node in page.nodes}
 
     async def claim(self) -> list[str]:
@@ -90,7 +90,7 @@ class Flow:
         return [self.held.pop(ids[name]) for name in names]
 
     async def drain(self) -> None:
-        while await self.world.store.aggregate():
+        while await self.world.store.aggregation.aggregate():
             pass
 
 

@@ -150,11 +150,11 @@ class World:
             **more,
         }
         info = WorkerInfo(name=name, handlers=handlers, **said)
-        return await (store or self.store).open_session(info, ttl)
+        return await (store or self.store).sessions.open_session(info, ttl)
 
     async def enqueue(self, count: int = 1, *, store: Store | None = None, **fields: Any) -> list[int]:
         spec = RunSpec(**{"handler": "work", **fields})
-        return [run.id for run in await (store or self.store).enqueue([spec] * count)]
+        return [run.id for run in await (store or self.store).submissions.enqueue([spec] * count)]
 
     async def enqueue_one(self, *, store: Store | None = None, **fields: Any) -> int:
         (run_id,) = await self.enqueue(store=store, **fields)
@@ -180,14 +180,14 @@ class World:
         if lanes is None:
             lanes = await self.lane_ids(store=store)
         order = Order(want, lanes, next(self._receipts))
-        return (await store.exchange(session, Finished(), order)).claimed
+        return (await store.claims.exchange(session, Finished(), order)).claimed
 
     async def claim_limited(
         self, session: int, want: int = 1000, *, queue: str = "default", store: Store | None = None
     ) -> list[Claimed]:
         store = store or self.store
         order = Order(want, await self.lane_ids(store=store, queue=queue), next(self._receipts))
-        return await store.claim_limited(session, queue, order)
+        return await store.queues.claim_limited(session, queue, order)
 
     async def claim_one(self, session: int) -> Claimed:
         (claimed,) = await self.claim(session, 1)
@@ -202,7 +202,7 @@ class World:
     ) -> list[tuple[int, int]]:
         """Answers what the fence refused."""
         finished = finished_of(claimed, result)
-        return (await (store or self.store).exchange(session, finished, Order())).refused
+        return (await (store or self.store).claims.exchange(session, finished, Order())).refused
 
     async def settle(
         self,
@@ -215,19 +215,19 @@ class World:
     ) -> list[tuple[int, int]]:
         """Judge each end and write it down; answers what the fence refused."""
         settlements = [settlement(run, end, policy, **ended) for run in claimed]
-        return await (store or self.store).settle(session, settlements)
+        return await (store or self.store).outcomes.settle(session, settlements)
 
     # -- what there is to see
 
     async def run(self, run_id: int) -> Run:
-        return await self.store.run(run_id)
+        return await self.store.runs.run(run_id)
 
     async def statuses(self, run_ids: Iterable[int]) -> list[str]:
         return [str((await self.run(run_id)).status) for run_id in run_ids]
 
     async def tally(self) -> dict[str, int]:
         """status → how many, of this namespace."""
-        listed = await self.store.runs(RunFilter(limit=100_000))
+        listed = await self.store.runs.runs(RunFilter(limit=100_000))
         return dict(Counter(str(run.status) for run in listed))
 
     async def rows(self, table: Any) -> list[Any]:

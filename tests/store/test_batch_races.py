@@ -52,7 +52,7 @@ async def _at_once(*deeds: Callable[[], Awaitable[Any]]) -> list[Outcome]:
 async def _begun(world: World, session: int, count: int, applied: int = 0, **fields: Any) -> Batchwork:
     """A batch of which so many are applied and two are in a worker's hands."""
     work = await Batchwork.plan(world, count, session=session, **{"concurrency": 2, **fields})
-    await work.store.apply_batch(work.id)
+    await work.store.batches.commands.apply_batch(work.id)
     for _ in range(applied // 2):
         await _claim(work)
         await world.finish(session, *work.take(list(work.held)))
@@ -71,7 +71,7 @@ async def _claim(work: Batchwork) -> list[str]:
 
 
 async def _react(store: Store) -> None:
-    while await store.aggregate():
+    while await store.aggregation.aggregate():
         pass
 
 
@@ -80,7 +80,7 @@ async def _to_the_end(work: Batchwork) -> list[str]:
     begun = []
     await _react(work.store)
     while True:
-        await work.store.promote()
+        await work.store.promotion.promote()
         names = await _claim(work)
         if not names and not work.held:
             break
@@ -102,7 +102,10 @@ async def cancel_against_finish(world: World, other: Store, session: int) -> Non
         await world.finish(session, *work.take(["t0", "t1"]), store=other)
         await _react(other)
 
-    assert await _at_once(lambda: work.store.cancel_batch(work.id, "enough"), finish) == ["done", "done"]
+    assert await _at_once(lambda: work.store.batches.commands.cancel_batch(work.id, "enough"), finish) == [
+        "done",
+        "done",
+    ]
     assert await _to_the_end(work) == [], "nothing starts after a cancel"
     assert await work.counts() == {"success": 2, "cancel": 2}
 
@@ -115,7 +118,10 @@ async def cancel_against_another_try(world: World, other: Store, session: int) -
         await world.settle(session, *claimed, end=End.TIMED_OUT, policy=OFTEN, store=other)
         await _react(other)
 
-    assert await _at_once(lambda: work.store.cancel_batch(work.id, "enough"), time_out) == ["done", "done"]
+    assert await _at_once(lambda: work.store.batches.commands.cancel_batch(work.id, "enough"), time_out) == [
+        "done",
+        "done",
+    ]
     await world.clock.tick(1)
     assert await _to_the_end(work) == [], "nothing starts after a cancel, not even for another try"
     assert await work.counts() == {"cancel": 4}
@@ -125,7 +131,8 @@ async def cancel_against_another_try(world: World, other: Store, session: int) -
 async def cancel_against_apply(world: World, other: Store, session: int) -> None:
     work = await Batchwork.plan(world, 4, session=session, concurrency=2)
     applied, canceled = await _at_once(
-        lambda: work.store.apply_batch(work.id), lambda: other.cancel_batch(work.id, "no")
+        lambda: work.store.batches.commands.apply_batch(work.id),
+        lambda: other.batches.commands.cancel_batch(work.id, "no"),
     )
     assert canceled == "done"
     assert applied == "done" or "retry its failed targets" in applied
@@ -135,8 +142,8 @@ async def cancel_against_apply(world: World, other: Store, session: int) -> None
 
 async def cancel_against_claim(world: World, other: Store, session: int) -> None:
     work = await Batchwork.plan(world, 4, session=session, concurrency=2)
-    await work.store.apply_batch(work.id)
-    await _at_once(lambda: other.cancel_batch(work.id, "no"), lambda: _claim(work))
+    await work.store.batches.commands.apply_batch(work.id)
+    await _at_once(lambda: other.batches.commands.cancel_batch(work.id, "no"), lambda: _claim(work))
     started = set(work.held)
     assert await _to_the_end(work) == []
     assert {name for name, status in (await work.statuses()).items() if status == "success"} == started
@@ -150,7 +157,10 @@ async def rollback_against_running_targets(world: World, other: Store, session: 
         await world.finish(session, *work.take(["t2"]), store=other)
         await _react(other)
 
-    assert await _at_once(lambda: work.store.roll_back_batch(work.id), end) == ["done", "done"]
+    assert await _at_once(lambda: work.store.batches.commands.roll_back_batch(work.id), end) == [
+        "done",
+        "done",
+    ]
     begun = await _to_the_end(work)
     assert sorted(begun) == ["t0", "t1", "t2", "t3"]
     assert await work.counts() == {"rollback_success": 4, "cancel": 4}
@@ -161,7 +171,8 @@ async def two_rollbacks(world: World, other: Store, session: int) -> None:
     await world.finish(session, *work.take(["t2", "t3"]))
     await _react(work.store)
     answers = await _at_once(
-        lambda: work.store.roll_back_batch(work.id), lambda: other.roll_back_batch(work.id)
+        lambda: work.store.batches.commands.roll_back_batch(work.id),
+        lambda: other.batches.commands.roll_back_batch(work.id),
     )
     assert answers.count("done") == 1
     assert any("is being rolled back: wait for it" in answer for answer in answers)
@@ -174,8 +185,8 @@ async def two_rollbacks_of_chosen_targets(world: World, other: Store, session: i
     await world.finish(session, *work.take(["t2", "t3"]))
     await _react(work.store)
     answers = await _at_once(
-        lambda: work.store.roll_back_batch(work.id, targets=["t0", "t1"]),
-        lambda: other.roll_back_batch(work.id, targets=["t1", "t2"]),
+        lambda: work.store.batches.commands.roll_back_batch(work.id, targets=["t0", "t1"]),
+        lambda: other.batches.commands.roll_back_batch(work.id, targets=["t1", "t2"]),
     )
     assert answers.count("done") == 1
     begun = await _to_the_end(work)
@@ -184,7 +195,10 @@ async def two_rollbacks_of_chosen_targets(world: World, other: Store, session: i
 
 async def applied_twice(world: World, other: Store, session: int) -> None:
     work = await Batchwork.plan(world, 5, session=session, concurrency=2)
-    answers = await _at_once(lambda: work.store.apply_batch(work.id), lambda: other.apply_batch(work.id))
+    answers = await _at_once(
+        lambda: work.store.batches.commands.apply_batch(work.id),
+        lambda: other.batches.commands.apply_batch(work.id),
+    )
     assert answers == ["done", "done"]
     assert await _to_the_end(work) == ["t0", "t1", "t2", "t3", "t4"]
     assert await work.counts() == {"success": 5}
@@ -196,7 +210,8 @@ async def retry_against_rollback(world: World, other: Store, session: int) -> No
     await world.settle(session, *work.take(["t1"]), end=End.FAILED, policy=ONCE)
     await _react(work.store)
     retried, undone = await _at_once(
-        lambda: work.store.retry_batch(work.id), lambda: other.roll_back_batch(work.id)
+        lambda: work.store.batches.commands.retry_batch(work.id),
+        lambda: other.batches.commands.roll_back_batch(work.id),
     )
     assert undone == "done"
     assert retried == "done" or "wait until it is done" in retried
@@ -213,7 +228,7 @@ async def retry_against_the_next_failure(world: World, other: Store, session: in
         await world.settle(session, *work.take(["t1"]), end=End.FAILED, policy=ONCE, store=other)
         await _react(other)
 
-    assert await _at_once(lambda: work.store.retry_batch(work.id), fail) == ["done", "done"]
+    assert await _at_once(lambda: work.store.batches.commands.retry_batch(work.id), fail) == ["done", "done"]
     await _to_the_end(work)
     counts = await work.counts()
     assert counts in ({"success": 4}, {"success": 3, "fail": 1})
@@ -223,7 +238,7 @@ async def two_dispatchers(world: World, other: Store, session: int) -> None:
     work = await _begun(world, session, 9, concurrency=4, canary=2)
     await world.finish(session, *work.take(["t0"]))
     await world.settle(session, *work.take(["t1"]), end=End.SUCCEEDED, effect=Effect.NONE)
-    await _at_once(lambda: _react(work.store), lambda: _react(other), other.aggregate)
+    await _at_once(lambda: _react(work.store), lambda: _react(other), other.aggregation.aggregate)
     assert len(await _to_the_end(work)) == 7
     assert await work.counts() == {"success": 9}
 
@@ -235,7 +250,10 @@ async def too_many_errors_against_cancel(world: World, other: Store, session: in
         await world.settle(session, *work.take(["t0"]), end=End.FAILED, policy=ONCE, store=other)
         await _react(other)
 
-    assert await _at_once(lambda: work.store.cancel_batch(work.id, "enough"), fail) == ["done", "done"]
+    assert await _at_once(lambda: work.store.batches.commands.cancel_batch(work.id, "enough"), fail) == [
+        "done",
+        "done",
+    ]
     assert await _to_the_end(work) == [], "whoever cancels does not want it undone either"
     assert await work.counts() == {"fail": 1, "success": 1, "cancel": 4}
 
@@ -286,9 +304,9 @@ async def batches_over_the_same_targets(world: World, other: Store, session: int
     ]
     first, second, third = works
     await _at_once(
-        lambda: first.store.apply_batch(first.id),
-        lambda: other.apply_batch(second.id),
-        lambda: first.store.apply_batch(third.id),
+        lambda: first.store.batches.commands.apply_batch(first.id),
+        lambda: other.batches.commands.apply_batch(second.id),
+        lambda: first.store.batches.commands.apply_batch(third.id),
     )
     await Crowd(world, session, works, other).to_the_end()
 
@@ -299,7 +317,8 @@ async def rollback_against_another_batch(world: World, other: Store, session: in
     await _react(first.store)
     second = await Batchwork.plan(world, 4, session=session, concurrency=2)
     answers = await _at_once(
-        lambda: first.store.roll_back_batch(first.id), lambda: other.apply_batch(second.id)
+        lambda: first.store.batches.commands.roll_back_batch(first.id),
+        lambda: other.batches.commands.apply_batch(second.id),
     )
     assert answers == ["done", "done"]
     await Crowd(world, session, [first, second], other).to_the_end()
@@ -308,7 +327,10 @@ async def rollback_against_another_batch(world: World, other: Store, session: in
 async def two_that_do_not_want_to_wait(world: World, other: Store, session: int) -> None:
     works = [await Batchwork.plan(world, 3, session=session, on_conflict="refuse") for _ in range(2)]
     first, second = works
-    answers = await _at_once(lambda: first.store.apply_batch(first.id), lambda: other.apply_batch(second.id))
+    answers = await _at_once(
+        lambda: first.store.batches.commands.apply_batch(first.id),
+        lambda: other.batches.commands.apply_batch(second.id),
+    )
     assert sorted(answer == "done" for answer in answers) == [False, True]
     started = works[answers.index("done")]
     await Crowd(world, session, [started], other).to_the_end()

@@ -64,40 +64,40 @@ class Chance:
         """The worker is lost, and another takes its place."""
         await self.world.clock.tick(31)
         self.work.held.clear()
-        while await self.work.store.recover():
+        while await self.work.store.recovery.recover():
             pass
         self.lives += 1
         self.work.session = await self.world.session(f"life-{self.lives}", ttl=30)
 
     async def hear(self) -> None:
-        await self.work.store.aggregate(self.random.choice((1, 3, 500)))
+        await self.work.store.aggregation.aggregate(self.random.choice((1, 3, 500)))
 
     async def wait(self) -> None:
         await self.world.clock.tick(self.random.choice((0.5, 3)))
-        await self.work.store.renew(self.work.session, 30, 0)
+        await self.work.store.sessions.renew(self.work.session, 30, 0)
 
     async def apply(self) -> None:
-        await self.work.store.apply_batch(self.work.id)
+        await self.work.store.batches.commands.apply_batch(self.work.id)
 
     async def cancel(self) -> None:
-        await self.work.store.cancel_batch(self.work.id, "enough")
+        await self.work.store.batches.commands.cancel_batch(self.work.id, "enough")
 
     async def retry(self) -> None:
-        await self.work.store.retry_batch(self.work.id, canceled=self.random.random() < 0.5)
+        await self.work.store.batches.commands.retry_batch(self.work.id, canceled=self.random.random() < 0.5)
 
     async def roll_back(self) -> None:
         chosen = None
         if self.random.random() < 0.5:
             chosen = self.random.sample([t.target_id for t in await self.work.targets()], 3)
-        await self.work.store.roll_back_batch(self.work.id, targets=chosen)
+        await self.work.store.batches.commands.roll_back_batch(self.work.id, targets=chosen)
 
     async def cancel_one(self) -> None:
         target = self.random.choice(await self.work.targets())
         if target.run_id is not None:
-            await self.work.store.cancel(target.run_id, "not this one")
+            await self.work.store.runs.cancel(target.run_id, "not this one")
 
     async def wake(self) -> None:
-        await self.work.store.wake_batch(self.work.id)
+        await self.work.store.batches.commands.wake_batch(self.work.id)
 
     async def step(self) -> None:
         often: list[Callable[[], Awaitable[None]]] = [self.claim, self.finish, self.end, self.hear] * 4
@@ -144,7 +144,7 @@ async def test_whatever_happens_the_counts_are_those_of_the_targets(world: World
     await _to_the_end(chance)
     touched = {t.target_id for t in await work.targets() if t.effect in TOUCHED and not _undone(t.status)}
     if touched:
-        await work.store.roll_back_batch(work.id)
+        await work.store.batches.commands.roll_back_batch(work.id)
         await _to_the_end(chance)
     for target in await work.targets():
         assert (target.effect in TOUCHED) == (target.status is BatchStatus.ROLLBACK_SUCCESS), target

@@ -28,14 +28,14 @@ class Dispatcher:
     def __init__(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
         self.store = store
         self.at_portion, self.may_go_on = asyncio.Event(), asyncio.Event()
-        inner = store.add_targets
+        inner = store.batches.intake.add_targets
 
         async def add_targets(*args: Any) -> None:
             self.at_portion.set()
             await self.may_go_on.wait()
             await inner(*args)
 
-        monkeypatch.setattr(store, "add_targets", add_targets)
+        monkeypatch.setattr(store.batches.intake, "add_targets", add_targets)
 
     def ask(self, key: str | None, waiter: Waiter | None = None) -> asyncio.Task[tuple[Batch, bool]]:
         async def known() -> frozenset[str]:
@@ -54,14 +54,14 @@ async def _two(world: World, monkeypatch: pytest.MonkeyPatch) -> tuple[Dispatche
 def _refused(first: Dispatcher, monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
     """Set when the first has found that its upload was taken over, and looks at the other."""
     looked = asyncio.Event()
-    inner = first.store.upload_of
+    inner = first.store.batches.intake.upload_of
 
     async def upload_of(*args: Any) -> Any:
         found = await inner(*args)
         looked.set()
         return found
 
-    monkeypatch.setattr(first.store, "upload_of", upload_of)
+    monkeypatch.setattr(first.store.batches.intake, "upload_of", upload_of)
     return looked
 
 
@@ -87,7 +87,7 @@ async def test_both_return_the_batch_that_one_of_them_created(
     (made, new), (same, again) = await other, await one
     assert (new, again) == (True, False)
     assert made.id == same.id
-    assert [batch.id for batch in await world.store.batches(BatchFilter())] == [made.id]
+    assert [batch.id for batch in await world.store.batches.queries.batches(BatchFilter())] == [made.id]
     assert (made.phase, made.total) == (BatchPhase.APPLYING, 2)
 
 

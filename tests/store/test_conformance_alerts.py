@@ -21,8 +21,8 @@ HOOK = "https://hooks.example.com/fusee"
 
 async def _alerts(works: Clockwork) -> list[dict[str, Any]]:
     """The bodies of the alerts so far, oldest first."""
-    listed = await works.store.runs(RunFilter(queue="fusee.alerts", limit=1000))
-    runs = [await works.store.run(run.id) for run in reversed(listed)]
+    listed = await works.store.runs.runs(RunFilter(queue="fusee.alerts", limit=1000))
+    runs = [await works.store.runs.run(run.id) for run in reversed(listed)]
     assert all((r.executor, r.payload["url"], r.payload["method"]) == ("http", HOOK, "POST") for r in runs)
     assert all(run.status is RunStatus.PENDING and run.kind is None for run in runs)
     return [run.payload["body"] for run in runs]
@@ -48,8 +48,8 @@ async def test_a_failure_is_told_of_with_what_went_wrong(works: Clockwork) -> No
             "failures_in_a_row": 1,
         }
     ]
-    (alert,) = await works.store.runs(RunFilter(queue="fusee.alerts"))
-    assert (await works.store.run(alert.id)).retry is not None, "a hook that is down is called again"
+    (alert,) = await works.store.runs.runs(RunFilter(queue="fusee.alerts"))
+    assert (await works.store.runs.run(alert.id)).retry is not None, "a hook that is down is called again"
 
 
 async def test_success_is_silent(works: Clockwork) -> None:
@@ -124,7 +124,7 @@ async def test_no_alert_of_what_a_policy_did(works: Clockwork) -> None:
 
 async def test_no_alert_of_a_backfill(works: Clockwork) -> None:
     await works.make("t", alerts=Alerts(webhook=HOOK))
-    await works.store.backfill("t", at(-1), at(0))
+    await works.store.tasks.triggers.backfill("t", at(-1), at(0))
     await works.claim()
     await works.fail("t", -1)
     assert await _alerts(works) == []
@@ -144,9 +144,9 @@ async def test_an_alert_is_born_with_what_it_tells_of_or_not_at_all(
         raise ConnectionError("the dispatcher dies")
 
     with monkeypatch.context() as patch:
-        patch.setattr(works.store, "_save", die)
+        patch.setattr(works.store.tasks.firing, "save", die)
         with pytest.raises(StoreUnavailable):
-            await works.store.aggregate()
+            await works.store.aggregation.aggregate()
     assert await _alerts(works) == []
     assert (await works.task()).failures == 0
     await works.react()

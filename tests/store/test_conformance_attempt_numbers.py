@@ -19,7 +19,7 @@ async def numbers(works: Clockwork, failing: tuple[int, ...], **fields: object) 
     seen: dict[int, int] = {}
     while works.held:
         (run_id,) = works.held
-        fire = await works.store.fire_of(run_id)
+        fire = await works.store.tasks.history.fire_of(run_id)
         assert fire is not None
         minute = (fire.fire_time - at(0)) // 60_000_000
         seen[minute] = works.held[run_id].attempt

@@ -81,7 +81,9 @@ async def test_targets_are_listed_by_where_they_stand(world: World) -> None:
     await work.finish(*(f"t{nr}" for nr in range(0, 600, 2)))
 
     async def listed(**wanted: object) -> list[str]:
-        return [t.target_id for t in await work.store.batch_tasks(work.id, TargetFilter(**wanted))]  # type: ignore[arg-type]
+        return [
+            t.target_id for t in await work.store.batches.queries.batch_tasks(work.id, TargetFilter(**wanted))
+        ]  # type: ignore[arg-type]
 
     assert await listed(status=[BatchStatus.SUCCESS], limit=3) == ["t0", "t2", "t4"]
     assert await listed(status=[BatchStatus.RUNNING], after=596, limit=5) == ["t597", "t599"]
@@ -95,31 +97,31 @@ async def test_targets_are_listed_by_where_they_stand(world: World) -> None:
 async def test_started_twice_nothing_changes(world: World) -> None:
     work = await Batchwork.start(world, 6, concurrency=2)
     first = await work.look()
-    assert await work.store.apply_batch(work.id) == first
+    assert await work.store.batches.commands.apply_batch(work.id) == first
     assert await work.claim() == ["t0", "t1"]
     await work.finish("t0", "t1")
     await work.work_through()
     with pytest.raises(Conflict, match="is done: retry its failed targets, or roll it back"):
-        await work.store.apply_batch(work.id)
+        await work.store.batches.commands.apply_batch(work.id)
 
 
 async def test_whoever_saw_an_older_version_is_told(world: World) -> None:
     work = await Batchwork.plan(world, 3)
     with pytest.raises(Conflict, match="is at version 1, not 7: look at it again"):
-        await work.store.apply_batch(work.id, 7)
-    applied = await work.store.apply_batch(work.id, 1)
+        await work.store.batches.commands.apply_batch(work.id, 7)
+    applied = await work.store.batches.commands.apply_batch(work.id, 1)
     assert applied.version == 2
     for ask in (
-        work.store.cancel_batch(work.id, "?", 1),
-        work.store.retry_batch(work.id, version=1),
-        work.store.roll_back_batch(work.id, version=1),
+        work.store.batches.commands.cancel_batch(work.id, "?", 1),
+        work.store.batches.commands.retry_batch(work.id, version=1),
+        work.store.batches.commands.roll_back_batch(work.id, version=1),
     ):
         with pytest.raises(Conflict, match="is at version 2, not 1"):
             await ask
     await work.claim()
     await work.finish("t0")
     assert (await work.look()).version == 2, "what happens by itself is no edit"
-    await work.store.cancel_batch(work.id, "enough", 2)
+    await work.store.batches.commands.cancel_batch(work.id, "enough", 2)
     await work.finish("t1", "t2")
 
 
@@ -222,13 +224,13 @@ async def test_without_a_cap_many_start_at_once_and_a_few_ends_start_none(
     work = await Batchwork.start(world, 210, concurrency=0)
     assert (await work.counts())["running"] == 50
     for _ in range(3):
-        await work.store.wake_batch(work.id)
-        await work.store.aggregate()
+        await work.store.batches.commands.wake_batch(work.id)
+        await work.store.aggregation.aggregate()
     assert (await work.counts())["running"] == 200
     await work.claim(20)
     finished = finished_of(work.take(list(work.held)[:9]))
-    await work.store.exchange(work.session, finished, Order())
-    await work.store.aggregate()
+    await work.store.claims.exchange(work.session, finished, Order())
+    await work.store.aggregation.aggregate()
     assert await work.counts() == {"pending": 10, "running": 191, "success": 9}
     await work.finish(next(iter(work.held)))
     assert "pending" not in await work.counts()
@@ -342,9 +344,9 @@ async def test_a_batch_canceled_before_it_started(world: World) -> None:
     batch = await work.look()
     assert (batch.phase, batch.status, batch.started_at) == (BatchPhase.DONE, BatchStatus.CANCEL, None)
     with pytest.raises(Conflict, match="there is nothing to cancel"):
-        await work.store.cancel_batch(work.id, "again")
+        await work.store.batches.commands.cancel_batch(work.id, "again")
     with pytest.raises(Conflict, match="is done"):
-        await work.store.apply_batch(work.id)
+        await work.store.batches.commands.apply_batch(work.id)
 
 
 async def test_canceled_twice_is_canceled(world: World) -> None:
@@ -361,7 +363,7 @@ async def test_one_target_canceled_by_its_run_makes_room_for_the_next(world: Wor
     work = await Batchwork.start(world, 4, concurrency=2)
     runs = {target.target_id: target.run_id for target in await work.targets()}
     assert runs["t0"] is not None
-    await work.store.cancel(runs["t0"], "not this one")
+    await work.store.runs.cancel(runs["t0"], "not this one")
     await work.react()
     assert await work.claim() == ["t1", "t2"]
     await work.finish("t1", "t2")
@@ -377,17 +379,17 @@ async def test_a_tenant_sees_its_own_batches_only(world: World) -> None:
     work = await Batchwork.plan(world, 2)
     other = work.store.for_namespace("other")
     for ask in (
-        other.batch(work.id),
-        other.apply_batch(work.id),
-        other.cancel_batch(work.id, "?"),
-        other.retry_batch(work.id),
-        other.roll_back_batch(work.id),
-        other.batch_tasks(work.id, TargetFilter()),
-        other.recount_batch(work.id),
+        other.batches.queries.batch(work.id),
+        other.batches.commands.apply_batch(work.id),
+        other.batches.commands.cancel_batch(work.id, "?"),
+        other.batches.commands.retry_batch(work.id),
+        other.batches.commands.roll_back_batch(work.id),
+        other.batches.queries.batch_tasks(work.id, TargetFilter()),
+        other.batches.queries.recount_batch(work.id),
     ):
         with pytest.raises(NotFound, match="in namespace 'other'"):
             await ask
-    assert await other.batches(BatchFilter()) == []
+    assert await other.batches.queries.batches(BatchFilter()) == []
 
 
 async def test_two_batches_of_one_operation_do_not_touch_each_other(world: World) -> None:
@@ -465,7 +467,7 @@ async def test_a_success_that_comes_after_its_run_was_lost_counts_for_nothing(wo
     await work.claim()
     late = work.take(["t0", "t1"])
     await world.clock.tick(31)
-    assert (await work.store.recover()).failed == 2
+    assert (await work.store.recovery.recover()).failed == 2
     assert sorted(await world.finish(session, *late)) == sorted((run.id, run.attempt) for run in late)
     await work.react()
     assert await work.counts() == {"fail": 2}
@@ -479,7 +481,7 @@ async def test_a_lost_worker_costs_an_attempt_and_no_target(world: World) -> Non
     await work.claim(2)
     late = work.take(["t0", "t1"])
     await world.clock.tick(31)
-    assert (await work.store.recover()).requeued == 2
+    assert (await work.store.recovery.recover()).requeued == 2
     await work.check()
     assert await work.statuses() == {"t0": "retry_pending", "t1": "retry_pending", "t2": "pending"}
     assert await work.counts() == {"running": 3}
@@ -500,7 +502,7 @@ async def test_a_lost_worker_in_a_stopped_batch_is_not_replaced(world: World) ->
     await work.claim(1)
     await work.cancel()
     await world.clock.tick(31)
-    await work.store.recover()
+    await work.store.recovery.recover()
     await work.react()
     assert (await work.look()).phase is BatchPhase.DONE
     assert await work.counts() == {"cancel": 3}
@@ -511,13 +513,13 @@ async def test_a_wake_up_for_a_batch_with_nothing_to_do_changes_nothing(world: W
     work = await Batchwork.start(world, 4, concurrency=2)
     before = await work.look()
     await world.clock.tick(1)
-    await work.store.wake_batch(work.id)
+    await work.store.batches.commands.wake_batch(work.id)
     await work.react()
     after = await work.look()
     assert (after.counts, after.phase, after.version) == (before.counts, before.phase, before.version)
     await work.work_through()
     done = await work.look()
     await world.clock.tick(1)
-    await work.store.wake_batch(work.id)
+    await work.store.batches.commands.wake_batch(work.id)
     await work.react()
     assert (await work.look()).finished_at == done.finished_at

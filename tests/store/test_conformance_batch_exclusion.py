@@ -37,7 +37,7 @@ async def mine(work: Batchwork) -> list[str]:
 
 async def test_the_second_waits_until_the_first_is_done_with_the_target(world: World) -> None:
     first, second = await two(world)
-    await second.store.apply_batch(second.id)
+    await second.store.batches.commands.apply_batch(second.id)
     await second.check()
     assert (await second.look()).waits_for == first.id
     assert await second.counts() == {"pending": 4}
@@ -56,7 +56,7 @@ async def test_the_second_waits_until_the_first_is_done_with_the_target(world: W
 
 async def test_targets_that_nobody_else_has_are_not_held_up(world: World) -> None:
     first, second = await two(world, 2, 6)
-    await second.store.apply_batch(second.id)
+    await second.store.batches.commands.apply_batch(second.id)
     await second.check()
     await first.claim(2)
     assert await mine(second) == ["t2", "t3", "t4", "t5"]
@@ -91,13 +91,13 @@ async def test_a_target_of_another_type_or_namespace_is_another_target(world: Wo
 
 async def test_another_operation_on_the_same_target_waits(world: World) -> None:
     first, second = await two(world, batch_type="polish")
-    await second.store.apply_batch(second.id)
+    await second.store.batches.commands.apply_batch(second.id)
     assert (await second.look()).waits_for == first.id
 
 
 async def test_a_cancel_of_the_first_lets_the_second_go_on(world: World) -> None:
     first, second = await two(world)
-    await second.store.apply_batch(second.id)
+    await second.store.batches.commands.apply_batch(second.id)
     await first.claim(1)
     await first.cancel()
     assert await mine(second) == ["t1", "t2", "t3"], "t0 is still in the hands of the first"
@@ -111,8 +111,8 @@ async def test_the_loss_of_a_worker_frees_nothing_until_the_target_has_ended(wor
     await first.claim()
     await world.clock.tick(31)
     first.session = second.session
-    await first.store.recover()  # its last attempt is lost: the target has failed
-    assert await second.store.batch(second.id)
+    await first.store.recovery.recover()  # its last attempt is lost: the target has failed
+    assert await second.store.batches.queries.batch(second.id)
     await first.react()
     assert await first.counts() == {"fail": 1}
     assert await mine(second) == ["t0"]
@@ -123,7 +123,7 @@ async def test_a_retry_waits_for_the_other_batch(world: World) -> None:
     await first.claim()
     await first.end("t0", "t1")
     await first.finish("t2", "t3")
-    await second.store.apply_batch(second.id)
+    await second.store.batches.commands.apply_batch(second.id)
     assert await mine(second) == ["t0", "t1", "t2", "t3"]
     assert await first.retry() == 2
     assert (await first.look()).waits_for == second.id
@@ -138,7 +138,7 @@ async def test_a_retry_waits_for_the_other_batch(world: World) -> None:
 async def test_a_rollback_waits_for_the_other_batch(world: World) -> None:
     first, second = await two(world)
     await first.work_through()
-    await second.store.apply_batch(second.id)
+    await second.store.batches.commands.apply_batch(second.id)
     await second.claim()
     await first.roll_back()
     assert (await first.look()).waits_for == second.id
@@ -153,7 +153,7 @@ async def test_a_rollback_waits_for_the_other_batch(world: World) -> None:
 
 async def test_a_batch_that_waits_can_be_canceled_and_resumed(world: World) -> None:
     first, second = await two(world)
-    await second.store.apply_batch(second.id)
+    await second.store.batches.commands.apply_batch(second.id)
     await second.cancel()
     assert await second.counts() == {"cancel": 4}
     assert (await second.look()).phase is BatchPhase.DONE
@@ -179,7 +179,7 @@ async def test_a_target_that_becomes_free_while_it_is_looked_at_is_not_waited_fo
         waiting, holder = await two(world, 1)
         await waiting.claim()
         await (waiting.end("t0") if wants == "a retry" else waiting.finish("t0"))
-        await holder.store.apply_batch(holder.id)
+        await holder.store.batches.commands.apply_batch(holder.id)
         await holder.claim()
     (held,) = holder.take(["t0"])
     inner = Rivals.first_conflict
@@ -191,13 +191,13 @@ async def test_a_target_that_becomes_free_while_it_is_looked_at_is_not_waited_fo
 
     monkeypatch.setattr(Rivals, "first_conflict", freed_before)
     if wants == "its next target":
-        await waiting.store.apply_batch(waiting.id)
-        await waiting.store.wake_batch(waiting.id)
-        assert await waiting.store.aggregate()
+        await waiting.store.batches.commands.apply_batch(waiting.id)
+        await waiting.store.batches.commands.wake_batch(waiting.id)
+        assert await waiting.store.aggregation.aggregate()
     elif wants == "a retry":
-        await waiting.store.retry_batch(waiting.id)
+        await waiting.store.batches.commands.retry_batch(waiting.id)
     else:
-        await waiting.store.roll_back_batch(waiting.id)
+        await waiting.store.batches.commands.roll_back_batch(waiting.id)
     assert Rivals.first_conflict is inner, "it was looked at"
     await waiting.react()
     assert await mine(waiting) == ["t0"]
@@ -212,7 +212,7 @@ async def test_batches_that_an_older_version_started_do_not_wait_for_each_other(
     await world.sql(
         f"UPDATE fusee_batch_tasks SET target_id = 't9' WHERE batch_id = {second.id} AND position = 0"
     )
-    await second.store.apply_batch(second.id)
+    await second.store.batches.commands.apply_batch(second.id)
     assert await second.counts() == {"running": 1, "pending": 2}
     await world.sql("UPDATE fusee_batches SET entered_at = NULL")  # as an older version leaves it
     while claimed := await world.claim(first.session):
@@ -224,7 +224,7 @@ async def test_batches_that_an_older_version_started_do_not_wait_for_each_other(
 
 async def test_a_canary_that_waits_is_still_the_canary(world: World) -> None:
     first, second = await two(world, 2, 6, canary=2)
-    await second.store.apply_batch(second.id)
+    await second.store.batches.commands.apply_batch(second.id)
     await first.claim()
     assert await second.counts() == {"pending": 4, "running": 2}
     assert len(first.held) == 2 + 2, "passed over: the next two that are free go first"
@@ -237,7 +237,7 @@ async def test_more_than_can_be_passed_over_wait_in_their_order(
     monkeypatch.setattr("fusee.batches.store.moves.MOST_PARKED", 3)
     monkeypatch.setattr("fusee.batches.store.moves.LOOK_AHEAD", 2)
     first, second = await two(world, 8, 10)
-    await second.store.apply_batch(second.id)
+    await second.store.batches.commands.apply_batch(second.id)
     await second.check()
     await first.claim()
     assert len(first.held) == 8, "the ninth is free, and further than the second looks"
@@ -251,21 +251,21 @@ async def test_more_than_can_be_passed_over_wait_in_their_order(
 async def test_a_batch_that_does_not_want_to_wait_is_refused_and_nothing_is_changed(world: World) -> None:
     first, second = await two(world, on_conflict="refuse")
     with pytest.raises(Conflict, match=f"batch {first.id} has target 't.' too, and is not done with it"):
-        await second.store.apply_batch(second.id)
+        await second.store.batches.commands.apply_batch(second.id)
     assert (await second.look()).phase is BatchPhase.PLANNED
     await first.claim()
     await first.finish("t0", "t1", "t2")
     with pytest.raises(Conflict, match="target 't3'"):
-        await second.store.apply_batch(second.id)
+        await second.store.batches.commands.apply_batch(second.id)
     await first.finish("t3")
-    await second.store.apply_batch(second.id)
+    await second.store.batches.commands.apply_batch(second.id)
     assert await second.work_through() == ["t0", "t1", "t2", "t3"]
 
 
 async def test_its_retry_and_its_rollback_are_refused_as_well(world: World) -> None:
     first, second = await two(world, on_conflict="refuse")
     await first.work_through()
-    await second.store.apply_batch(second.id)
+    await second.store.batches.commands.apply_batch(second.id)
     await second.claim()
     await second.end("t0")
     await second.finish("t1", "t2", "t3")
@@ -291,7 +291,7 @@ async def test_a_dispatcher_with_a_region_moves_on_its_own_batches_and_those_of_
     claimed = await world.claim(works["us"].session)
     assert len(claimed) == 3
     await world.finish(works["us"].session, *claimed)
-    while await world.store.aggregate(region="eu"):
+    while await world.store.aggregation.aggregate(region="eu"):
         pass
     assert {name: await work.counts() for name, work in works.items()} == {
         "anywhere": {"success": 1, "running": 1},
@@ -300,7 +300,7 @@ async def test_a_dispatcher_with_a_region_moves_on_its_own_batches_and_those_of_
     }
     claimed = await world.claim(works["us"].session)
     assert len(claimed) == 2, "what is of another region has not started its next target"
-    while await world.store.aggregate(region="us"):
+    while await world.store.aggregation.aggregate(region="us"):
         pass
     assert await works["us"].counts() == {"success": 1, "running": 1}
 
@@ -308,12 +308,12 @@ async def test_a_dispatcher_with_a_region_moves_on_its_own_batches_and_those_of_
 async def test_ends_that_are_told_one_by_one_are_isolated_too(world: World) -> None:
     work = await Batchwork.start(world, 2, region="us", concurrency=1)
     (claimed,) = await world.claim(work.session)
-    await world.store.cancel(claimed.id, "no")
-    await world.store.aggregate(region="eu")
+    await world.store.runs.cancel(claimed.id, "no")
+    await world.store.aggregation.aggregate(region="eu")
     await world.settle(work.session, claimed, end=End.CANCELED, effect=Effect.NONE)
-    assert not await world.store.aggregate(region="eu")
+    assert not await world.store.aggregation.aggregate(region="eu")
     assert await work.counts() == {"running": 1, "pending": 1}
-    assert await world.store.aggregate(region="us")
+    assert await world.store.aggregation.aggregate(region="us")
     assert await work.counts() == {"cancel": 1, "running": 1}
 
 
@@ -323,6 +323,6 @@ async def test_ends_of_other_regions_do_not_stand_in_the_way(world: World) -> No
     claimed = await world.claim(us.session)
     for run in claimed:  # a notice each, those of the other region first
         await world.finish(us.session, run)
-    assert await world.store.aggregate(2, region="eu")
+    assert await world.store.aggregation.aggregate(2, region="eu")
     assert await eu.counts() == {"success": 1}
     assert await us.counts() == {"running": 5}

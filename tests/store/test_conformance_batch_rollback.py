@@ -81,27 +81,27 @@ async def test_only_the_chosen_ones(world: World) -> None:
     await work.roll_back()
     assert await work.work_through() == ["t5", "t4"], "what was undone is not undone again"
     with pytest.raises(Conflict, match=r"no target of batch .* is left that was touched"):
-        await work.store.roll_back_batch(work.id)
+        await work.store.batches.commands.roll_back_batch(work.id)
 
 
 async def test_a_target_that_is_not_there_cannot_be_chosen(world: World) -> None:
     work = await _mixed(world)
     with pytest.raises(NotFound, match=f"batch {work.id} has no target 'nobody'"):
-        await work.store.roll_back_batch(work.id, targets=["t0", "nobody"])
+        await work.store.batches.commands.roll_back_batch(work.id, targets=["t0", "nobody"])
     assert (await work.look()).phase is BatchPhase.DONE
 
 
 async def test_where_nothing_was_touched_there_is_nothing_to_undo(world: World) -> None:
     work = await Batchwork.plan(world, 3, concurrency=1)
     with pytest.raises(Conflict, match="has not started: there is nothing to undo"):
-        await work.store.roll_back_batch(work.id)
-    await work.store.apply_batch(work.id)
+        await work.store.batches.commands.roll_back_batch(work.id)
+    await work.store.batches.commands.apply_batch(work.id)
     (name,) = await work.claim()
     await work.cancel()
     await work.already(name)
     before = await work.look()
     with pytest.raises(Conflict, match="is left that was touched"):
-        await work.store.roll_back_batch(work.id)
+        await work.store.batches.commands.roll_back_batch(work.id)
     assert await work.look() == before
 
 
@@ -131,7 +131,7 @@ async def test_an_undo_is_told_what_was_done_and_what_the_target_was(world: Worl
     work = await Batchwork.start(world, 2, concurrency=2)
     await work.claim()
     run = work.held["t0"]
-    await work.store.keep_image(run.id, run.attempt, {"to": 42})
+    await work.store.batches.images.keep_image(run.id, run.attempt, {"to": 42})
     await work.finish("t0")
     await work.end("t1")
     await work.roll_back(force=True)
@@ -172,7 +172,7 @@ async def test_chosen_targets_of_a_batch_that_runs_are_not_undone(world: World) 
     work = await Batchwork.start(world, 4, concurrency=2)
     await work.finish(*await work.claim())
     with pytest.raises(Conflict, match="is applying: cancel it, and wait until it is done"):
-        await work.store.roll_back_batch(work.id, targets=["t0"])
+        await work.store.batches.commands.roll_back_batch(work.id, targets=["t0"])
     await work.cancel()
     await work.roll_back("t0")
     assert await work.work_through() == ["t0"]
@@ -183,9 +183,9 @@ async def test_a_batch_is_rolled_back_once_at_a_time(world: World) -> None:
     await work.work_through()
     await work.roll_back()
     with pytest.raises(Conflict, match="is being rolled back: wait for it"):
-        await work.store.roll_back_batch(work.id)
+        await work.store.batches.commands.roll_back_batch(work.id)
     with pytest.raises(Conflict, match="is rolling_back: wait until it is done"):
-        await work.store.retry_batch(work.id)
+        await work.store.batches.commands.retry_batch(work.id)
     await work.work_through()
 
 
@@ -303,7 +303,7 @@ async def test_a_worker_lost_while_it_undoes_costs_an_attempt(world: World) -> N
     await work.roll_back()
     await work.claim()
     await world.clock.tick(31)
-    assert (await work.store.recover()).requeued == 2
+    assert (await work.store.recovery.recover()).requeued == 2
     assert await work.statuses() == {"t0": "rollback_pending", "t1": "rollback_pending"}
     work.session = await world.session("another", ttl=3600)
     await work.work_through()
@@ -435,13 +435,15 @@ async def test_a_retry_knows_what_the_target_was_before_the_first_try(world: Wor
     work = await Batchwork.start(world, 1)
     await work.claim()
     run = work.held["t0"]
-    await work.store.keep_image(run.id, run.attempt, {"to": 42})
+    await work.store.batches.images.keep_image(run.id, run.attempt, {"to": 42})
     await work.end("t0")
     await work.retry()
     await work.claim()
     run = work.held["t0"]
     assert decode(run.payload)["image"] == {"to": 42}
-    assert await work.store.keep_image(run.id, run.attempt, {"to": 43}) == {"to": 42}, "the first one stands"
+    assert await work.store.batches.images.keep_image(run.id, run.attempt, {"to": 43}) == {"to": 42}, (
+        "the first one stands"
+    )
     await work.finish("t0")
     assert [t.image for t in await work.targets()] == [{"to": 42}]
 
@@ -464,17 +466,17 @@ async def test_an_attempt_that_lost_its_run_keeps_no_image(world: World) -> None
     await work.claim()
     (late,) = work.take(["t0"])
     await world.clock.tick(31)
-    await work.store.recover()
+    await work.store.recovery.recover()
     with pytest.raises(LeaseLost, match=f"attempt 1 of run {late.id} is over: it must touch nothing"):
-        await work.store.keep_image(late.id, late.attempt, {"to": 42})
+        await work.store.batches.images.keep_image(late.id, late.attempt, {"to": 42})
     work.session = await world.session("another", ttl=3600)
     await work.claim()
     with pytest.raises(LeaseLost):
-        await work.store.keep_image(late.id, late.attempt, {"to": 42})
+        await work.store.batches.images.keep_image(late.id, late.attempt, {"to": 42})
     run = work.held["t0"]
-    assert await work.store.image_of(run.id) is None
-    await work.store.keep_image(run.id, run.attempt, {"to": 1})
-    assert await work.store.image_of(run.id) == {"to": 1}
+    assert await work.store.batches.images.image_of(run.id) is None
+    await work.store.batches.images.keep_image(run.id, run.attempt, {"to": 1})
+    assert await work.store.batches.images.image_of(run.id) == {"to": 1}
     await work.finish("t0")
     with pytest.raises(LeaseLost):
-        await work.store.keep_image(run.id, run.attempt, {"to": 2})
+        await work.store.batches.images.keep_image(run.id, run.attempt, {"to": 2})

@@ -92,9 +92,9 @@ async def test_a_region_without_a_worker_is_shown_as_waiting_with_the_reason(wor
     assert batch.status is BatchStatus.PENDING
     assert batch.waiting is not None
     assert "no live worker in region 'sg' serves operation dial/turn from queue 'default'" in batch.waiting
-    (listed,) = await world.store.batches(BatchFilter(status=[BatchStatus.PENDING]))
+    (listed,) = await world.store.batches.queries.batches(BatchFilter(status=[BatchStatus.PENDING]))
     assert (listed.id, listed.waiting) == (work.id, batch.waiting)
-    assert await world.store.batches(BatchFilter(status=[BatchStatus.RUNNING])) == []
+    assert await world.store.batches.queries.batches(BatchFilter(status=[BatchStatus.RUNNING])) == []
     handler = "batch.dial.turn"
     await world.session(region="sg", handlers=(handler,), ttl=30.0)
     assert (await work.look()).waiting is None
@@ -111,7 +111,7 @@ async def test_undoing_some_targets_is_a_partial_rollback(world: World) -> None:
     batch = await work.look()
     assert await work.shown() == {"success": 18, "rollback_success": 2}
     assert (batch.status, batch.left_applied) == (BatchStatus.PARTIAL_ROLLBACK, 18)
-    (listed,) = await world.store.batches(BatchFilter(status=[BatchStatus.PARTIAL_ROLLBACK]))
+    (listed,) = await world.store.batches.queries.batches(BatchFilter(status=[BatchStatus.PARTIAL_ROLLBACK]))
     assert listed.id == work.id
     await work.roll_back()
     await work.work_through()

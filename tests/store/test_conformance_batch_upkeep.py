@@ -25,11 +25,11 @@ DAY = 86400.0
 async def _prune(world: World, older_than: float = DAY) -> None:
     """All that a dispatcher does, until there is nothing to do."""
     cursor = 0
-    await world.store.forget_batches(older_than)
+    await world.store.batches.retention.forget_batches(older_than)
     while True:
-        pruned = await world.store.prune(older_than, cursor, 100)
+        pruned = await world.store.retention.prune(older_than, cursor, 100)
         cursor = pruned.cursor
-        if await world.store.sweep_batches():
+        if await world.store.batches.retention.sweep_batches():
             continue
         if not pruned:
             return
@@ -106,13 +106,13 @@ async def test_other_runs_go_when_they_are_old(world: World) -> None:
 
 async def test_a_large_batch_is_forgotten_bit_by_bit_and_at_once_for_those_who_look(world: World) -> None:
     work = await Batchwork.plan(world, 11_000)
-    await work.store.cancel_batch(work.id, "not needed")
+    await work.store.batches.commands.cancel_batch(work.id, "not needed")
     await world.clock.tick(2 * DAY)
-    assert await world.store.forget_batches(DAY) == 1
+    assert await world.store.batches.retention.forget_batches(DAY) == 1
     with pytest.raises(NotFound):
         await work.look()
     left = []
-    while await world.store.sweep_batches():
+    while await world.store.batches.retention.sweep_batches():
         left.append(len(await world.rows(batch_tasks)))
     assert left == [6000, 1000, 0]
 
@@ -120,8 +120,8 @@ async def test_a_large_batch_is_forgotten_bit_by_bit_and_at_once_for_those_who_l
 async def test_the_sweep_is_a_loop_of_the_dispatcher(world: World) -> None:
     sweep = Sweep(world.store, Bus())
     assert not await sweep.run_once()
-    batch_id, _ = await world.store.open_batch(batch_spec())
-    await world.store.add_targets(batch_id, 0, targets(3))
+    batch_id, _ = await world.store.batches.intake.open_batch(batch_spec())
+    await world.store.batches.intake.add_targets(batch_id, 0, targets(3))
     await world.clock.tick(3601)
     assert await sweep.run_once()
     assert not await sweep.run_once()
@@ -138,7 +138,7 @@ class Pruning:
         self.store = world.store
 
     async def run(self) -> None:
-        while await self.loop.run_once() or await self.store.sweep_batches():
+        while await self.loop.run_once() or await self.store.batches.retention.sweep_batches():
             pass
 
 
@@ -181,7 +181,7 @@ async def test_keys_of_requests_are_deleted_also_where_runs_are_kept_forever(
 
     async def retry() -> int:
         request = KeyedRequest.of("k", "batch retry", {"batch": work.id})
-        return (await work.store.retry_batch(work.id, request=request))[1]
+        return (await work.store.batches.commands.retry_batch(work.id, request=request))[1]
 
     assert await retry() == 1
     pruning = Pruning(world, retention=retention)

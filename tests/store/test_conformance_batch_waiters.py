@@ -38,19 +38,21 @@ class Asking:
     async def begin(cls, world: World, *, session: int | None = None) -> Asking:
         session = session or await world.session(ttl=36_000)
         claimed = await world.enqueue_and_claim(session, handler="fusee.batch", retry=TWICE)
-        batch_id, new = await world.store.open_batch(batch_spec(), waiter=Waiter(claimed.id, claimed.attempt))
+        batch_id, new = await world.store.batches.intake.open_batch(
+            batch_spec(), waiter=Waiter(claimed.id, claimed.attempt)
+        )
         assert new
         return cls(claimed, Batchwork(world, session, world.store, batch_id))
 
     async def upload(self) -> None:
-        await self.world.store.add_targets(self.work.id, 0, targets(3))
-        await self.world.store.seal_batch(self.work.id, 3)
+        await self.world.store.batches.intake.add_targets(self.work.id, 0, targets(3))
+        await self.world.store.batches.intake.seal_batch(self.work.id, 3)
 
     @classmethod
     async def apply(cls, world: World, *, session: int | None = None) -> Asking:
         asking = await cls.begin(world, session=session)
         await asking.upload()
-        await world.store.apply_batch(asking.work.id, waiter=asking.waiter)
+        await world.store.batches.commands.apply_batch(asking.work.id, waiter=asking.waiter)
         return asking
 
     async def wait(self) -> None:
@@ -110,7 +112,7 @@ async def test_canceling_the_run_cancels_the_batch(world: World) -> None:
     asking = await Asking.apply(world)
     await asking.wait()
     await asking.work.claim(1)
-    await world.store.cancel(asking.claimed.id, "not today")
+    await world.store.runs.cancel(asking.claimed.id, "not today")
     await asking.work.react()
     batch = await asking.work.look()
     assert batch.phase is BatchPhase.STOPPING
@@ -123,10 +125,10 @@ async def test_canceling_the_run_cancels_the_batch(world: World) -> None:
 
 async def test_a_run_canceled_while_its_attempt_still_uploads_leaves_nothing(world: World) -> None:
     asking = await Asking.begin(world)
-    await world.store.add_targets(asking.work.id, 0, targets(2))
-    await world.store.cancel(asking.claimed.id, "not today")
+    await world.store.batches.intake.add_targets(asking.work.id, 0, targets(2))
+    await world.store.runs.cancel(asking.claimed.id, "not today")
     with pytest.raises(LeaseLost, match="is over, or was told to stop: it starts nothing"):
-        await world.store.open_batch(batch_spec(), waiter=asking.waiter)
+        await world.store.batches.intake.open_batch(batch_spec(), waiter=asking.waiter)
     await world.settle(asking.work.session, asking.claimed, end=End.CANCELED)
     await asking.work.react()
     assert await world.rows(batches) == []
@@ -140,26 +142,28 @@ async def test_a_run_that_ended_before_it_applied_its_batch_cancels_it(world: Wo
     await asking.work.react()
     assert await asking.work.counts() == {"cancel": 3}
     with pytest.raises(LeaseLost, match="it starts nothing"):
-        await world.store.apply_batch(asking.work.id, waiter=asking.waiter)
+        await world.store.batches.commands.apply_batch(asking.work.id, waiter=asking.waiter)
 
 
 async def test_the_next_attempt_goes_on_with_the_same_batch(world: World) -> None:
     session = await world.session("mayfly", ttl=30)
     asking = await Asking.apply(world, session=session)
     await world.clock.tick(31)
-    await world.store.recover()
+    await world.store.recovery.recover()
     await asking.work.react()
     assert (await asking.work.look()).phase is BatchPhase.APPLYING, "its run is tried again"
     asking.work.session = await world.session("another", ttl=36_000)
     claimed = await world.claim(asking.work.session)
     (again,) = [run for run in claimed if run.id == asking.claimed.id]
     asking.work.held |= {f"t{nr}": run for nr, run in enumerate(r for r in claimed if r.kind == "batch")}
-    assert await world.store.open_batch(batch_spec(), waiter=Waiter(again.id, again.attempt)) == (
+    assert await world.store.batches.intake.open_batch(
+        batch_spec(), waiter=Waiter(again.id, again.attempt)
+    ) == (
         asking.work.id,
         False,
     )
     with pytest.raises(LeaseLost):
-        await world.store.open_batch(batch_spec(), waiter=asking.waiter)
+        await world.store.batches.intake.open_batch(batch_spec(), waiter=asking.waiter)
     asking.claimed = again
     await asking.wait()
     await asking.work.finish(*asking.work.held)
@@ -169,12 +173,14 @@ async def test_the_next_attempt_goes_on_with_the_same_batch(world: World) -> Non
 async def test_the_next_attempt_gives_up_what_the_lost_one_had_not_uploaded(world: World) -> None:
     session = await world.session("mayfly", ttl=30)
     asking = await Asking.begin(world, session=session)
-    await world.store.add_targets(asking.work.id, 0, targets(2))
+    await world.store.batches.intake.add_targets(asking.work.id, 0, targets(2))
     await world.clock.tick(31)
-    await world.store.recover()
+    await world.store.recovery.recover()
     session = await world.session("another", ttl=36_000)
     again = await world.claim_one(session)
-    batch_id, new = await world.store.open_batch(batch_spec(), waiter=Waiter(again.id, again.attempt))
+    batch_id, new = await world.store.batches.intake.open_batch(
+        batch_spec(), waiter=Waiter(again.id, again.attempt)
+    )
     assert new
     assert [row.id for row in await world.rows(batches)] == [batch_id]
     await world.settle(session, again, end=End.ABANDONED)
@@ -182,16 +188,16 @@ async def test_the_next_attempt_gives_up_what_the_lost_one_had_not_uploaded(worl
 
 
 async def test_a_waiting_run_leaves_its_place_in_a_queue_with_limits(world: World) -> None:
-    await world.store.set_limits("default", QueueLimits(concurrency=1))
+    await world.store.queues.set_limits("default", QueueLimits(concurrency=1))
     session = await world.session(ttl=36_000)
     await world.enqueue(handler="fusee.batch")
     (claimed,) = await world.claim_limited(session)
     waiter = Waiter(claimed.id, claimed.attempt)
-    batch_id, _ = await world.store.open_batch(batch_spec(), waiter=waiter)
+    batch_id, _ = await world.store.batches.intake.open_batch(batch_spec(), waiter=waiter)
     work = Batchwork(world, session, world.store, batch_id)
-    await world.store.add_targets(batch_id, 0, targets(1))
-    await world.store.seal_batch(batch_id, 1)
-    await world.store.apply_batch(batch_id, waiter=waiter)
+    await world.store.batches.intake.add_targets(batch_id, 0, targets(1))
+    await world.store.batches.intake.seal_batch(batch_id, 1)
+    await world.store.batches.commands.apply_batch(batch_id, waiter=waiter)
     assert await world.claim_limited(session) == [], "the place is taken"
     await Asking(claimed, work).wait()
     assert await world.rows(tickets) == []

@@ -39,7 +39,7 @@ async def bulks(world: World) -> Bulks:
 async def test_a_job_is_launched_worked_on_and_finished(bulks: Bulks) -> None:
     job = await bulks.create(10)
     assert (job.status, job.total, job.ended) == (BulkStatus.CREATED, None, 0)
-    job = await bulks.store.start_bulk_job(job.id)
+    job = await bulks.store.bulk.jobs.start_bulk_job(job.id)
     assert job.status is BulkStatus.RUNNING
     await bulks.launch(job, 10)
     (held,) = await bulks.take()
@@ -82,13 +82,15 @@ async def test_it_is_cut_into_as_many_segments_as_workers_serve_it(bulks: Bulks,
 
 async def test_a_key_makes_a_repeated_creation_harmless(bulks: Bulks) -> None:
     spec = BulkSpec(name="a", business="mail", source={"kind": "range", "stop": 5})
-    first, new = await bulks.store.create_bulk_job(spec, idempotency_key="k")
-    again, renewed = await bulks.store.create_bulk_job(spec, idempotency_key="k")
+    first, new = await bulks.store.bulk.jobs.create_bulk_job(spec, idempotency_key="k")
+    again, renewed = await bulks.store.bulk.jobs.create_bulk_job(spec, idempotency_key="k")
     assert (new, renewed, again.id) == (True, False, first.id)
     other = BulkSpec(name="a", business="mail", source={"kind": "range", "stop": 6})
     with pytest.raises(Conflict, match="another request"):
-        await bulks.store.create_bulk_job(other, idempotency_key="k")
-    made = await asyncio.gather(*(bulks.store.create_bulk_job(spec, idempotency_key="j") for _ in range(4)))
+        await bulks.store.bulk.jobs.create_bulk_job(other, idempotency_key="k")
+    made = await asyncio.gather(
+        *(bulks.store.bulk.jobs.create_bulk_job(spec, idempotency_key="j") for _ in range(4))
+    )
     assert len({job.id for job, _ in made}) == 1
     assert sum(new for _, new in made) == 1
 
@@ -101,7 +103,7 @@ async def test_a_checkpoint_is_found_by_who_comes_next(bulks: Bulks, world: Worl
     (held,) = await bulks.take()
     await held.write(40, beyond=(1, 2, 5), retried=4, reached=50)
     await world.clock.tick(31)
-    assert (await bulks.store.recover()).requeued == 1
+    assert (await bulks.store.recovery.recover()).requeued == 1
     session = await world.session("worker-2", handlers=(HANDLER,))
     (again,) = await bulks.take(session)
     segment = again.taken.segment
@@ -119,7 +121,7 @@ async def test_losses_are_counted_against_the_items_that_were_under_way(bulks: B
 
     async def lost() -> Held:
         await world.clock.tick(61)
-        assert (await bulks.store.recover()).requeued == 1
+        assert (await bulks.store.recovery.recover()).requeued == 1
         sessions.append(await world.session(f"worker-{next(names)}", handlers=(HANDLER,)))
         (again,) = await bulks.take(sessions[-1])
         return again
@@ -149,7 +151,7 @@ async def test_a_worker_that_lost_its_segment_writes_nothing(bulks: Bulks, world
     (held,) = await bulks.take()
     await held.write(40)
     await world.clock.tick(31)
-    await bulks.store.recover()
+    await bulks.store.recovery.recover()
     before = await bulks.segments(job)
     with pytest.raises(LeaseLost, match="is over"):
         await held.write(50, new=[bad(45)], quarantined=1)
@@ -159,7 +161,7 @@ async def test_a_worker_that_lost_its_segment_writes_nothing(bulks: Bulks, world
         await held.write(900)
     assert [s.watermark for s in await bulks.segments(job)] == [s.watermark for s in before] == [40]
     assert (await bulks.look(job)).ended == 40
-    assert await bulks.store.bulk_quarantine(job.id) == []
+    assert await bulks.store.bulk.queries.bulk_quarantine(job.id) == []
     await again.write(60)
     assert (await bulks.look(job)).ended == 60
 
@@ -183,7 +185,7 @@ async def test_the_same_checkpoint_twice_changes_nothing(bulks: Bulks) -> None:
         await held.write(40, beyond=(3,), quarantined=1, retried=2, replayed=5, new=[bad(7)])
     seen = await bulks.look(job)
     assert (seen.ended, seen.done, seen.quarantined, seen.retried, seen.replayed) == (41, 40, 1, 2, 5)
-    assert [item.index for item in await bulks.store.bulk_quarantine(job.id)] == [7]
+    assert [item.index for item in await bulks.store.bulk.queries.bulk_quarantine(job.id)] == [7]
 
 
 async def test_a_jobs_sums_are_those_of_its_segments(bulks: Bulks) -> None:
@@ -203,7 +205,7 @@ async def test_speed_and_eta(bulks: Bulks, world: World) -> None:
     (held,) = await bulks.take()
     for second in range(1, 41):
         await world.clock.tick(1)
-        await bulks.store.renew(bulks.session, 30.0, 1)
+        await bulks.store.sessions.renew(bulks.session, 30.0, 1)
         await held.write(100 * second)
     seen = await bulks.look(job)
     assert seen.speed == pytest.approx(100, rel=0.1)
@@ -222,8 +224,8 @@ async def test_a_job_that_nobody_works_on_has_no_speed(bulks: Bulks, world: Worl
     await world.clock.tick(2)  # its worker is dead, and nobody has noticed yet
     seen = await bulks.look(job)
     assert (str(seen.status), seen.speed, seen.eta) == ("running", 0.0, None)
-    assert [one.speed for one in await world.store.bulk_jobs(BulkFilter())] == [0.0]
-    assert [load.speed for load in await world.store.bulk_loads()] == [0.0]
+    assert [one.speed for one in await world.store.bulk.queries.bulk_jobs(BulkFilter())] == [0.0]
+    assert [load.speed for load in await world.store.bulk.queries.bulk_loads()] == [0.0]
     await held.write(600)
     assert (await bulks.look(job)).speed > 0
 
@@ -235,17 +237,23 @@ async def test_quarantined_items_are_listed_by_index_in_pages(bulks: Bulks) -> N
     job = await bulks.launched(5000)
     (held,) = await bulks.take()
     await held.write(2000, quarantined=1200, new=[bad(i, "x" * 9000) for i in range(1200)])
-    page = await bulks.store.bulk_quarantine(job.id, limit=3)
+    page = await bulks.store.bulk.queries.bulk_quarantine(job.id, limit=3)
     assert [(item.index, item.attempts, item.item) for item in page] == [
         (0, 3, "0"),
         (1, 3, "1"),
         (2, 3, "2"),
     ]
     assert len(page[0].error) == 2000
-    rest = await bulks.store.bulk_quarantine(job.id, after=1197)
+    rest = await bulks.store.bulk.queries.bulk_quarantine(job.id, after=1197)
     assert [item.index for item in rest] == [1198, 1199]
-    assert await bulks.store.quarantined_count(job.id) == 1200
-    assert await bulks.store.quarantined_indexes(job.id, 1190, 5) == [1190, 1191, 1192, 1193, 1194]
+    assert await bulks.store.bulk.queries.quarantined_count(job.id) == 1200
+    assert await bulks.store.bulk.queries.quarantined_indexes(job.id, 1190, 5) == [
+        1190,
+        1191,
+        1192,
+        1193,
+        1194,
+    ]
 
 
 async def test_too_many_errors_fail_the_job(bulks: Bulks, world: World) -> None:
@@ -269,7 +277,7 @@ async def test_too_many_errors_fail_the_job(bulks: Bulks, world: World) -> None:
 async def test_a_stop_is_seen_at_the_next_checkpoint(bulks: Bulks, world: World) -> None:
     job = await bulks.launched(1000, segments=2)
     (held,) = await bulks.take()
-    stopping = await bulks.store.stop_bulk_job(job.id, reason="lunch", who="ada")
+    stopping = await bulks.store.bulk.jobs.stop_bulk_job(job.id, reason="lunch", who="ada")
     assert (stopping.status, stopping.reason) == (BulkStatus.STOPPING, "lunch")
     assert await world.claim(bulks.session) == [], "what had not started does not start"
     assert (await held.write(20)).stop
@@ -278,7 +286,7 @@ async def test_a_stop_is_seen_at_the_next_checkpoint(bulks: Bulks, world: World)
     assert (await bulks.look(job)).status is BulkStatus.STOPPED
     assert {s.state for s in await bulks.segments(job)} == {SegmentState.IDLE}
 
-    await bulks.store.start_bulk_job(job.id, who="ada")
+    await bulks.store.bulk.jobs.start_bulk_job(job.id, who="ada")
     await bulks.launch(job)
     one, two = await bulks.take(want=2)
     assert (one.taken.checkpoint.watermark, two.taken.checkpoint.watermark) == (20, 500)
@@ -286,14 +294,14 @@ async def test_a_stop_is_seen_at_the_next_checkpoint(bulks: Bulks, world: World)
     await two.write(1000)
     await bulks.end(one, two)
     assert (await bulks.look(job)).status is BulkStatus.FINISHED
-    told = [log.text for log in await bulks.store.bulk_logs(job.id, kind="operator")]
+    told = [log.text for log in await bulks.store.bulk.queries.bulk_logs(job.id, kind="operator")]
     assert told == ["created", "started", "stopped: lunch", "resumed"]
 
 
 async def test_a_job_that_was_done_when_it_was_stopped_is_finished(bulks: Bulks) -> None:
     job = await bulks.launched(10)
     (held,) = await bulks.take()
-    await bulks.store.stop_bulk_job(job.id)
+    await bulks.store.bulk.jobs.stop_bulk_job(job.id)
     await held.write(10)
     await bulks.end(held)
     assert (await bulks.look(job)).status is BulkStatus.FINISHED
@@ -301,8 +309,8 @@ async def test_a_job_that_was_done_when_it_was_stopped_is_finished(bulks: Bulks)
 
 async def test_a_job_that_is_stopped_before_it_was_launched(bulks: Bulks, world: World) -> None:
     job = await bulks.create()
-    await bulks.store.start_bulk_job(job.id)
-    await bulks.store.stop_bulk_job(job.id)
+    await bulks.store.bulk.jobs.start_bulk_job(job.id)
+    await bulks.store.bulk.jobs.stop_bulk_job(job.id)
     await bulks.aggregate()
     assert (await bulks.look(job)).status is BulkStatus.STOPPED
     assert await world.claim(bulks.session) == []
@@ -310,10 +318,12 @@ async def test_a_job_that_is_stopped_before_it_was_launched(bulks: Bulks, world:
 
 async def test_a_stop_while_its_business_prepares_it(bulks: Bulks, world: World) -> None:
     job = await bulks.create()
-    await bulks.store.start_bulk_job(job.id)
+    await bulks.store.bulk.jobs.start_bulk_job(job.id)
     (claimed,) = await world.claim(bulks.session)
-    await bulks.store.stop_bulk_job(job.id)
-    assert not await bulks.store.launch_bulk_job(claimed.id, claimed.attempt, job.id, Found(0, 10), ())
+    await bulks.store.bulk.jobs.stop_bulk_job(job.id)
+    assert not await bulks.store.bulk.jobs.launch_bulk_job(
+        claimed.id, claimed.attempt, job.id, Found(0, 10), ()
+    )
     await world.settle(bulks.session, claimed, end=End.CANCELED)
     await bulks.aggregate()
     assert (await bulks.look(job)).status is BulkStatus.STOPPED
@@ -321,7 +331,7 @@ async def test_a_stop_while_its_business_prepares_it(bulks: Bulks, world: World)
 
 async def test_a_launch_that_fails_stops_the_job_and_says_why(bulks: Bulks, world: World) -> None:
     job = await bulks.create()
-    await bulks.store.start_bulk_job(job.id)
+    await bulks.store.bulk.jobs.start_bulk_job(job.id)
     (claimed,) = await world.claim(bulks.session)
     await world.settle(bulks.session, claimed, end=End.ABANDONED, error="the file is not there")
     await bulks.aggregate()
@@ -338,7 +348,7 @@ async def test_a_segment_that_cannot_go_on_fails_the_job_and_is_resumed_where_it
     seen = await bulks.look(job)
     assert seen.status is BulkStatus.FAILED
     assert seen.reason is not None and "the disk is gone" in seen.reason
-    await bulks.store.start_bulk_job(job.id)
+    await bulks.store.bulk.jobs.start_bulk_job(job.id)
     await bulks.launch(job)
     (again,) = await bulks.take()
     assert again.taken.checkpoint.watermark == 300
@@ -346,9 +356,9 @@ async def test_a_segment_that_cannot_go_on_fails_the_job_and_is_resumed_where_it
 
 async def test_a_job_that_is_launched_again_keeps_its_bounds_and_its_fingerprint(bulks: Bulks) -> None:
     job = await bulks.launched(1000, fingerprint={"size": 1})
-    await bulks.store.stop_bulk_job(job.id)
+    await bulks.store.bulk.jobs.stop_bulk_job(job.id)
     await bulks.aggregate()
-    await bulks.store.start_bulk_job(job.id)
+    await bulks.store.bulk.jobs.start_bulk_job(job.id)
     await bulks.launch(job, 1200, {"size": 2})
     (held,) = await bulks.take()
     assert (held.taken.segment.first, held.taken.segment.stop) == (0, 1000)
@@ -358,21 +368,21 @@ async def test_a_job_that_is_launched_again_keeps_its_bounds_and_its_fingerprint
 async def test_a_job_at_rest_is_extended_by_segments_of_their_own(bulks: Bulks, world: World) -> None:
     job = await bulks.launched(1000, fingerprint={"size": 1}, error_budget=0.01)
     with pytest.raises(Conflict, match="is running: it cannot extend now"):
-        await bulks.store.extend_bulk_job(job.id, Found(0, 1500))
+        await bulks.store.bulk.jobs.extend_bulk_job(job.id, Found(0, 1500))
     (held,) = await bulks.take()
     await held.write(1000)
     await bulks.end(held)
     assert (await bulks.look(job)).status is BulkStatus.FINISHED
     await world.finish(bulks.session, *await world.claim(bulks.session))  # its callback
     with pytest.raises(Conflict, match="no items beyond those of bulk job"):
-        await bulks.store.extend_bulk_job(job.id, Found(0, 1000))
-    job = await bulks.store.extend_bulk_job(job.id, Found(0, 1500, {"size": 3}), who="eve")
+        await bulks.store.bulk.jobs.extend_bulk_job(job.id, Found(0, 1000))
+    job = await bulks.store.bulk.jobs.extend_bulk_job(job.id, Found(0, 1500, {"size": 3}), who="eve")
     assert (job.status, job.total, job.ended, job.finished_at) == (BulkStatus.STOPPED, 1500, 1000, None)
     assert (job.errors_left, job.fingerprint) == (15, {"size": 3})
     first, second = await bulks.segments(job)
     assert (first.state, second.state) == (SegmentState.DONE, SegmentState.IDLE)
     assert (second.number, second.first, second.stop) == (1, 1000, 1500)
-    await bulks.store.start_bulk_job(job.id)
+    await bulks.store.bulk.jobs.start_bulk_job(job.id)
     await bulks.launch(job, 1500)
     (held,) = await bulks.take()
     await held.write(1500)
@@ -384,8 +394,8 @@ async def test_a_job_at_rest_is_extended_by_segments_of_their_own(bulks: Bulks, 
 async def test_a_job_without_items_is_extended_by_its_first_ones(bulks: Bulks, world: World) -> None:
     job = await bulks.launched(0)
     await world.finish(bulks.session, *await world.claim(bulks.session))  # its callback
-    await bulks.store.extend_bulk_job(job.id, Found(0, 7))
-    await bulks.store.start_bulk_job(job.id)
+    await bulks.store.bulk.jobs.extend_bulk_job(job.id, Found(0, 7))
+    await bulks.store.bulk.jobs.start_bulk_job(job.id)
     await bulks.launch(job, 7)
     (held,) = await bulks.take()
     assert (held.taken.segment.first, held.taken.segment.stop) == (0, 7)
@@ -400,7 +410,9 @@ async def test_places_without_an_item_are_not_counted_as_items(bulks: Bulks, wor
     job = await bulks.look(job)
     assert (job.ended, job.done, job.absent, job.total, job.progress) == (200, 200, 400, 300, 2 / 3)
     assert job.speed < 200
-    (load,) = [load for load in await bulks.store.bulk_loads() if load.status is BulkStatus.RUNNING]
+    (load,) = [
+        load for load in await bulks.store.bulk.queries.bulk_loads() if load.status is BulkStatus.RUNNING
+    ]
     assert load.left == 100
     (segment,) = await bulks.segments(job)
     assert (segment.watermark, segment.ended, segment.absent) == (600, 200, 400)
@@ -410,7 +422,7 @@ async def test_places_without_an_item_are_not_counted_as_items(bulks: Bulks, wor
     await bulks.end(held)
     job = await bulks.look(job)
     assert (job.status, job.total, job.ended, job.progress) == (BulkStatus.FINISHED, 320, 320, 1.0)
-    job = await bulks.store.extend_bulk_job(job.id, Found(0, 1500, rows=50))
+    job = await bulks.store.bulk.jobs.extend_bulk_job(job.id, Found(0, 1500, rows=50))
     assert (job.total, job.stop, job.ended, job.errors_left) == (370, 1500, 320, 37)
 
 
@@ -430,25 +442,25 @@ async def test_a_job_that_failed_is_extended_and_stays_failed(bulks: Bulks) -> N
     job = await bulks.launched(10)
     (held,) = await bulks.take()
     await bulks.fail(held)
-    job = await bulks.store.extend_bulk_job(job.id, Found(0, 12))
+    job = await bulks.store.bulk.jobs.extend_bulk_job(job.id, Found(0, 12))
     assert (job.status, job.total, job.finished_at is not None) == (BulkStatus.FAILED, 12, True)
     fresh = await bulks.create(10)
     with pytest.raises(Conflict, match="is created: it cannot extend now"):
-        await bulks.store.extend_bulk_job(fresh.id, Found(0, 12))
+        await bulks.store.bulk.jobs.extend_bulk_job(fresh.id, Found(0, 12))
 
 
 async def test_what_cannot_be_done_now_is_refused(bulks: Bulks) -> None:
     job = await bulks.create()
     with pytest.raises(Conflict, match="is created: it cannot stop now"):
-        await bulks.store.stop_bulk_job(job.id)
+        await bulks.store.bulk.jobs.stop_bulk_job(job.id)
     with pytest.raises(Conflict, match="its business starts it while it waits"):
-        await bulks.store.start_bulk_job(job.id, by_business=True)
+        await bulks.store.bulk.jobs.start_bulk_job(job.id, by_business=True)
     with pytest.raises(Conflict, match="is at version 1, not 7"):
-        await bulks.store.start_bulk_job(job.id, version=7)
+        await bulks.store.bulk.jobs.start_bulk_job(job.id, version=7)
     with pytest.raises(NotFound, match="no bulk job 999"):
-        await bulks.store.bulk_job(999)
+        await bulks.store.bulk.queries.bulk_job(999)
     with pytest.raises(NotFound):
-        await bulks.store.for_namespace("other").stop_bulk_job(job.id)
+        await bulks.store.for_namespace("other").bulk.jobs.stop_bulk_job(job.id)
 
 
 # --- the business -----------------------------------------------------------------------------------
@@ -456,16 +468,16 @@ async def test_what_cannot_be_done_now_is_refused(bulks: Bulks) -> None:
 
 async def test_a_business_may_start_the_job_itself(bulks: Bulks, world: World) -> None:
     job = await bulks.create(10)
-    await bulks.store.start_bulk_job(job.id)
+    await bulks.store.bulk.jobs.start_bulk_job(job.id)
     (claimed,) = await world.claim(bulks.session)
-    await bulks.store.await_business(claimed.id, claimed.attempt, job.id, ("finish",))
+    await bulks.store.bulk.jobs.await_business(claimed.id, claimed.attempt, job.id, ("finish",))
     await world.finish(bulks.session, claimed)
     await bulks.aggregate()
     assert (await bulks.look(job)).status is BulkStatus.WAITING_BUSINESS
-    await bulks.store.start_bulk_job(job.id, by_business=True)
+    await bulks.store.bulk.jobs.start_bulk_job(job.id, by_business=True)
     (claimed,) = await world.claim(bulks.session)
     assert claimed.payload is not None and '"launch":"business"' in claimed.payload
-    await bulks.store.launch_bulk_job(claimed.id, claimed.attempt, job.id, Found(0, 10), ())
+    await bulks.store.bulk.jobs.launch_bulk_job(claimed.id, claimed.attempt, job.id, Found(0, 10), ())
     await world.finish(bulks.session, claimed)
     (held,) = await bulks.take()
     await held.write(10)
@@ -477,11 +489,11 @@ async def test_a_job_that_waits_for_its_business_can_be_stopped_and_its_business
     bulks: Bulks, world: World
 ) -> None:
     job = await bulks.create(10)
-    await bulks.store.start_bulk_job(job.id)
+    await bulks.store.bulk.jobs.start_bulk_job(job.id)
     (claimed,) = await world.claim(bulks.session)
-    await bulks.store.await_business(claimed.id, claimed.attempt, job.id, ("stop", "finish"))
+    await bulks.store.bulk.jobs.await_business(claimed.id, claimed.attempt, job.id, ("stop", "finish"))
     await world.finish(bulks.session, claimed)
-    await bulks.store.stop_bulk_job(job.id)
+    await bulks.store.bulk.jobs.stop_bulk_job(job.id)
     assert (await bulks.look(job)).status is BulkStatus.STOPPED
     (told,) = await world.claim(bulks.session)
     assert told.payload is not None and '"callback":"stop"' in told.payload
@@ -491,30 +503,32 @@ async def test_an_operator_starts_a_job_that_waits_for_its_business_only_by_forc
     bulks: Bulks, world: World
 ) -> None:
     job = await bulks.create(10)
-    await bulks.store.start_bulk_job(job.id)
+    await bulks.store.bulk.jobs.start_bulk_job(job.id)
     (claimed,) = await world.claim(bulks.session)
-    await bulks.store.await_business(claimed.id, claimed.attempt, job.id, ())
+    await bulks.store.bulk.jobs.await_business(claimed.id, claimed.attempt, job.id, ())
     await world.finish(bulks.session, claimed)
     with pytest.raises(Conflict, match="waits for its business to start it"):
-        await bulks.store.start_bulk_job(job.id, who="op")
+        await bulks.store.bulk.jobs.start_bulk_job(job.id, who="op")
     assert (await bulks.look(job)).status is BulkStatus.WAITING_BUSINESS
-    started = await bulks.store.start_bulk_job(job.id, force=True, who="op")
+    started = await bulks.store.bulk.jobs.start_bulk_job(job.id, force=True, who="op")
     assert started.status is BulkStatus.RUNNING
-    texts = [log.text for log in await bulks.store.bulk_logs(job.id, kind="operator")]
+    texts = [log.text for log in await bulks.store.bulk.queries.bulk_logs(job.id, kind="operator")]
     assert texts[-1] == "started by force while it waited for its business"
     assert "started by its business" not in texts
 
 
 async def test_a_command_that_finds_the_job_as_it_should_be_changes_nothing_and_says_so(bulks: Bulks) -> None:
     job = await bulks.create(10)
-    first = await bulks.store.start_bulk_job(job.id)
-    second = await bulks.store.start_bulk_job(job.id)
+    first = await bulks.store.bulk.jobs.start_bulk_job(job.id)
+    second = await bulks.store.bulk.jobs.start_bulk_job(job.id)
     assert (first.changed, second.changed, second.version) == (True, False, first.version)
-    await bulks.store.stop_bulk_job(job.id)
-    assert not (await bulks.store.stop_bulk_job(job.id)).changed
-    same = await bulks.store.adjust_bulk_job(job.id, {"concurrency": job.concurrency})
+    await bulks.store.bulk.jobs.stop_bulk_job(job.id)
+    assert not (await bulks.store.bulk.jobs.stop_bulk_job(job.id)).changed
+    same = await bulks.store.bulk.jobs.adjust_bulk_job(job.id, {"concurrency": job.concurrency})
     assert not same.changed
-    assert len(await bulks.store.bulk_logs(job.id, kind="operator")) == 3, "created, started, stopped"
+    assert len(await bulks.store.bulk.queries.bulk_logs(job.id, kind="operator")) == 3, (
+        "created, started, stopped"
+    )
 
 
 # --- asking the business first ----------------------------------------------------------------------
@@ -523,23 +537,23 @@ async def test_a_command_that_finds_the_job_as_it_should_be_changes_nothing_and_
 async def unchecked(bulks: Bulks, **how: Any) -> BulkJob:
     source = {"kind": "range", "stop": 10}
     spec = BulkSpec(name="j", business="mail", source=source)
-    job, _ = await bulks.store.create_bulk_job(spec, check="here", **how)
+    job, _ = await bulks.store.bulk.jobs.create_bulk_job(spec, check="here", **how)
     return job
 
 
 async def test_a_job_that_was_refused_leaves_nothing(bulks: Bulks) -> None:
     job = await unchecked(bulks)
-    await bulks.store.withdraw_bulk_job(job.id, "no")
+    await bulks.store.bulk.checks.withdraw_bulk_job(job.id, "no")
     with pytest.raises(NotFound):
-        await bulks.store.bulk_job(job.id)
+        await bulks.store.bulk.queries.bulk_job(job.id)
 
 
 async def test_a_refused_job_that_a_repetition_was_given_stays_as_refused(bulks: Bulks) -> None:
     job = await unchecked(bulks, idempotency_key="k")
     same = await unchecked(bulks, idempotency_key="k")  # as by another process, told that it will start
     assert same.id == job.id
-    await bulks.store.start_bulk_job(job.id)
-    await bulks.store.withdraw_bulk_job(job.id, "no")
+    await bulks.store.bulk.jobs.start_bulk_job(job.id)
+    await bulks.store.bulk.checks.withdraw_bulk_job(job.id, "no")
     seen = await bulks.look(job)
     assert (seen.status, seen.reason, seen.checking) == (BulkStatus.FAILED, "no", False)
     assert (await unchecked(bulks, idempotency_key="k")).id != job.id, "the key may be used again"
@@ -549,15 +563,15 @@ async def test_a_request_that_went_away_leaves_a_job_that_others_know_of_as_it_i
     bulks: Bulks, world: World
 ) -> None:
     job = await unchecked(bulks, idempotency_key="k")
-    await bulks.store.withdraw_bulk_job(job.id, None)
-    started = await bulks.store.start_bulk_job(job.id)
+    await bulks.store.bulk.checks.withdraw_bulk_job(job.id, None)
+    started = await bulks.store.bulk.jobs.start_bulk_job(job.id)
     assert (started.status, started.checking) == (BulkStatus.CREATED, True)
     (claimed,) = await world.claim(bulks.session)
     assert claimed.payload is not None and '"check":true' in claimed.payload
-    await bulks.store.conclude_check(job.id, None, claimed.id, claimed.attempt)
+    await bulks.store.bulk.checks.conclude_check(job.id, None, claimed.id, claimed.attempt)
     assert (await bulks.look(job)).status is BulkStatus.RUNNING
     with pytest.raises(LeaseLost):
-        await bulks.store.conclude_check(job.id, "too late", claimed.id, claimed.attempt)
+        await bulks.store.bulk.checks.conclude_check(job.id, "too late", claimed.id, claimed.attempt)
 
 
 # --- the error budget -------------------------------------------------------------------------------
@@ -579,9 +593,9 @@ async def test_a_job_that_failed_by_its_budget_is_resumed_with_a_fresh_one(
 ) -> None:
     job = await bulks.launched(1000, error_budget=4)
     await spend_budget(bulks, job, 55, [1, 2, 3, 4, 5])
-    resumed = await bulks.store.start_bulk_job(job.id, who="op")
+    resumed = await bulks.store.bulk.jobs.start_bulk_job(job.id, who="op")
     assert resumed.errors_left == 4
-    texts = [log.text for log in await bulks.store.bulk_logs(job.id, kind="operator")]
+    texts = [log.text for log in await bulks.store.bulk.queries.bulk_logs(job.id, kind="operator")]
     assert texts[-1] == "resumed with a fresh error budget: 4 more may be quarantined"
     await bulks.launch(job, 1000)
     (held,) = await bulks.take()
@@ -595,13 +609,13 @@ async def test_a_job_that_failed_by_its_budget_is_resumed_with_a_fresh_one(
 async def test_the_error_budget_changes_while_the_job_runs(bulks: Bulks) -> None:
     job = await bulks.launched(1000, error_budget=1)
     (held,) = await bulks.take()
-    changed = await bulks.store.adjust_bulk_job(job.id, {"error_budget": 0.01})
+    changed = await bulks.store.bulk.jobs.adjust_bulk_job(job.id, {"error_budget": 0.01})
     assert (changed.spec.error_budget, changed.errors_left) == (0.01, 10)
     answer = await held.write(20, new=[bad(n) for n in range(5)], quarantined=5)
     assert (answer.stop, answer.errors_left) == (False, 5)
-    await bulks.store.adjust_bulk_job(job.id, {"error_budget": None})
+    await bulks.store.bulk.jobs.adjust_bulk_job(job.id, {"error_budget": None})
     assert (await held.write(30, quarantined=5)).errors_left is None
-    await bulks.store.adjust_bulk_job(job.id, {"error_budget": 3})
+    await bulks.store.bulk.jobs.adjust_bulk_job(job.id, {"error_budget": 3})
     assert (await held.write(40, quarantined=5)).stop, "five are more than three"
 
 
@@ -609,13 +623,13 @@ async def test_tries_of_an_item_change_only_while_nothing_runs(bulks: Bulks) -> 
     job = await bulks.launched(1000)
     (held,) = await bulks.take()
     with pytest.raises(Conflict, match="stop it before you change its item_attempts"):
-        await bulks.store.adjust_bulk_job(job.id, {"item_attempts": 9})
-    await bulks.store.stop_bulk_job(job.id)
+        await bulks.store.bulk.jobs.adjust_bulk_job(job.id, {"item_attempts": 9})
+    await bulks.store.bulk.jobs.stop_bulk_job(job.id)
     await held.write(10)
     await bulks.end(held)
-    changed = await bulks.store.adjust_bulk_job(job.id, {"item_attempts": 9, "item_backoff": 2.0})
+    changed = await bulks.store.bulk.jobs.adjust_bulk_job(job.id, {"item_attempts": 9, "item_backoff": 2.0})
     assert (changed.spec.item_attempts, changed.spec.item_backoff) == (9, 2.0)
-    await bulks.store.start_bulk_job(job.id)
+    await bulks.store.bulk.jobs.start_bulk_job(job.id)
     await bulks.launch(job, 1000)
     (held,) = await bulks.take()
     assert held.taken.job.spec.item_attempts == 9
@@ -623,23 +637,23 @@ async def test_tries_of_an_item_change_only_while_nothing_runs(bulks: Bulks) -> 
 
 async def test_data_changes_only_while_nothing_runs(bulks: Bulks) -> None:
     job = await bulks.create()
-    assert (await bulks.store.set_bulk_data(job.id, {"template": 7})).data == {"template": 7}
-    await bulks.store.start_bulk_job(job.id)
+    assert (await bulks.store.bulk.jobs.set_bulk_data(job.id, {"template": 7})).data == {"template": 7}
+    await bulks.store.bulk.jobs.start_bulk_job(job.id)
     await bulks.launch(job)
     with pytest.raises(Conflict, match="stop it before you change its data"):
-        await bulks.store.set_bulk_data(job.id, {"template": 8})
+        await bulks.store.bulk.jobs.set_bulk_data(job.id, {"template": 8})
 
 
 async def test_data_logs_and_operator_history_are_kept_apart_and_in_order(bulks: Bulks) -> None:
     job = await bulks.create()
     numbers = await asyncio.gather(
-        *(bulks.store.log_bulk_data(job.id, f"line {n}", "mail") for n in range(5))
+        *(bulks.store.bulk.jobs.log_bulk_data(job.id, f"line {n}", "mail") for n in range(5))
     )
     assert sorted(numbers) == [2, 3, 4, 5, 6]
-    logs = await bulks.store.bulk_logs(job.id, kind="data")
+    logs = await bulks.store.bulk.queries.bulk_logs(job.id, kind="data")
     assert sorted(log.text for log in logs) == [f"line {n}" for n in range(5)]
     assert {log.who for log in logs} == {"mail"}
-    assert [log.id for log in await bulks.store.bulk_logs(job.id, after=5)] == [6]
+    assert [log.id for log in await bulks.store.bulk.queries.bulk_logs(job.id, after=5)] == [6]
 
 
 # --- rate and concurrency ---------------------------------------------------------------------------
@@ -746,23 +760,23 @@ async def test_a_segment_that_is_handed_back_holds_neither_rate_nor_concurrency(
     one, two = await bulks.take(want=2)
     await two.write(50_000, begin=1)
     run_id, attempt = one.claimed.id, one.claimed.attempt
-    await bulks.store.hand_back_segment(run_id, attempt, job.id, 0, HeldBy.NODE_CAP)
-    seen = {segment.number: segment for segment in await bulks.store.bulk_segments(job.id)}
+    await bulks.store.bulk.checkpoints.hand_back_segment(run_id, attempt, job.id, 0, HeldBy.NODE_CAP)
+    seen = {segment.number: segment for segment in await bulks.store.bulk.queries.bulk_segments(job.id)}
     assert (seen[0].share, seen[0].pace, seen[0].held_by) == (0, 0.0, HeldBy.NODE_CAP)
-    assert (await bulks.store.bulk_job(job.id)).held_by is HeldBy.NODE_CAP
+    assert (await bulks.store.bulk.queries.bulk_job(job.id)).held_by is HeldBy.NODE_CAP
     with pytest.raises(LeaseLost):
-        await bulks.store.hand_back_segment(run_id, attempt + 1, job.id, 0, HeldBy.NODE_CAP)
+        await bulks.store.bulk.checkpoints.hand_back_segment(run_id, attempt + 1, job.id, 0, HeldBy.NODE_CAP)
     held = one.claimed
     ended = Ended(End.RETURNED, error="handed back: no room", after=5.0, effect=Effect.NONE)
     for _ in range(3):  # however often it comes to that, no attempt is spent
         verdict = decide(ended, RetryPolicy(max_attempts=1), spent=held.spent)
         settled = Settlement(held.id, held.attempt, ended, verdict, held.receipt, held.ticket)
-        assert await world.store.settle(bulks.session, [settled]) == []
-        run = await world.store.run(run_id)
+        assert await world.store.outcomes.settle(bulks.session, [settled]) == []
+        run = await world.store.runs.run(run_id)
         assert (run.status, run.reason) == (RunStatus.DELAYED, "handed back: no room")
         assert (await two.write(50_000)).share == 8, "nothing is kept for it"
         await world.clock.tick(6)
-        await world.store.promote()
+        await world.store.promotion.promote()
         (held,) = await world.claim(bulks.session, 1)
         assert (held.id, held.spent) == (run_id, 0)
 
@@ -772,9 +786,9 @@ async def test_the_item_timeout_changes_while_the_job_runs(bulks: Bulks) -> None
     assert job.item_timeout == 300.0
     (held,) = await bulks.take()
     assert held.taken.answer.item_timeout == 300.0
-    assert (await bulks.store.adjust_bulk_job(job.id, {"item_timeout": 2.5})).item_timeout == 2.5
+    assert (await bulks.store.bulk.jobs.adjust_bulk_job(job.id, {"item_timeout": 2.5})).item_timeout == 2.5
     assert (await held.write(0)).item_timeout == 2.5
-    assert (await bulks.store.adjust_bulk_job(job.id, {"item_timeout": 0.0})).item_timeout is None
+    assert (await bulks.store.bulk.jobs.adjust_bulk_job(job.id, {"item_timeout": 0.0})).item_timeout is None
     assert (await held.write(0)).item_timeout == 0.0
     unlimited = await bulks.launched(1000, item_timeout=None)
     assert unlimited.item_timeout is None
@@ -785,21 +799,21 @@ async def test_a_new_rate_holds_from_the_next_checkpoint_on(bulks: Bulks, world:
     (held,) = await bulks.take()
     assert _paces([await held.write(0, begin=1)]) == [0.01]
     changes = {"rate": 50.0, "concurrency": 4, "window": 500}
-    changed = await bulks.store.adjust_bulk_job(job.id, changes)
+    changed = await bulks.store.bulk.jobs.adjust_bulk_job(job.id, changes)
     assert (changed.rate, changed.concurrency, changed.window) == (50.0, 4, 500)
     answer = await held.write(0)
     assert (answer.rate, answer.share, answer.window) == (50.0, 4, 500)
     assert _paces([answer]) == [50.0]
-    await bulks.store.adjust_bulk_job(job.id, {"rate": HOLD})
+    await bulks.store.bulk.jobs.adjust_bulk_job(job.id, {"rate": HOLD})
     answer = await held.write(0)
     assert (answer.rate, answer.grant) == (HOLD, None)
-    await bulks.store.adjust_bulk_job(job.id, {"rate": UNLIMITED})
+    await bulks.store.bulk.jobs.adjust_bulk_job(job.id, {"rate": UNLIMITED})
     assert (await held.write(0)).rate == UNLIMITED
 
 
 async def test_a_job_that_nobody_works_on_says_so(bulks: Bulks, world: World) -> None:
     job = await bulks.create(10)
-    await bulks.store.start_bulk_job(job.id)
+    await bulks.store.bulk.jobs.start_bulk_job(job.id)
     await world.clock.tick(6)
     assert (await bulks.look(job)).held_by is HeldBy.WORKER, "nobody came to launch it"
     await bulks.launch(job, 10)
@@ -816,9 +830,9 @@ async def test_a_job_says_what_most_of_its_segments_are_held_by(bulks: Bulks) ->
     one, two, three = await bulks.take(want=3)
     for held, by in ((one, HeldBy.HANDLER), (two, HeldBy.WINDOW), (three, HeldBy.WINDOW)):
         await held.write(held.taken.segment.first, held_by=by)
-    assert (await bulks.store.bulk_job(job.id)).held_by is HeldBy.WINDOW
-    await bulks.store.stop_bulk_job(job.id)
-    assert (await bulks.store.bulk_job(job.id)).held_by is None, "it does not run"
+    assert (await bulks.store.bulk.queries.bulk_job(job.id)).held_by is HeldBy.WINDOW
+    await bulks.store.bulk.jobs.stop_bulk_job(job.id)
+    assert (await bulks.store.bulk.queries.bulk_job(job.id)).held_by is None, "it does not run"
 
 
 async def test_shares_never_add_up_to_more_than_the_concurrency(bulks: Bulks) -> None:
@@ -828,9 +842,9 @@ async def test_shares_never_add_up_to_more_than_the_concurrency(bulks: Bulks) ->
     await one.write(30_000)
     await bulks.end(one)
     assert [(await held.write(held.taken.segment.first)).share for held in (two, three)] == [4, 4]
-    await bulks.store.adjust_bulk_job(job.id, {"concurrency": 1})
+    await bulks.store.bulk.jobs.adjust_bulk_job(job.id, {"concurrency": 1})
     assert [(await held.write(held.taken.segment.first)).share for held in (three, two, three)] == [0, 1, 0]
-    await bulks.store.adjust_bulk_job(job.id, {"concurrency": 5})
+    await bulks.store.bulk.jobs.adjust_bulk_job(job.id, {"concurrency": 5})
     assert [(await held.write(held.taken.segment.first)).share for held in (two, three)] == [3, 2]
 
 
@@ -896,7 +910,7 @@ async def test_a_split_by_a_worker_that_lost_its_segment_does_not_happen(bulks: 
     job = await bulks.launched(1000)
     (held,) = await bulks.take()
     await world.clock.tick(31)
-    await bulks.store.recover()
+    await bulks.store.recovery.recover()
     await world.session("worker-2", handlers=(HANDLER,))
     with pytest.raises(LeaseLost):
         await held.write(100, give_from=550)
@@ -912,8 +926,10 @@ async def test_done_ranges_of_keys_that_lie_far_apart(bulks: Bulks) -> None:
     done = encode_runs([(5, 6), (10**14, 10**14 + 2)])
     fields = {"reached": 10**14 + 102, "ended": 4, "absent": 99}
     progress = Progress(checkpoint=Checkpoint(100, done), **fields)
-    await bulks.store.checkpoint(held.claimed.id, held.claimed.attempt, job.id, held.number, progress)
-    found = await bulks.store.done_ranges(job.id)
+    await bulks.store.bulk.checkpoints.checkpoint(
+        held.claimed.id, held.claimed.attempt, job.id, held.number, progress
+    )
+    found = await bulks.store.bulk.queries.done_ranges(job.id)
     assert found == [(0, 100), (105, 106), (10**14 + 100, 10**14 + 102)]
 
 
@@ -922,10 +938,10 @@ async def test_done_ranges(bulks: Bulks) -> None:
     one, two = await bulks.take(want=2)
     await one.write(400, beyond=(10, 11, 50))
     await two.write(520)
-    ranges = await bulks.store.done_ranges(job.id)
+    ranges = await bulks.store.bulk.queries.done_ranges(job.id)
     assert ranges == [(0, 400), (410, 412), (450, 451), (500, 520)]
     await one.write(500)
-    assert await bulks.store.done_ranges(job.id) == [(0, 520)]
+    assert await bulks.store.bulk.queries.done_ranges(job.id) == [(0, 520)]
 
 
 async def test_old_jobs_are_forgotten_with_all_that_is_theirs(bulks: Bulks, world: World) -> None:
@@ -934,12 +950,12 @@ async def test_old_jobs_are_forgotten_with_all_that_is_theirs(bulks: Bulks, worl
     await held.write(10, quarantined=1, new=[bad(3)])
     await bulks.end(held)
     stopped = await bulks.launched(10)
-    await bulks.store.stop_bulk_job(stopped.id)
+    await bulks.store.bulk.jobs.stop_bulk_job(stopped.id)
     await bulks.aggregate()
     await world.clock.tick(3600)
-    await bulks.store.prune(7200, 0, 1000)
+    await bulks.store.retention.prune(7200, 0, 1000)
     assert (await bulks.look(done)).status is BulkStatus.FINISHED
-    await bulks.store.prune(60, 0, 1000)
+    await bulks.store.retention.prune(60, 0, 1000)
     with pytest.raises(NotFound):
         await bulks.look(done)
     for table in ("fusee_bulk_quarantine", "fusee_bulk_segments", "fusee_bulk_logs"):
@@ -961,18 +977,22 @@ async def test_a_job_at_rest_is_deleted_with_all_that_belongs_to_it(bulks: Bulks
     (held,) = await bulks.take()
     await held.write(10, quarantined=1, new=(bad(3),))
     with pytest.raises(Conflict, match="is running: stop it before you delete it"):
-        await bulks.store.delete_bulk_job(job.id)
+        await bulks.store.bulk.deletes.delete_bulk_job(job.id)
     await bulks.end(held)
     job = await bulks.look(job)
     assert job.status is BulkStatus.FINISHED
     with pytest.raises(Conflict, match="at version"):
-        await bulks.store.delete_bulk_job(job.id, version=job.version + 1)
-    await bulks.store.delete_bulk_job(job.id, version=job.version)
-    for look in (bulks.store.bulk_job, bulks.store.delete_bulk_job, bulks.store.bulk_logs):
+        await bulks.store.bulk.deletes.delete_bulk_job(job.id, version=job.version + 1)
+    await bulks.store.bulk.deletes.delete_bulk_job(job.id, version=job.version)
+    for look in (
+        bulks.store.bulk.queries.bulk_job,
+        bulks.store.bulk.deletes.delete_bulk_job,
+        bulks.store.bulk.queries.bulk_logs,
+    ):
         with pytest.raises(NotFound):
             await look(job.id)
-    assert await bulks.store.quarantined_count(job.id) == 0
-    assert await bulks.store.done_ranges(job.id) == []
+    assert await bulks.store.bulk.queries.quarantined_count(job.id) == 0
+    assert await bulks.store.bulk.queries.done_ranges(job.id) == []
     assert (await bulks.look(other)).id == other.id
 
 
@@ -982,8 +1002,10 @@ async def test_a_job_that_another_one_reads_is_not_deleted(bulks: Bulks) -> None
     await held.write(10, quarantined=1, new=(bad(3),))
     await bulks.end(held)
     source = {"kind": "quarantine", "job": job.id, "source": dict(job.spec.source)}
-    again, _ = await bulks.store.create_bulk_job(BulkSpec(name="again", business="mail", source=source))
+    again, _ = await bulks.store.bulk.jobs.create_bulk_job(
+        BulkSpec(name="again", business="mail", source=source)
+    )
     with pytest.raises(Conflict, match=f"bulk job {again.id} reads the items of bulk job {job.id}"):
-        await bulks.store.delete_bulk_job(job.id)
-    await bulks.store.delete_bulk_job(again.id)
-    await bulks.store.delete_bulk_job(job.id)
+        await bulks.store.bulk.deletes.delete_bulk_job(job.id)
+    await bulks.store.bulk.deletes.delete_bulk_job(again.id)
+    await bulks.store.bulk.deletes.delete_bulk_job(job.id)

@@ -24,7 +24,7 @@ async def beat(world: World, seconds: float, session: int) -> None:
     """Time passes, and the worker is alive."""
     for _ in range(int(seconds // 10)):
         await world.clock.tick(10)
-        await world.store.renew(session, 30.0, 1)
+        await world.store.sessions.renew(session, 30.0, 1)
 
 
 async def test_a_job_that_ends_no_item_has_stalled_until_one_ends(bulks: Bulks, world: World) -> None:
@@ -33,21 +33,21 @@ async def test_a_job_that_ends_no_item_has_stalled_until_one_ends(bulks: Bulks, 
     await held.write(10, reached=12)
     await beat(world, 290, bulks.session)
     await held.write(10, reached=12)
-    assert await bulks.store.stalled_bulk_jobs(300) == []
+    assert await bulks.store.bulk.stalls.stalled_bulk_jobs(300) == []
     await beat(world, 20, bulks.session)
-    (found,) = await bulks.store.stalled_bulk_jobs(300)
+    (found,) = await bulks.store.bulk.stalls.stalled_bulk_jobs(300)
     assert (found.job_id, found.business, found.new) == (job.id, "mail", True) and found.seconds >= 300
-    (again,) = await bulks.store.stalled_bulk_jobs(300)
+    (again,) = await bulks.store.bulk.stalls.stalled_bulk_jobs(300)
     assert not again.new
     seen = await bulks.look(job)
     assert seen.stalled_since is not None and seen.stalled_since < seen.updated_at
-    assert [load.stalled for load in await bulks.store.bulk_loads()] == [1]
+    assert [load.stalled for load in await bulks.store.bulk.queries.bulk_loads()] == [1]
     await held.write(10, reached=12)
     assert (await bulks.look(job)).stalled_since is not None
     await held.write(11, reached=12)
     assert (await bulks.look(job)).stalled_since is None
-    assert await bulks.store.stalled_bulk_jobs(300) == []
-    logs = await bulks.store.bulk_logs(job.id)
+    assert await bulks.store.bulk.stalls.stalled_bulk_jobs(300) == []
+    logs = await bulks.store.bulk.queries.bulk_logs(job.id)
     assert sum("stalled: no item has ended for" in line.text for line in logs) == 1
 
 
@@ -58,7 +58,7 @@ async def test_a_job_with_nothing_under_way_has_not_stalled(bulks: Bulks, world:
     await beat(world, 600, bulks.session)
     await held.write(10)
     await beat(world, 10, bulks.session)
-    assert await bulks.store.stalled_bulk_jobs(300) == []
+    assert await bulks.store.bulk.stalls.stalled_bulk_jobs(300) == []
 
 
 async def test_a_job_whose_worker_is_gone_has_not_stalled(bulks: Bulks, world: World) -> None:
@@ -66,8 +66,8 @@ async def test_a_job_whose_worker_is_gone_has_not_stalled(bulks: Bulks, world: W
     (held,) = await bulks.take()
     await held.write(10, reached=12)
     await world.clock.tick(600)
-    await bulks.store.recover()
-    assert await bulks.store.stalled_bulk_jobs(300) == []
+    await bulks.store.recovery.recover()
+    assert await bulks.store.bulk.stalls.stalled_bulk_jobs(300) == []
 
 
 async def test_it_is_told_of_once_in_the_log_the_readiness_and_to_the_webhook(
@@ -93,7 +93,7 @@ async def test_it_is_told_of_once_in_the_log_the_readiness_and_to_the_webhook(
     assert health.warnings("default") == [f"bulk job {job.id} has stalled: no item has ended for 310 s"]
     assert health.warnings("other") == []
     assert health.warnings() and "1 bulk job has stalled" in health.warnings()[0]
-    alerts = [run for run in await world.store.runs(RunFilter()) if run.queue == "fusee.alerts"]
+    alerts = [run for run in await world.store.runs.runs(RunFilter()) if run.queue == "fusee.alerts"]
     assert len(alerts) == 1
     await held.write(11, reached=12)
     await stalls.run_once()
@@ -106,8 +106,8 @@ async def test_a_job_tells_its_own_webhook_that_it_stalled_and_that_it_failed(
     hook = "https://ops.example/bulk"
 
     async def told() -> list[str]:
-        listed = [run for run in await world.store.runs(RunFilter()) if run.queue == "fusee.alerts"]
-        runs = [await world.store.run(run.id) for run in listed]
+        listed = [run for run in await world.store.runs.runs(RunFilter()) if run.queue == "fusee.alerts"]
+        runs = [await world.store.runs.run(run.id) for run in listed]
         assert all(run.payload["url"] == hook for run in runs)
         return sorted(run.payload["body"]["event"] for run in runs)
 
@@ -116,8 +116,8 @@ async def test_a_job_tells_its_own_webhook_that_it_stalled_and_that_it_failed(
     (held,) = await bulks.take()
     await held.write(10, reached=12)
     await beat(world, 310, bulks.session)
-    await bulks.store.stalled_bulk_jobs(300)
-    await bulks.store.stalled_bulk_jobs(300)
+    await bulks.store.bulk.stalls.stalled_bulk_jobs(300)
+    await bulks.store.bulk.stalls.stalled_bulk_jobs(300)
     assert await told() == ["bulk_job_stalled"]
     await bulks.fail(held, "no luck")
     assert (await bulks.look(job)).status == "failed"
@@ -129,7 +129,7 @@ async def test_a_job_tells_only_what_it_was_asked_to_tell(bulks: Bulks, world: W
     await bulks.launched(1000, alerts=quiet)
     (held,) = await bulks.take()
     await bulks.fail(held, "no luck")
-    assert [run for run in await world.store.runs(RunFilter()) if run.queue == "fusee.alerts"] == []
+    assert [run for run in await world.store.runs.runs(RunFilter()) if run.queue == "fusee.alerts"] == []
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ async def test_claims_go_by_priority_then_due_time_then_age(world: World, handle
         RunSpec(handler=f"work-{n % handlers}", priority=priority, due_at=START + due)
         for n, (priority, due) in enumerate(asked)
     ]
-    ids = [run.id for run in await world.store.enqueue(specs)]
+    ids = [run.id for run in await world.store.submissions.enqueue(specs)]
     wanted = [ids[n] for n in sorted(range(len(asked)), key=lambda n: (-asked[n][0], asked[n][1], ids[n]))]
     got: list[int] = []
     for portion in (3, 1, 4, 100):
@@ -112,12 +112,12 @@ async def test_a_session_that_is_not_alive_claims_nothing(world: World, way: str
         await world.enqueue(handler=f"work-{n}")
     match way:
         case "drain":
-            await world.store.drain_session(session)
+            await world.store.sessions.drain_session(session)
         case "end":
-            await world.store.end_session(session)
+            await world.store.sessions.end_session(session)
         case "lose":
             await world.clock.tick(31)
-            assert len((await world.store.recover()).sessions) == 1
+            assert len((await world.store.recovery.recover()).sessions) == 1
         case _:
             session += 1000
     assert await world.claim(session) == []
@@ -131,7 +131,7 @@ async def test_one_exchange_hands_in_and_takes(world: World) -> None:
     ids = await world.enqueue(5)
     first = await world.claim(session, 3)
     lanes = await world.lane_ids()
-    exchanged = await world.store.exchange(session, finished_of(first, '"ok"'), Order(10, lanes, 77))
+    exchanged = await world.store.claims.exchange(session, finished_of(first, '"ok"'), Order(10, lanes, 77))
     assert exchanged.refused == []
     assert [run.id for run in exchanged.claimed] == ids[3:]
     assert {run.receipt for run in exchanged.claimed} == {77}
@@ -144,18 +144,18 @@ async def test_receipts_are_kept_until_they_are_used_up(world: World, want: int)
     session = await world.session()
     await world.enqueue(3)
     lanes = await world.lane_ids()
-    first = (await world.store.exchange(session, Finished(), Order(2, lanes, 1))).claimed
-    await world.store.exchange(session, Finished(), Order(1, lanes, 2))
+    first = (await world.store.claims.exchange(session, Finished(), Order(2, lanes, 1))).claimed
+    await world.store.claims.exchange(session, Finished(), Order(1, lanes, 2))
     ids = {row.number: {int(i) for i in row.run_ids.split(",")} for row in await world.rows(receipts)}
     assert ids[1] == {run.id for run in first}
     assert sorted(ids) == [1, 2]
-    await world.store.exchange(session, finished_of(first), Order(want, lanes, 3, used_up=[1]))
+    await world.store.claims.exchange(session, finished_of(first), Order(want, lanes, 3, used_up=[1]))
     assert [row.number for row in await world.rows(receipts)] == [2], "nothing claimed leaves no receipt"
 
 
 async def test_an_empty_exchange_is_nothing(world: World) -> None:
     session = await world.session()
-    exchanged = await world.store.exchange(session, Finished(), Order())
+    exchanged = await world.store.claims.exchange(session, Finished(), Order())
     assert (exchanged.claimed, exchanged.refused) == ([], [])
 
 
@@ -167,7 +167,7 @@ async def test_results_come_back_as_they_were_given(world: World) -> None:
     finished = Finished()
     for run, result in zip(claimed, results, strict=True):
         finished.add(run.id, run.attempt, result)
-    assert (await world.store.exchange(session, finished, Order())).refused == []
+    assert (await world.store.claims.exchange(session, finished, Order())).refused == []
     got = [(await world.run(run.id)).result for run in claimed]
     assert got == [None, {"a": [1, 2]}, "\u0000 😀", None, "x" * 200_000]
 
@@ -178,9 +178,9 @@ async def test_what_a_session_owns_is_known(world: World) -> None:
     mine = await world.claim(first, 3)
     (theirs,) = await world.claim(second, 1)
     await world.finish(first, mine[0])
-    assert sorted(await world.store.owned(first)) == [(run.id, 1) for run in mine[1:]]
-    assert await world.store.owned(second) == [(theirs.id, 1)]
-    assert set(await world.store.in_flight()) >= {mine[1].id, mine[2].id, theirs.id}
+    assert sorted(await world.store.runs.owned(first)) == [(run.id, 1) for run in mine[1:]]
+    assert await world.store.runs.owned(second) == [(theirs.id, 1)]
+    assert set(await world.store.runs.in_flight()) >= {mine[1].id, mine[2].id, theirs.id}
 
 
 async def test_a_run_claimed_twice_by_one_session_is_owned_once(world: World) -> None:
@@ -189,8 +189,8 @@ async def test_a_run_claimed_twice_by_one_session_is_owned_once(world: World) ->
     first, second = await world.claim(session)
     await world.settle(session, first, end=End.RETURNED, effect=Effect.NONE)
     (again,) = await world.claim(session)
-    assert sorted(await world.store.owned(session)) == [(again.id, 2), (second.id, 1)]
-    assert sorted(await world.store.in_flight(session)) == [first.id, second.id]
+    assert sorted(await world.store.runs.owned(session)) == [(again.id, 2), (second.id, 1)]
+    assert sorted(await world.store.runs.in_flight(session)) == [first.id, second.id]
 
 
 WAYS = ["one lane", "many lanes", "a limited queue", "given by a strategy", "dispatched to a broker"]
@@ -205,13 +205,13 @@ async def test_a_place_in_line_of_a_run_that_is_not_pending_claims_nothing(
     two steps of a claim."""
     session = await world.session()
     if way == "a limited queue":
-        await world.store.set_limits("default", QueueLimits(concurrency=10))
+        await world.store.queues.set_limits("default", QueueLimits(concurrency=10))
     if way == "many lanes":
         await world.enqueue(handler="other", priority=-1)
     canceled = await world.enqueue_one(priority=1)
     places = [row._asdict() for row in await world.rows(line) if row.run_id == canceled]
     assert len(places) == 1
-    await world.store.cancel(canceled, "changed my mind")
+    await world.store.runs.cancel(canceled, "changed my mind")
     good = [] if alone and way != "many lanes" else await world.enqueue()
     if way == "given by a strategy":
         own = own_lane(session)
@@ -223,14 +223,14 @@ async def test_a_place_in_line_of_a_run_that_is_not_pending_claims_nothing(
         case "a limited queue":
             got = [run.id for run in await world.claim_limited(session)]
         case "given by a strategy":
-            claimed = await world.store.claim_given(session, ["default"], Order(1000, [], 77))
+            claimed = await world.store.assigned_claims.claim_given(session, ["default"], Order(1000, [], 77))
             got = [run.id for run in claimed]
         case "dispatched to a broker":
-            sent = await world.store.dispatch(dict.fromkeys(await world.lane_ids(), 100))
+            sent = await world.store.dispatches.dispatch(dict.fromkeys(await world.lane_ids(), 100))
             got = [run.id for run in sent]
         case _:
             got = [run.id for run in await world.claim(session)]
     assert canceled not in got and set(good) <= set(got)
     assert await world.run(canceled) == before
-    assert canceled not in {run_id for run_id, _ in await world.store.owned(session)}
+    assert canceled not in {run_id for run_id, _ in await world.store.runs.owned(session)}
     assert canceled not in {row.run_id for row in await world.rows(line)}

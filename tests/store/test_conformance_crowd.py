@@ -53,18 +53,18 @@ async def test_a_crowd_at_work(works: Clockwork) -> None:
         await world.settle(session, *bad, end=End.FAILED, policy=ONCE, store=store)
 
     async def cancel(store: Store) -> None:
-        for run in await store.runs(RunFilter(limit=4)):
+        for run in await store.runs.runs(RunFilter(limit=4)):
             try:
-                await store.cancel(run.id, "changed my mind")
+                await store.runs.cancel(run.id, "changed my mind")
             except Conflict:
                 pass  # it had ended
 
     for minute in range(1, ROUNDS + 1):
         await works.go_to(minute)
-        crowd: list[Awaitable[object]] = [store.fire_due() for store in stores]
-        crowd += [store.aggregate(20) for store in stores * 2]
+        crowd: list[Awaitable[object]] = [store.tasks.firing.fire_due() for store in stores]
+        crowd += [store.aggregation.aggregate(20) for store in stores * 2]
         crowd += [work(session, store) for session, store in zip(sessions, stores, strict=False)]
-        crowd += [cancel(stores[2]), stores[1].trigger(f"up{minute % 6}")]
+        crowd += [cancel(stores[2]), stores[1].tasks.triggers.trigger(f"up{minute % 6}")]
         dice.shuffle(crowd)
         await asyncio.gather(*crowd)
     await works.react()

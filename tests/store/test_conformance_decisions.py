@@ -24,7 +24,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 @pytest.fixture
 def told(store: Store) -> list[Event]:
     heard: list[Event] = []
-    store.decisions.tell = heard.append
+    store.context.decisions.tell = heard.append
     return heard
 
 
@@ -56,10 +56,10 @@ async def test_a_batch_that_stops_and_rolls_back_by_itself_says_so(world: World,
     await finish_all(work)
     (ended,) = told[2:]
     assert isinstance(ended, BatchEnded)
-    status = (await work.store.batch(work.id)).status
+    status = (await work.store.batches.queries.batch(work.id)).status
     assert (ended.batch_id, ended.status, ended.targets, ended.seconds) == (work.id, str(status), 6, 7.0)
     assert ended.reason == reason
-    assert [total for total in await world.store.totals() if total.name.startswith("batches")] == [
+    assert [total for total in await world.store.totals.totals() if total.name.startswith("batches")] == [
         Total("batches_ended", f"{status} dial.turn", 1),
         Total("batches_stopped", "dial.turn", 1),
     ]
@@ -78,7 +78,9 @@ async def test_the_end_of_a_batch_is_told_also_when_a_command_brings_it(
 async def test_batches_under_way_are_counted_by_operation(world: World) -> None:
     one = await Batchwork.start(world, 4, concurrency=1)
     await Batchwork.plan(world, 2, session=one.session, target_type="knob")
-    loads = {(load.operation, str(load.phase)): load for load in await world.store.batch_loads()}
+    loads = {
+        (load.operation, str(load.phase)): load for load in await world.store.batches.queries.batch_loads()
+    }
     assert loads.keys() == {("dial.turn", "applying"), ("knob.turn", "planned")}
     applying = loads["dial.turn", "applying"]
     assert applying.batches == 1
@@ -87,7 +89,7 @@ async def test_batches_under_way_are_counted_by_operation(world: World) -> None:
         "running": 1,
     }
     await one.cancel()
-    assert len(await world.store.batch_loads()) == 1, "what is done is no load"
+    assert len(await world.store.batches.queries.batch_loads()) == 1, "what is done is no load"
 
 
 async def test_a_pause_by_policy_is_told(works: Clockwork, told: list[Event]) -> None:
@@ -113,7 +115,7 @@ async def test_a_pause_that_a_fire_by_hand_brings_is_told(
     run = await works.run_of("t", 1)
     await works.world.settle(works.session, works.held.pop(run.id), end=End.FAILED, policy=run.retry)
     assert told == []
-    await getattr(works.store, by)(run.id if by == "fire_again" else "t")
+    await getattr(works.store.tasks.triggers, by)(run.id if by == "fire_again" else "t")
     reason = f"failure_action PAUSE: run {run.id} ended failed"
     pauses = [event for event in told if isinstance(event, TaskPaused)]  # beside the fire by hand itself
     assert pauses == [TaskPaused(namespace="default", task="t", reason=reason)]
@@ -134,9 +136,9 @@ async def test_what_is_rolled_back_is_not_told(
 
     await works.world.settle(works.session, works.held.pop(run.id), end=End.FAILED, policy=run.retry)
     with monkeypatch.context() as patch:
-        patch.setattr(works.store, "_save", die)
+        patch.setattr(works.store.tasks.firing, "save", die)
         with pytest.raises(Exception, match="did not answer"):
-            await works.store.aggregate()
+            await works.store.aggregation.aggregate()
     assert told == []
     await works.react()
     assert len(told) == 1
@@ -145,18 +147,18 @@ async def test_what_is_rolled_back_is_not_told(
 async def test_the_record_of_a_deleted_task_can_still_be_read(works: Clockwork) -> None:
     task = await works.make("t")
     await works.fire_at(1)
-    await works.store.steer_task("t", "delete")
+    await works.store.tasks.steering.steer_task("t", "delete")
     for ref in ("t", task.id):
-        fires = await works.store.fires(ref, FireFilter())
+        fires = await works.store.tasks.history.fires(ref, FireFilter())
         assert [fire.fire_time for fire in fires] == [at(1)]
-        assert len(await works.store.fires_at(ref, at(1))) == 1
-        assert (await works.store.task(ref, deleted=True)).status == "deleted"
+        assert len(await works.store.tasks.history.fires_at(ref, at(1))) == 1
+        assert (await works.store.tasks.definitions.task(ref, deleted=True)).status == "deleted"
         with pytest.raises(NotFound):
-            await works.store.task(ref)
+            await works.store.tasks.definitions.task(ref)
     again = await works.make("t")
     assert again.id != task.id
-    assert await works.store.fires("t", FireFilter()) == [], "the name is the new one's"
-    assert len(await works.store.fires(task.id, FireFilter())) == 1
+    assert await works.store.tasks.history.fires("t", FireFilter()) == [], "the name is the new one's"
+    assert len(await works.store.tasks.history.fires(task.id, FireFilter())) == 1
     with pytest.raises(NotFound):
-        await works.store.fires("never", FireFilter())
-    assert [one.id for one in await works.store.tasks(TaskFilter())] == [again.id]
+        await works.store.tasks.history.fires("never", FireFilter())
+    assert [one.id for one in await works.store.tasks.definitions.tasks(TaskFilter())] == [again.id]

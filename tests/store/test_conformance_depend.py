@@ -68,7 +68,7 @@ async def test_the_success_of_another_time_does_not_count(works: Clockwork) -> N
 async def test_in_whatever_order_the_two_are_decided(works: Clockwork, first: str) -> None:
     await (_pair(works) if first == "up" else _pair_with_down_first(works))
     await works.go_to(1)
-    await works.store.fire_due(limit=1)
+    await works.store.tasks.firing.fire_due(limit=1)
     assert list(await works.records()) == [first]
     await works.react()
     await works.fire_at(1)
@@ -87,7 +87,7 @@ async def test_an_upstream_that_had_ended_before_it_fired_lets_it_through(works:
     await works.succeed("up", 1)
     await works.sql("UPDATE fusee_tasks SET next_fire_at = :at WHERE name = 'down'", at=at(1))
     await works.go_to(1.1)
-    await works.store.fire_due()
+    await works.store.tasks.firing.fire_due()
     assert await works.record("down") == [HELD]
     await works.react()
     assert await works.record("down") == ["1 run pending"]
@@ -127,7 +127,7 @@ async def _end(works: Clockwork, ends: dict[str, str]) -> None:
     for end in (End.FAILED, End.TIMED_OUT, End.SKIPPED):
         await works.world.settle(works.session, *of[end], end=end, policy=ONCE)
     for run in of["canceled"]:
-        await works.store.cancel(run.id, "no more of this")
+        await works.store.runs.cancel(run.id, "no more of this")
     await works.world.settle(works.session, *of["canceled"], end=End.CANCELED)
     await works.react()
 
@@ -195,10 +195,10 @@ async def test_an_upstream_that_is_stopped_before_it_was_decided_shuts_out_who_w
 ) -> None:
     await _pair_with_down_first(works)
     await works.go_to(1)
-    await works.store.fire_due(limit=1)
+    await works.store.tasks.firing.fire_due(limit=1)
     await works.react()
     assert await works.record("down") == [HELD]
-    await works.store.steer_task("up", verb)
+    await works.store.tasks.steering.steer_task("up", verb)
     assert await works.record("up") == ["1 miss missed"]
     await works.react()
     assert await works.record("down") == ["1 skip skipped"]
@@ -217,7 +217,7 @@ async def test_an_upstream_missed_among_many_shuts_out_who_waits_for_it(
     if first == "down":  # of two that are due at once, the older task
         await works.sql("UPDATE fusee_tasks SET next_fire_at = :at WHERE name = 'up'", at=at(10))
     await works.go_to(50.5)
-    await works.store.fire_due(limit=1)
+    await works.store.tasks.firing.fire_due(limit=1)
     assert list(await works.records()) == [first]
     await works.react()
     await works.fire_at(50.5)
@@ -359,7 +359,7 @@ async def test_an_uneven_diamond_is_decided_by_the_same_time(works: Clockwork) -
 async def test_a_stopped_task_follows_nobody(works: Clockwork) -> None:
     await works.make("up")
     await works.make("down", after=("up",))
-    await works.store.steer_task("down", "pause")
+    await works.store.tasks.steering.steer_task("down", "pause")
     await works.fire_at(1)
     await works.claim()
     await works.succeed("up", 1)
@@ -370,7 +370,7 @@ async def test_it_follows_a_fire_by_hand_too(works: Clockwork) -> None:
     await works.make("up", manual=True)
     await works.make("down", after=("up",))
     await works.go_to(0.5)
-    await works.store.trigger("up")
+    await works.store.tasks.triggers.trigger("up")
     await works.claim()
     await works.succeed("up", 0.5)
     assert await works.record("down") == ["0.5 run pending"]
@@ -379,7 +379,7 @@ async def test_it_follows_a_fire_by_hand_too(works: Clockwork) -> None:
 async def test_fired_by_hand_it_waits_for_nobody(works: Clockwork) -> None:
     await _pair(works)
     await works.go_to(0.5)
-    await works.store.trigger("down")
+    await works.store.tasks.triggers.trigger("down")
     assert await works.record("down") == ["0.5 run pending"]
 
 
@@ -439,10 +439,10 @@ async def test_by_hand_and_in_line_it_still_waits_for_nobody(works: Clockwork) -
     await works.make("up")
     await works.make("down", after=("up",))
     await works.go_to(0.5)
-    await works.store.trigger("down")
+    await works.store.tasks.triggers.trigger("down")
     await works.claim()
     await works.go_to(0.6)
-    await works.store.trigger("down")
+    await works.store.tasks.triggers.trigger("down")
     assert await works.record("down") == ["0.5 run running", "0.6 queue blocked (queue)"]
     await works.succeed("down", 0.5)
     assert await works.record("down") == ["0.5 run succeeded", "0.6 queue pending"]
@@ -540,12 +540,14 @@ async def test_of_a_fire_and_an_end_at_the_same_moment_one_sees_the_other(
         return held
 
     slow, quick = (
-        (works.store.fire_due, other.aggregate)
+        (works.store.tasks.firing.fire_due, other.aggregation.aggregate)
         if first == "the end"
-        else (works.store.aggregate, other.fire_due)
+        else (works.store.aggregation.aggregate, other.tasks.firing.fire_due)
     )
-    step = "_fire_due" if first == "the end" else "_react"
-    monkeypatch.setattr(works.store, step, hold(getattr(works.store, step)))
+    part, step = (
+        (works.store.tasks.firing, "_fire_due") if first == "the end" else (works.store.aggregation, "_react")
+    )
+    monkeypatch.setattr(part, step, hold(getattr(part, step)))
     held = asyncio.create_task(slow())  # type: ignore[arg-type]
     await ready.wait()
     await quick()
@@ -573,17 +575,19 @@ async def test_a_gate_is_looked_at_while_its_upstream_ends(
     await works.claim()
     await works.world.finish(works.session, works.held.pop((await works.run_of("up", 1)).id))
     ready, go = asyncio.Event(), asyncio.Event()
-    inner = works.store._bring_up_to_date
+    inner = works.store.tasks.states.bring_up_to_date
 
     def held(connection: Any, *args: Any) -> Any:
         ready.set()
         await_only(go.wait())
         return inner(connection, *args)
 
-    monkeypatch.setattr(works.store, "_bring_up_to_date", held)
-    ending = asyncio.create_task(works.store.aggregate())
+    monkeypatch.setattr(works.store.tasks.states, "bring_up_to_date", held)
+    ending = asyncio.create_task(works.store.aggregation.aggregate())
     await ready.wait()
-    looking = asyncio.create_task(other.database.write(lambda c: other._react(c, "gate", 500, "")))
+    looking = asyncio.create_task(
+        other.database.write(lambda c: other.aggregation._react(c, "gate", 500, ""))
+    )
     done, _ = await asyncio.wait([looking], timeout=0.1)
     assert not done, "it waits for the upstream's row"
     go.set()
@@ -605,7 +609,7 @@ async def test_many_upstreams_and_two_aggregators(works: Clockwork) -> None:
     mine = [works.held.pop((await works.run_of(name, 1)).id) for name in names]
     for one in mine:
         await works.world.finish(works.session, one)
-        await asyncio.gather(works.store.aggregate(limit=1), other.aggregate(limit=1))
+        await asyncio.gather(works.store.aggregation.aggregate(limit=1), other.aggregation.aggregate(limit=1))
     await works.react()
     assert [await works.record(f"down{n}") for n in range(4)] == [["1 run pending"]] * 4
     assert await _nothing_waits(works)
@@ -644,8 +648,8 @@ async def test_two_edits_that_together_close_a_circle_are_never_both_taken(works
         await works.change(f"b{n}", after=(f"a{n}",))
         await works.change(f"d{n}", after=(f"c{n}",))
         edits = await asyncio.gather(
-            works.store.update_task(f"a{n}", spec(f"a{n}", after=(f"d{n}",)), None),
-            other.update_task(f"c{n}", spec(f"c{n}", after=(f"b{n}",)), None),
+            works.store.tasks.steering.update_task(f"a{n}", spec(f"a{n}", after=(f"d{n}",)), None),
+            other.tasks.steering.update_task(f"c{n}", spec(f"c{n}", after=(f"b{n}",)), None),
             return_exceptions=True,
         )
         assert sorted(type(one).__name__ for one in edits) == ["Invalid", "Task"], edits
@@ -657,8 +661,8 @@ async def test_an_upstream_cannot_go_while_someone_begins_to_wait_for_it(works: 
         await works.make(f"up{n}", manual=True)
         await works.make(f"down{n}", manual=True)
         answers = await asyncio.gather(
-            works.store.steer_task(f"up{n}", "delete"),
-            other.update_task(f"down{n}", spec(f"down{n}", after=(f"up{n}",)), None),
+            works.store.tasks.steering.steer_task(f"up{n}", "delete"),
+            other.tasks.steering.update_task(f"down{n}", spec(f"down{n}", after=(f"up{n}",)), None),
             return_exceptions=True,
         )
         refused = [one for one in answers if isinstance(one, Exception)]
@@ -684,7 +688,7 @@ async def test_an_upstream_that_is_deleted_shuts_out_who_still_waits_for_it(work
     await _pair(works)
     await works.fire_at(1)
     await works.change("down", cron="* * * * *")
-    await works.store.steer_task("up", "delete")
+    await works.store.tasks.steering.steer_task("up", "delete")
     await works.react()
     assert await works.record("down") == ["1 skip skipped"]
     assert await _nothing_waits(works)

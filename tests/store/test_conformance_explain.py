@@ -18,7 +18,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 async def explained(works: Clockwork, minute: float, name: str = "t") -> Explanation:
     task = await works.task(name)
-    found = await works.store.fires_at(task.id, at(minute))
+    found = await works.store.tasks.history.fires_at(task.id, at(minute))
     return explain(task, at(minute), found, await works.world.clock.now())
 
 
@@ -111,7 +111,7 @@ async def test_a_paused_task_promises_no_next_fire(works: Clockwork) -> None:
 async def test_an_edit_does_not_make_the_time_of_a_pause_look_pruned(works: Clockwork) -> None:
     await works.make("t")
     await works.fire_at(1)
-    await works.store.steer_task("t", "pause", "on holiday")
+    await works.store.tasks.steering.steer_task("t", "pause", "on holiday")
     await works.go_to(5.5)
     await works.change("t", description="edited meanwhile")
     answer = await explained(works, 3)
@@ -132,10 +132,10 @@ async def test_a_simulation_counts_no_fire_from_before_the_task_existed(works: C
 async def test_a_simulation_counts_no_fire_while_the_task_was_not_enabled(works: Clockwork) -> None:
     await works.make("t", max_concurrency=0)
     await works.fire_at(1)
-    await works.store.steer_task("t", "disable")
+    await works.store.tasks.steering.steer_task("t", "disable")
     await works.go_to(5.5)
     assert await simulated(works, 0, 9) == [1], "disabled, it is due no more"
-    await works.store.steer_task("t", "enable")
+    await works.store.tasks.steering.steer_task("t", "enable")
     await works.fire_at(6)
     assert await simulated(works, 0, 7) == [1, 6, 7]
 

@@ -42,7 +42,7 @@ async def _finishes_without_a_result(world: World, session: int, claimed: Claime
 
 async def _finishes_and_claims(world: World, session: int, claimed: Claimed) -> list[tuple[int, int]]:
     order = Order(5, await world.lane_ids(handler="else"), 4711)
-    return (await world.store.exchange(session, finished_of([claimed], '"mine"'), order)).refused
+    return (await world.store.claims.exchange(session, finished_of([claimed], '"mine"'), order)).refused
 
 
 WRITES: dict[str, tuple[Write, str]] = {
@@ -63,7 +63,7 @@ every_write = pytest.mark.parametrize(("write", "status"), WRITES.values(), ids=
 
 
 async def _everything(world: World, run_id: int) -> tuple[Any, ...]:
-    return await world.run(run_id), await world.store.attempts(run_id)
+    return await world.run(run_id), await world.store.runs.attempts(run_id)
 
 
 # --- the owner's write counts -------------------------------------------------------------------------
@@ -128,7 +128,7 @@ async def test_a_worker_that_lost_its_lease_changes_nothing(
     late, other = await world.session("late"), await world.session("other", ttl=3600)
     claimed = await world.enqueue_and_claim(late)
     await world.clock.tick(31)
-    assert (await world.store.recover()).requeued == 1
+    assert (await world.store.recovery.recover()).requeued == 1
     if taken:
         assert (await world.claim_one(other)).attempt == 2
     before = await _everything(world, claimed.id)
@@ -173,7 +173,7 @@ async def test_a_success_clears_what_earlier_attempts_left(world: World) -> None
     session = await world.session()
     claimed = await world.enqueue_and_claim(session)
     await world.settle(session, claimed, end=End.FAILED, error="broken", output="half", after=0)
-    await world.store.promote()
+    await world.store.promotion.promote()
     again = await world.claim_one(session)
     await world.clock.tick(3)
     await world.finish(session, again, result="42")
@@ -181,7 +181,7 @@ async def test_a_success_clears_what_earlier_attempts_left(world: World) -> None
     assert (run.status, run.attempt, run.spent, run.result) == ("succeeded", 2, 1, 42)
     assert (run.error, run.reason, run.output, run.effect) == (None, None, None, "applied")
     assert run.finished_at == START + 3_000_000
-    (kept,) = await world.store.attempts(claimed.id)
+    (kept,) = await world.store.runs.attempts(claimed.id)
     assert (kept.attempt, kept.end, kept.error, kept.output) == (1, "failed", "broken", "half")
     assert kept.worker == "worker-1"
 
@@ -203,14 +203,14 @@ async def test_a_retry_waits_as_long_as_its_verdict_says(world: World) -> None:
     assert run.due_at == START + 15_000_000
     assert run.finished_at is None
     await world.clock.tick(10)
-    assert (await world.store.promote()).count == 1
+    assert (await world.store.promotion.promote()).count == 1
     again = await world.claim_one(session)
     assert (again.attempt, again.spent) == (2, 1)
     await world.settle(session, again, end=End.FAILED, error="broken again", policy=TWO)
     run = await world.run(claimed.id)
     assert (run.status, run.spent, run.reason) == ("failed", 2, "failed; 2 of 2 attempts spent")
     assert run.finished_at == START + 15_000_000
-    assert [kept.attempt for kept in await world.store.attempts(claimed.id)] == [1]
+    assert [kept.attempt for kept in await world.store.runs.attempts(claimed.id)] == [1]
 
 
 async def test_a_release_keeps_the_place_in_line_and_spends_nothing(world: World) -> None:
@@ -222,7 +222,7 @@ async def test_a_release_keeps_the_place_in_line_and_spends_nothing(world: World
     await world.settle(session, claimed[0], end=End.RETURNED, effect=Effect.NONE)
     run = await world.run(first)
     assert (run.status, run.attempt, run.spent, run.due_at) == ("pending", 1, 0, START)
-    assert await world.store.attempts(first) == []
+    assert await world.store.runs.attempts(first) == []
     again = await world.claim(session)
     assert [(run.id, run.attempt, run.spent) for run in again] == [(first, 2, 0), (third, 1, 0)]
     assert second not in {run.id for run in again}
@@ -232,7 +232,7 @@ async def test_a_release_after_it_had_started_is_kept_for_the_reader(world: Worl
     session = await world.session()
     claimed = await world.enqueue_and_claim(session)
     await world.settle(session, claimed, end=End.RETURNED, effect=Effect.UNKNOWN, error="drained")
-    (kept,) = await world.store.attempts(claimed.id)
+    (kept,) = await world.store.runs.attempts(claimed.id)
     assert (kept.end, kept.effect, kept.error) == ("returned", "unknown", "drained")
 
 
@@ -264,14 +264,14 @@ async def test_a_terminal_verdict_is_written_with_its_reason(
     assert (run.status, run.error, run.output, run.effect) == (status, "the reason", "tail", effect)
     assert run.reason
     assert run.finished_at == START + 1_000_000
-    assert (await world.store.ended([claimed.id])) == {claimed.id: RunStatus(status)}
+    assert (await world.store.runs.ended([claimed.id])) == {claimed.id: RunStatus(status)}
 
 
 async def test_a_later_attempt_that_did_nothing_does_not_undo_an_effect(world: World) -> None:
     session = await world.session()
     claimed = await world.enqueue_and_claim(session)
     await world.settle(session, claimed, end=End.FAILED, effect=Effect.APPLIED, after=0)
-    await world.store.promote()
+    await world.store.promotion.promote()
     again = await world.claim_one(session)
     await world.settle(session, again, end=End.SKIPPED, effect=Effect.NONE)
     assert (await world.run(claimed.id)).effect == "applied"
@@ -282,7 +282,7 @@ async def test_a_long_reason_is_cut_not_refused(world: World) -> None:
     claimed = await world.enqueue_and_claim(session)
     verdict = Verdict("skip", RunStatus.SKIPPED, "because " * 200)
     ended = Ended(End.SKIPPED, effect=Effect.NONE)
-    assert await world.store.settle(session, [Settlement(claimed.id, 1, ended, verdict)]) == []
+    assert await world.store.outcomes.settle(session, [Settlement(claimed.id, 1, ended, verdict)]) == []
     reason = (await world.run(claimed.id)).reason
     assert reason is not None and len(reason) == 500
 
@@ -296,7 +296,7 @@ async def test_hundreds_are_settled_at_once(world: World) -> None:
         settlement(run, ends[n % 3], effect=Effect.NONE, error=f"run {run.id}")
         for n, run in enumerate(claimed)
     ]
-    assert await world.store.settle(session, settlements) == []
+    assert await world.store.outcomes.settle(session, settlements) == []
     assert await world.tally() == {"delayed": 200, "pending": 200, "failed": 200}
     assert (await world.run(claimed[0].id)).error == f"run {claimed[0].id}"
 
@@ -305,15 +305,15 @@ async def test_a_late_result_is_refused_and_kept_for_the_reader(world: World) ->
     late = await world.session("late")
     claimed = await world.enqueue_and_claim(late)
     await world.clock.tick(31)
-    await world.store.recover()
+    await world.store.recovery.recover()
     await world.clock.tick(1)
     assert await world.finish(late, claimed) == [(claimed.id, 1)]
-    await world.store.record_stale([(claimed.id, 1, "succeeded")])
-    (kept,) = await world.store.attempts(claimed.id)
+    await world.store.outcomes.record_stale([(claimed.id, 1, "succeeded")])
+    (kept,) = await world.store.runs.attempts(claimed.id)
     assert (kept.end, kept.late_end, kept.late_at) == ("lost", "succeeded", START + 32_000_000)
     assert (await world.run(claimed.id)).status == "pending"
-    await world.store.record_stale([])
-    await world.store.record_stale([(claimed.id, 9, "failed")])
+    await world.store.outcomes.record_stale([])
+    await world.store.outcomes.record_stale([(claimed.id, 9, "failed")])
 
 
 # --- the database guards too --------------------------------------------------------------------------
@@ -342,4 +342,4 @@ async def test_an_unlimited_finish_leaves_tickets_alone(world: World) -> None:
     session = await world.session()
     await world.finish(session, await world.enqueue_and_claim(session))
     assert await world.rows(tickets) == []
-    assert (await world.store.exchange(session, Finished(), Order())).refused == []
+    assert (await world.store.claims.exchange(session, Finished(), Order())).refused == []

@@ -50,15 +50,15 @@ async def _one_of_each(world: World) -> dict[str, int]:
 async def test_runs_are_listed_by_status(world: World) -> None:
     made = await _one_of_each(world)
     for status, run_id in made.items():
-        (run,) = await world.store.runs(RunFilter(status=[RunStatus(status)]))
+        (run,) = await world.store.runs.runs(RunFilter(status=[RunStatus(status)]))
         assert (run.id, run.status) == (run_id, status)
     several = [RunStatus.RUNNING, RunStatus.FAILED, RunStatus.SUCCEEDED]
-    listed = await world.store.runs(RunFilter(status=several))
+    listed = await world.store.runs.runs(RunFilter(status=several))
     assert {run.id for run in listed} == {made[status] for status in several}
-    rare = await world.store.runs(RunFilter(status=[RunStatus.FAILED, RunStatus.TIMED_OUT]))
+    rare = await world.store.runs.runs(RunFilter(status=[RunStatus.FAILED, RunStatus.TIMED_OUT]))
     assert {run.id for run in rare} == {made["failed"], made["timed_out"]}
-    assert len(await world.store.runs(RunFilter())) == len(made)
-    assert await world.store.runs(RunFilter(status=[RunStatus.MISSED])) == []
+    assert len(await world.store.runs.runs(RunFilter())) == len(made)
+    assert await world.store.runs.runs(RunFilter(status=[RunStatus.MISSED])) == []
 
 
 async def test_runs_are_listed_by_handler_and_queue(world: World) -> None:
@@ -67,7 +67,7 @@ async def test_runs_are_listed_by_handler_and_queue(world: World) -> None:
     c = await world.enqueue_one(handler="a", queue="mail")
 
     async def ids(**wanted: str) -> list[int]:
-        return [run.id for run in await world.store.runs(RunFilter(**wanted))]  # type: ignore[arg-type]
+        return [run.id for run in await world.store.runs.runs(RunFilter(**wanted))]  # type: ignore[arg-type]
 
     assert await ids(handler="a") == [c, a]
     assert await ids(queue="mail") == [c, b]
@@ -78,7 +78,7 @@ async def test_runs_are_listed_by_handler_and_queue(world: World) -> None:
 async def test_runs_are_listed_newest_first_by_pages(world: World) -> None:
     ids = await world.enqueue(7)
     pages, before = [], None
-    while page := await world.store.runs(RunFilter(before=before, limit=3, status=[RunStatus.PENDING])):
+    while page := await world.store.runs.runs(RunFilter(before=before, limit=3, status=[RunStatus.PENDING])):
         pages.append([run.id for run in page])
         before = page[-1].id
     assert pages == [ids[:3:-1], ids[3:0:-1], ids[:1]]
@@ -89,7 +89,7 @@ async def test_a_list_leaves_out_what_can_be_large(world: World) -> None:
     await world.enqueue(payload={"large": "x" * 1000}, timeout=7)
     claimed = await world.claim_one(session)
     await world.settle(session, claimed, end=End.SUCCEEDED, result='"large"', output="large")
-    (listed,) = await world.store.runs(RunFilter())
+    (listed,) = await world.store.runs.runs(RunFilter())
     shown = await world.run(claimed.id)
     assert (listed.payload, listed.result, listed.output) == ({}, None, None)
     assert (shown.payload, shown.result, shown.output) == ({"large": "x" * 1000}, "large", "large")
@@ -104,23 +104,23 @@ async def test_listing_running_runs_stands_many_in_flight(world: World) -> None:
         session=session,
         ids=",".join(map(str, range(10**9, 10**9 + 40_000))),
     )
-    (run,) = await world.store.runs(RunFilter(status=[RunStatus.RUNNING]))
+    (run,) = await world.store.runs.runs(RunFilter(status=[RunStatus.RUNNING]))
     assert run.id == claimed.id
-    counts = await world.store.counts()
+    counts = await world.store.queues.counts()
     assert [lane["running"][0] for lane in counts.values()] == [1]
 
 
 async def test_what_has_ended_is_told_apart(world: World) -> None:
     made = await _one_of_each(world)
-    ended = await world.store.ended([*made.values(), 10**12])
+    ended = await world.store.runs.ended([*made.values(), 10**12])
     still = {"running", "delayed", "pending"}
     assert ended == {run_id: status for status, run_id in made.items() if status not in still}
 
 
 async def test_a_run_that_is_not_there_is_not_found(store: Store) -> None:
     with pytest.raises(NotFound, match="no run 987654321 in namespace 'default'"):
-        await store.run(987654321)
-    assert await store.attempts(987654321) == []
+        await store.runs.run(987654321)
+    assert await store.runs.attempts(987654321) == []
 
 
 # --- counts -------------------------------------------------------------------------------------------
@@ -135,7 +135,7 @@ async def test_counts_are_by_lane_and_status(world: World) -> None:
     await world.enqueue(1, store=world.store.for_namespace("tenant"))
     (lane,) = await world.lane_ids(handler="a")
     await world.claim(session, 1, lanes=[lane])
-    assert await world.store.counts() == {
+    assert await world.store.queues.counts() == {
         Lane("default", "default", "python", "a"): {"pending": (2, START), "running": (1, START)},
         Lane("default", "mail", "python", "b"): {
             "pending": (2, START + 1_000_000),
@@ -145,10 +145,10 @@ async def test_counts_are_by_lane_and_status(world: World) -> None:
 
 
 async def test_counting_nothing_is_nothing(world: World) -> None:
-    assert await world.store.counts() == {}
+    assert await world.store.queues.counts() == {}
     session = await world.session()
     await world.finish(session, await world.enqueue_and_claim(session))
-    assert await world.store.counts() == {}
+    assert await world.store.queues.counts() == {}
 
 
 async def test_many_running_are_each_counted_once(world: World) -> None:
@@ -160,7 +160,7 @@ async def test_many_running_are_each_counted_once(world: World) -> None:
     await world.clock.tick(1)
     await world.enqueue(300)
     await world.claim(session, 300)
-    ((counts),) = (await world.store.counts()).values()
+    ((counts),) = (await world.store.queues.counts()).values()
     assert counts == {"running": (900, START)}
 
 
@@ -170,11 +170,11 @@ async def test_many_running_are_each_counted_once(world: World) -> None:
 async def test_namespaces_do_not_see_each_other(world: World) -> None:
     tenant = world.store.for_namespace("tenant")
     mine, theirs = await world.enqueue_one(), await world.enqueue_one(store=tenant)
-    assert [run.id for run in await world.store.runs(RunFilter())] == [mine]
-    assert [run.id for run in await tenant.runs(RunFilter())] == [theirs]
-    assert (await tenant.run(theirs)).namespace == "tenant"
+    assert [run.id for run in await world.store.runs.runs(RunFilter())] == [mine]
+    assert [run.id for run in await tenant.runs.runs(RunFilter())] == [theirs]
+    assert (await tenant.runs.run(theirs)).namespace == "tenant"
     for status in ([RunStatus.PENDING], [RunStatus.RUNNING, RunStatus.PENDING]):
-        assert [run.id for run in await tenant.runs(RunFilter(status=status))] == [theirs]
+        assert [run.id for run in await tenant.runs.runs(RunFilter(status=status))] == [theirs]
 
 
 async def test_a_foreign_id_is_not_found(world: World) -> None:
@@ -183,17 +183,17 @@ async def test_a_foreign_id_is_not_found(world: World) -> None:
     await world.enqueue(2)
     running = await world.claim_one(session)
     await world.settle(session, running, end=End.FAILED, after=0)
-    await world.store.promote()
+    await world.store.promotion.promote()
     await world.claim(session)
-    for run_id in [run.id for run in await world.store.runs(RunFilter())]:
+    for run_id in [run.id for run in await world.store.runs.runs(RunFilter())]:
         before = await world.run(run_id)
         with pytest.raises(NotFound):
-            await tenant.run(run_id)
+            await tenant.runs.run(run_id)
         with pytest.raises(NotFound):
-            await tenant.cancel(run_id, "mine?")
-        assert await tenant.attempts(run_id) == []
-        assert await tenant.ended([run_id]) == {}
-        assert await tenant.claimed_ago(run_id) is None
+            await tenant.runs.cancel(run_id, "mine?")
+        assert await tenant.runs.attempts(run_id) == []
+        assert await tenant.runs.ended([run_id]) == {}
+        assert await tenant.runs.claimed_ago(run_id) is None
         assert await world.run(run_id) == before
 
 
@@ -202,8 +202,8 @@ async def test_claims_never_cross_namespaces(world: World) -> None:
     here, there = await world.session(), await world.session(store=tenant)
     mine = await world.enqueue(3)
     theirs = await world.enqueue(2, store=tenant)
-    await tenant.read_new_lanes()
-    await world.store.read_new_lanes()
+    await tenant.lanes.read_new_lanes()
+    await world.store.lanes.read_new_lanes()
     assert not set(tenant.lane_map.lanes) & set(world.store.lane_map.lanes)
     assert [run.id for run in await world.claim(there, store=tenant)] == theirs
     assert [run.id for run in await world.claim(here)] == mine
@@ -213,10 +213,10 @@ async def test_namespaces_have_their_own_workers(world: World) -> None:
     tenant = world.store.for_namespace("tenant")
     here = await world.session("here", handlers=("a",))
     there = await world.session("there", store=tenant, handlers=("b",))
-    assert [session.id for session in await world.store.sessions()] == [here]
-    assert [session.id for session in await tenant.sessions()] == [there]
-    assert await world.store.known_handlers() == {"a"}
-    assert await tenant.known_handlers() == {"b"}
+    assert [session.id for session in await world.store.sessions.sessions()] == [here]
+    assert [session.id for session in await tenant.sessions.sessions()] == [there]
+    assert await world.store.sessions.known_handlers() == {"a"}
+    assert await tenant.sessions.known_handlers() == {"b"}
 
 
 # --- sessions -----------------------------------------------------------------------------------------
@@ -225,7 +225,7 @@ async def test_namespaces_have_their_own_workers(world: World) -> None:
 async def test_a_session_is_shown_as_its_worker_registered(world: World) -> None:
     policy = RetryPolicy(max_attempts=9)
     session_id = await world.session("worker-9", ttl=30, policies={"work": policy}, handlers=("work", "else"))
-    (session,) = await world.store.sessions()
+    (session,) = await world.store.sessions.sessions()
     info = session.info
     assert (session.id, session.namespace, session.state) == (session_id, "default", "alive")
     assert (info.name, info.host, info.pid, info.version, info.capacity) == (
@@ -244,15 +244,15 @@ async def test_a_session_is_shown_as_its_worker_registered(world: World) -> None
 async def test_a_session_lives_drains_and_ends(world: World) -> None:
     first, second = await world.session("a"), await world.session("b")
     await world.clock.tick(1)
-    await world.store.renew(first, 30, running=4)
-    await world.store.drain_session(first)
-    await world.store.drain_session(first)
-    newest, oldest = await world.store.sessions()
+    await world.store.sessions.renew(first, 30, running=4)
+    await world.store.sessions.drain_session(first)
+    await world.store.sessions.drain_session(first)
+    newest, oldest = await world.store.sessions.sessions()
     assert (newest.id, newest.state) == (second, "alive")
     assert (oldest.id, oldest.state, oldest.running) == (first, "draining", 4)
-    await world.store.end_session(first)
-    assert [session.id for session in await world.store.sessions()] == [second]
-    _, ended = await world.store.sessions(all_states=True)
+    await world.store.sessions.end_session(first)
+    assert [session.id for session in await world.store.sessions.sessions()] == [second]
+    _, ended = await world.store.sessions.sessions(all_states=True)
     assert (ended.state, ended.running, ended.ended_at) == ("ended", 0, START + 1_000_000)
 
 
@@ -261,33 +261,33 @@ async def test_a_session_lives_drains_and_ends(world: World) -> None:
 
 async def test_a_key_is_found_by_its_digest_until_it_is_revoked(world: World) -> None:
     store, tenant = world.store, world.store.for_namespace("tenant")
-    assert await store.count_keys() == 0
-    mine = await store.add_key("ci", "operator", "a" * 64)
-    theirs = await tenant.add_key("ops", "admin", "b" * 64)
-    key = await tenant.key_by_digest("a" * 64)
+    assert await store.api_keys.count_keys() == 0
+    mine = await store.api_keys.add_key("ci", "operator", "a" * 64)
+    theirs = await tenant.api_keys.add_key("ops", "admin", "b" * 64)
+    key = await tenant.api_keys.key_by_digest("a" * 64)
     assert key is not None
     assert (key.id, key.namespace, key.name, key.role) == (mine, "default", "ci", "operator")
     assert (key.created_at, key.revoked_at) == (START, None)
-    assert [key.id for key in await store.keys()] == [mine]
-    assert await store.count_keys() == 2
+    assert [key.id for key in await store.api_keys.keys()] == [mine]
+    assert await store.api_keys.count_keys() == 2
     with pytest.raises(NotFound, match=f"no valid key {theirs} in namespace 'default'"):
-        await store.revoke_key(theirs)
+        await store.api_keys.revoke_key(theirs)
     await world.clock.tick(1)
-    await store.revoke_key(mine)
-    assert await store.key_by_digest("a" * 64) is None
-    assert [key.revoked_at for key in await store.keys()] == [START + 1_000_000]
-    assert await store.count_keys() == 1
+    await store.api_keys.revoke_key(mine)
+    assert await store.api_keys.key_by_digest("a" * 64) is None
+    assert [key.revoked_at for key in await store.api_keys.keys()] == [START + 1_000_000]
+    assert await store.api_keys.count_keys() == 1
     with pytest.raises(NotFound):
-        await store.revoke_key(mine)
+        await store.api_keys.revoke_key(mine)
 
 
 async def test_other_digests_and_roles_are_refused(store: Store) -> None:
-    await store.add_key("one", "viewer", "c" * 64)
-    assert await store.key_by_digest("C" * 64) is None
+    await store.api_keys.add_key("one", "viewer", "c" * 64)
+    assert await store.api_keys.key_by_digest("C" * 64) is None
     with pytest.raises(DBAPIError):
-        await store.add_key("two", "viewer", "c" * 64)
+        await store.api_keys.add_key("two", "viewer", "c" * 64)
     with pytest.raises(DBAPIError):
-        await store.add_key("three", "emperor", "d" * 64)
+        await store.api_keys.add_key("three", "emperor", "d" * 64)
 
 
 # --- the connection -----------------------------------------------------------------------------------
@@ -309,5 +309,5 @@ async def test_another_process_hears_of_new_work_where_the_database_can_tell(wor
     for spec, kind in ((RunSpec(handler="work"), "pending"), (RunSpec(handler="work", delay=9), "delayed")):
         heard.clear()
         other.wakes.on(kind, heard.set)
-        await world.store.enqueue([spec])
+        await world.store.submissions.enqueue([spec])
         await asyncio.wait_for(heard.wait(), 10)

@@ -144,7 +144,7 @@ async def test_replaced_while_it_ran_the_new_one_waits_for_its_end(works: Clockw
     await works.fire_at(2)
     assert await works.record() == ["1 run running", "2 run blocked (previous)"]
     old = await works.run_of("t", 1)
-    assert await works.store.cancel_requests(works.session, [old.id]) == [(old.id, 1)]
+    assert await works.store.runs.cancel_requests(works.session, [old.id]) == [(old.id, 1)]
     assert await works.claim() == []
     match end:
         case "succeeded":
@@ -177,7 +177,7 @@ async def test_replaced_when_its_worker_died(works: Clockwork) -> None:
     await works.fire_at(1)
     assert await works.world.claim(doomed)
     await works.fire_at(2)
-    assert (await works.store.recover()).canceled == 1
+    assert (await works.store.recovery.recover()).canceled == 1
     await works.react()
     assert await works.record() == ["1 run canceled", "2 run pending"]
 
@@ -211,7 +211,7 @@ async def test_caught_up_in_full_each_replaces_the_one_before_it(works: Clockwor
     await works.fire_at(1)
     await works.claim()
     await works.go_to(4.5)
-    await works.store.fire_due()
+    await works.store.tasks.firing.fire_due()
     assert await works.record() == [
         "1 run running",
         "2 run canceled",
@@ -339,10 +339,10 @@ async def test_a_head_that_was_canceled_this_very_moment_holds_nobody_up(works: 
     for minute in (1, 2, 3):
         await works.fire_at(minute)
     await works.claim()
-    await works.store.cancel((await works.run_of("t", 2)).id, "no")
+    await works.store.runs.cancel((await works.run_of("t", 2)).id, "no")
     await works.world.finish(works.session, works.held.pop((await works.run_of("t", 1)).id))
     await works.go_to(4)
-    await works.store.fire_due()
+    await works.store.tasks.firing.fire_due()
     assert await works.statuses("t", 1, 2, 3, 4) == ["succeeded", "canceled", "pending", "blocked"]
     await works.react()
     assert await works.record() == [
@@ -411,11 +411,12 @@ async def test_a_dispatcher_that_dies_before_it_let_the_next_one_go_leaves_that_
     def die(*_: Any, **__: Any) -> Any:
         raise ConnectionError("the dispatcher dies")
 
-    for step in ("_admit", "_save"):
+    steps = ((works.store.tasks.admission, "admit"), (works.store.tasks.firing, "save"))
+    for part, step in steps:
         with monkeypatch.context() as patch:
-            patch.setattr(works.store, step, die)
+            patch.setattr(part, step, die)
             with pytest.raises(StoreUnavailable):
-                await works.store.aggregate()
+                await works.store.aggregation.aggregate()
         assert await works.record() == ["1 run succeeded", "2 queue blocked (queue)"]
         assert await works.notices() == ["task"], "what it had taken is there again"
     await works.react(store=await works.world.another())
@@ -507,7 +508,7 @@ async def test_pause_pauses_at_once_and_says_why(works: Clockwork) -> None:
     assert task.reason == f"failure_action PAUSE: run {run.id} ended failed"
     assert task.version == 2, "whoever edits the task has to look at it again"
     assert not await works.fire_at(3)
-    await works.store.steer_task("t", "resume")
+    await works.store.tasks.steering.steer_task("t", "resume")
     await works.fire_at(4)
     assert await works.record() == ["1 run failed", "4 run pending"]
 
@@ -520,7 +521,7 @@ async def test_what_was_due_when_the_failure_was_heard_of_is_on_record(works: Cl
     run = await works.run_of("t", 1)
     await works.world.settle(works.session, works.held.pop(run.id), end=End.ABANDONED)
     await works.go_to(3.5)
-    await (works.store.fire_due() if who == "scan" else works.store.aggregate())
+    await (works.store.tasks.firing.fire_due() if who == "scan" else works.store.aggregation.aggregate())
     await works.react()
     assert (await works.task()).status is TaskStatus.PAUSED
     assert await works.record() == ["1 run failed", "2 skip skipped", "3 skip skipped"]
@@ -542,7 +543,7 @@ async def test_the_scan_decides_on_what_is_true_not_on_what_it_was_told(works: C
     failed = works.held.pop((await works.run_of("retry", 1)).id)
     await works.world.settle(works.session, failed, end=End.ABANDONED)
     await works.go_to(2)
-    await works.store.fire_due()
+    await works.store.tasks.firing.fire_due()
     assert await works.statuses("skip", 2) == await works.statuses("cap", 2) == ["pending"]
     assert (await works.run_of("retry", 2)).attempt == 1
     await works.react()

@@ -12,8 +12,8 @@ from sqlalchemy import Connection, event, text, update
 
 from fusee.engine.model.outcome import Effect, End
 from fusee.engine.model.retry import RetryPolicy
+from fusee.engine.store.recovery import Recovered
 from fusee.engine.store.tables import receipts, runs, sessions
-from fusee.engine.store.upkeep import Recovered
 from fusee.errors import LeaseLost
 from tests.chaos.inside import until
 from tests.store.harness import START, World
@@ -24,16 +24,16 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 async def test_only_the_databases_clock_expires_a_lease(world: World) -> None:
     session = await world.session("doomed", ttl=30)
     claimed = await world.enqueue_and_claim(session)
-    assert await world.store.recover() == Recovered()
+    assert await world.store.recovery.recover() == Recovered()
     await world.clock.tick(30)
-    assert await world.store.recover() == Recovered(), "it holds up to its last microsecond"
+    assert await world.store.recovery.recover() == Recovered(), "it holds up to its last microsecond"
     assert (await world.run(claimed.id)).status == "running"
     await world.clock.tick(0.000001)
-    assert await world.store.recover() == Recovered(((session, "doomed"),), requeued=1)
+    assert await world.store.recovery.recover() == Recovered(((session, "doomed"),), requeued=1)
     run = await world.run(claimed.id)
     assert (run.status, run.attempt, run.spent, run.worker) == ("pending", 1, 1, None)
     assert (run.reason, run.effect, run.due_at) == ("its worker was lost", "unknown", START)
-    (kept,) = await world.store.attempts(claimed.id)
+    (kept,) = await world.store.runs.attempts(claimed.id)
     assert (kept.attempt, kept.end, kept.worker, kept.effect) == (1, "lost", "doomed", "unknown")
     assert (kept.started_at, kept.finished_at) == (START, START + 30_000_001)
     assert await world.rows(receipts) == []
@@ -46,13 +46,13 @@ async def test_an_outcome_between_the_end_of_a_session_and_the_return_of_its_run
     session = await world.session("late", ttl=30)
     first, second = [await world.enqueue_and_claim(session) for _ in range(2)]
     await world.clock.tick(31)
-    assert await world.store.database.write(world.store._take_expired) == [(session, "late")]
+    assert await world.store.database.write(world.store.recovery._take_expired) == [(session, "late")]
     assert await world.finish(session, first) == [], "accepted"
     assert (await world.run(first.id)).status == "succeeded"
-    recovered = await world.store.recover()
+    recovered = await world.store.recovery.recover()
     assert (recovered.requeued, recovered.failed) == (1, 0)
     assert (await world.run(first.id)).status == "succeeded"
-    assert await world.store.attempts(first.id) == []
+    assert await world.store.runs.attempts(first.id) == []
     # From the moment at which it was returned, nothing is accepted.
     assert await world.finish(session, second) == [(second.id, second.attempt)]
     assert (await world.run(second.id)).status == "pending"
@@ -63,16 +63,16 @@ async def test_a_renewal_in_time_keeps_the_lease(world: World) -> None:
     claimed = await world.enqueue_and_claim(session)
     for _ in range(5):
         await world.clock.tick(25)
-        await world.store.renew(session, 30, running=1)
-        assert await world.store.recover() == Recovered()
+        await world.store.sessions.renew(session, 30, running=1)
+        assert await world.store.recovery.recover() == Recovered()
     assert await world.finish(session, claimed) == []
 
 
 async def test_a_renewal_counts_from_the_databases_clock(world: World) -> None:
     session = await world.session(ttl=30)
     await world.clock.tick(10)
-    await world.store.renew(session, 5, running=3)
-    await world.store.renew(session, 5, running=3)
+    await world.store.sessions.renew(session, 5, running=3)
+    await world.store.sessions.renew(session, 5, running=3)
     (row,) = await world.rows(sessions)
     assert (row.expires_at, row.seen_at, row.running) == (START + 15_000_000, START + 10_000_000, 3)
 
@@ -81,14 +81,14 @@ async def test_an_expired_session_may_renew_until_someone_took_it(world: World) 
     """Nobody else has its runs yet, so nothing can go wrong."""
     session = await world.session(ttl=30)
     await world.clock.tick(60)
-    await world.store.renew(session, 30, running=0)
-    assert await world.store.recover() == Recovered()
+    await world.store.sessions.renew(session, 30, running=0)
+    assert await world.store.recovery.recover() == Recovered()
     await world.clock.tick(31)
-    assert (await world.store.recover()).sessions
+    assert (await world.store.recovery.recover()).sessions
     for call in (
-        world.store.renew(session, 30, running=0),
-        world.store.drain_session(session),
-        world.store.end_session(session),
+        world.store.sessions.renew(session, 30, running=0),
+        world.store.sessions.drain_session(session),
+        world.store.sessions.end_session(session),
     ):
         with pytest.raises(LeaseLost, match=f"session {session} is over"):
             await call
@@ -97,21 +97,21 @@ async def test_an_expired_session_may_renew_until_someone_took_it(world: World) 
 async def test_a_draining_session_has_a_lease_too(world: World) -> None:
     session = await world.session(ttl=30)
     claimed = await world.enqueue_and_claim(session)
-    await world.store.drain_session(session)
+    await world.store.sessions.drain_session(session)
     await world.clock.tick(20)
-    await world.store.renew(session, 30, running=1)
+    await world.store.sessions.renew(session, 30, running=1)
     await world.clock.tick(20)
-    assert await world.store.recover() == Recovered()
+    assert await world.store.recovery.recover() == Recovered()
     assert await world.settle(session, claimed, end=End.RETURNED, effect=Effect.NONE) == []
     await world.clock.tick(31)
-    assert (await world.store.recover()).sessions == ((session, "worker-1"),)
+    assert (await world.store.recovery.recover()).sessions == ((session, "worker-1"),)
 
 
 async def test_what_an_ended_session_still_owned_comes_back(world: World) -> None:
     session = await world.session()
     claimed = await world.enqueue_and_claim(session)
-    await world.store.end_session(session)
-    assert await world.store.recover() == Recovered(requeued=1)
+    await world.store.sessions.end_session(session)
+    assert await world.store.recovery.recover() == Recovered(requeued=1)
     assert (await world.run(claimed.id)).status == "pending"
     assert await world.finish(session, claimed) == [(claimed.id, 1)]
 
@@ -121,7 +121,7 @@ async def test_a_lost_run_keeps_its_place_in_line(world: World) -> None:
     first, second = await world.enqueue(2)
     await world.claim(doomed, 1)
     await world.clock.tick(31)
-    await world.store.recover()
+    await world.store.recovery.recover()
     assert [(run.id, run.attempt, run.spent) for run in await world.claim(other)] == [
         (first, 2, 1),
         (second, 1, 0),
@@ -132,12 +132,12 @@ async def test_a_run_without_attempts_left_has_failed(world: World) -> None:
     session = await world.session()
     claimed = await world.enqueue_and_claim(session, retry=RetryPolicy(max_attempts=1))
     await world.clock.tick(31)
-    assert await world.store.recover() == Recovered(((session, "worker-1"),), failed=1)
+    assert await world.store.recovery.recover() == Recovered(((session, "worker-1"),), failed=1)
     run = await world.run(claimed.id)
     assert (run.status, run.spent, run.error) == ("failed", 1, "its worker's lease expired")
     assert run.reason == "its worker was lost; 1 of 1 attempts spent"
     assert run.finished_at == START + 31_000_000
-    assert [kept.end for kept in await world.store.attempts(claimed.id)] == ["lost"]
+    assert [kept.end for kept in await world.store.runs.attempts(claimed.id)] == ["lost"]
 
 
 async def test_losses_are_counted_until_the_attempts_are_spent(world: World) -> None:
@@ -147,7 +147,7 @@ async def test_losses_are_counted_until_the_attempts_are_spent(world: World) -> 
         session = await world.session()
         await world.claim_one(session)
         await world.clock.tick(31)
-        await world.store.recover()
+        await world.store.recovery.recover()
         run = await world.run(run_id)
         seen.append((str(run.status), run.attempt, run.spent))
     assert seen == [("pending", 1, 1), ("pending", 2, 2), ("failed", 3, 3)]
@@ -161,7 +161,7 @@ async def test_a_recovery_knows_the_policy_of_the_run_then_of_its_worker(world: 
     not_lost = await world.enqueue_one(retry=RetryPolicy(on=("failed",)))
     assert len(await world.claim(session)) == 4
     await world.clock.tick(31)
-    recovered = await world.store.recover()
+    recovered = await world.store.recovery.recover()
     assert (recovered.requeued, recovered.failed) == (2, 2)
     statuses = await world.statuses([by_default, by_worker, by_run, not_lost])
     assert statuses == ["pending", "failed", "pending", "failed"]
@@ -175,7 +175,7 @@ async def test_finished_runs_on_a_receipt_are_left_alone(world: World) -> None:
     await world.settle(session, retried, end=End.FAILED)
     await world.settle(session, released, end=End.RETURNED, effect=Effect.NONE)
     await world.clock.tick(31)
-    assert (await world.store.recover()).requeued == 1
+    assert (await world.store.recovery.recover()).requeued == 1
     ids = [run.id for run in (done, retried, released, lost)]
     assert await world.statuses(ids) == ["succeeded", "delayed", "pending", "pending"]
     assert [(await world.run(run_id)).spent for run_id in ids] == [0, 1, 0, 1]
@@ -187,7 +187,7 @@ async def test_a_run_that_moved_on_to_another_session_is_left_alone(world: World
     await world.settle(doomed, claimed, end=End.RETURNED, effect=Effect.NONE)
     again = await world.claim_one(other)
     await world.clock.tick(31)
-    assert await world.store.recover() == Recovered(((doomed, "doomed"),))
+    assert await world.store.recovery.recover() == Recovered(((doomed, "doomed"),))
     assert await world.finish(other, again) == []
 
 
@@ -201,7 +201,7 @@ async def test_racing_recoveries_return_each_run_once(world: World) -> None:
     await world.clock.tick(31)
     answers: list[Recovered] = []
     while len(await world.rows(receipts)):
-        answers += await asyncio.gather(*(store.recover(limit=2) for store in others))
+        answers += await asyncio.gather(*(store.recovery.recover(limit=2) for store in others))
     taken = Counter(session for answer in answers for session, _ in answer.sessions)
     assert taken == dict.fromkeys(doomed, 1)
     assert sum(answer.requeued for answer in answers) == 120
@@ -227,8 +227,8 @@ async def test_a_session_that_someone_is_writing_is_passed_over(world: World) ->
     )
     async with asyncio.timeout(10), engine.begin() as connection:
         await connection.execute(renewed)
-        assert [session for session, _ in (await world.store.recover()).sessions] == [dead]
-    assert (await world.store.recover()).sessions == ()
+        assert [session for session, _ in (await world.store.recovery.recover()).sessions] == [dead]
+    assert (await world.store.recovery.recover()).sessions == ()
     assert {row.id: row.state for row in await world.rows(sessions)} == {renewing: "alive", dead: "lost"}
 
 
@@ -260,7 +260,7 @@ async def test_a_session_that_began_while_a_recovery_reads_is_not_taken_for_dead
         await keeper.execute(text(f"SELECT GET_LOCK('{gate}', 0)"))
         event.listen(sync, "before_cursor_execute", stop_in_the_middle, retval=True)
         try:
-            recovery = asyncio.create_task(world.store.recover())
+            recovery = asyncio.create_task(world.store.recovery.recover())
             await until(reading, what="the recovery in the middle of its statement")
             born = await world.session("born", store=other)
             claimed = await world.claim(born, 2, store=other)
@@ -283,9 +283,9 @@ async def test_runs_that_are_locked_are_returned_by_a_later_recovery(world: Worl
     await world.clock.tick(31)
     async with asyncio.timeout(10), engine.begin() as connection:
         await connection.execute(update(runs).where(runs.c.id == claimed[0].id).values(reason="half-way"))
-        assert (await world.store.recover()).requeued == 2
-    assert (await world.store.recover()).requeued == 1
-    assert not await world.store.recover()
+        assert (await world.store.recovery.recover()).requeued == 2
+    assert (await world.store.recovery.recover()).requeued == 1
+    assert not await world.store.recovery.recover()
 
 
 async def test_a_recovery_racing_with_the_last_finish_gives_each_run_one_fate(world: World) -> None:
@@ -296,8 +296,8 @@ async def test_a_recovery_racing_with_the_last_finish_gives_each_run_one_fate(wo
     await world.clock.tick(31)
     refused_each = await asyncio.gather(
         *(world.finish(doomed, *claimed[n : n + 10]) for n in range(0, 100, 10)),
-        other.recover(),
-        other.recover(),
+        other.recovery.recover(),
+        other.recovery.recover(),
     )
     refused = [pair for part in refused_each[:10] for pair in part]  # type: ignore[union-attr]
     requeued = sum(answer.requeued for answer in refused_each[10:])  # type: ignore[union-attr]
@@ -311,7 +311,7 @@ async def test_a_late_claim_of_a_lost_session_is_swept(world: World) -> None:
     doomed = await world.session()
     claimed = await world.enqueue_and_claim(doomed)
     await world.clock.tick(31)
-    await world.store.recover()
+    await world.store.recovery.recover()
     await world.sql(
         "UPDATE fusee_runs SET status = 'running', attempt = 2, session_id = :session WHERE id = :id",
         session=doomed,
@@ -323,7 +323,7 @@ async def test_a_late_claim_of_a_lost_session_is_swept(world: World) -> None:
         session=doomed,
         ids=str(claimed.id),
     )
-    assert await world.store.recover() == Recovered(requeued=1)
+    assert await world.store.recovery.recover() == Recovered(requeued=1)
     run = await world.run(claimed.id)
     assert (run.status, run.attempt, run.spent) == ("pending", 2, 2)
     assert await world.rows(receipts) == []
@@ -333,7 +333,7 @@ async def test_a_receipt_of_a_session_that_was_pruned_is_swept(world: World) -> 
     session = await world.session()
     claimed = await world.enqueue_and_claim(session)
     await world.sql("DELETE FROM fusee_sessions WHERE id = :id", id=session)
-    assert (await world.store.recover()).requeued == 1
+    assert (await world.store.recovery.recover()).requeued == 1
     assert (await world.run(claimed.id)).status == "pending"
 
 
@@ -343,7 +343,7 @@ async def test_a_recovery_takes_no_more_than_its_limit_and_goes_on(world: World)
     for _ in range(5):
         await world.claim(session, 1)
     await world.clock.tick(31)
-    answers = [await world.store.recover(limit=2) for _ in range(4)]
+    answers = [await world.store.recovery.recover(limit=2) for _ in range(4)]
     assert [answer.requeued for answer in answers] == [2, 2, 1, 0]
     assert [bool(answer) for answer in answers] == [True, True, True, False]
 
@@ -354,8 +354,8 @@ async def test_a_recovery_looks_at_every_namespace(world: World) -> None:
     run_id = await world.enqueue_one(store=tenant)
     await world.claim(session, store=tenant)
     await world.clock.tick(31)
-    assert (await world.store.recover()).requeued == 1
-    assert (await tenant.run(run_id)).status == "pending"
+    assert (await world.store.recovery.recover()).requeued == 1
+    assert (await tenant.runs.run(run_id)).status == "pending"
 
 
 async def test_a_recovery_wakes_the_workers(world: World) -> None:
@@ -364,7 +364,7 @@ async def test_a_recovery_wakes_the_workers(world: World) -> None:
     heard: list[str] = []
     world.store.wakes.on("pending", lambda: heard.append("pending"))
     await world.clock.tick(31)
-    await world.store.recover()
+    await world.store.recovery.recover()
     assert heard
 
 
@@ -385,13 +385,13 @@ async def test_a_session_that_is_renewed_after_the_look_is_not_taken(world: Worl
 
         event.listen(connection, "before_cursor_execute", before)
         try:
-            return world.store._take_expired(connection)
+            return world.store.recovery._take_expired(connection)
         finally:
             event.remove(connection, "before_cursor_execute", before)
 
     assert await world.store.database.write(look_then_take) == []
     assert slipped_in, "it had been read as expired"
-    assert await world.store.recover() == Recovered()
+    assert await world.store.recovery.recover() == Recovered()
     assert await world.finish(session, claimed) == []
 
 
@@ -402,12 +402,12 @@ async def test_giving_up_a_session_leaves_the_loss_of_others_to_be_told(world: W
     await world.clock.tick(31)
     given_up = await world.session("lives on", ttl=30)
     ours = [await world.enqueue_and_claim(given_up) for _ in range(3)]
-    await world.store.give_up_session(given_up, limit=2)
+    await world.store.recovery.give_up_session(given_up, limit=2)
     assert [(await world.run(claimed.id)).status for claimed in ours] == ["pending"] * 3
     assert [(await world.run(claimed.id)).status for claimed in theirs] == ["running"] * 2
     states = {row.id: row.state for row in await world.rows(sessions)}
     assert states == {dead: "alive", given_up: "ended"}
-    recovered = await world.store.recover()
+    recovered = await world.store.recovery.recover()
     assert recovered == Recovered(((dead, "dead"),), requeued=2)
     assert recovered.by_session == {dead: {"pending": 2}}
     assert await world.rows(receipts) == []
@@ -418,10 +418,10 @@ async def test_giving_up_a_session_leaves_the_runs_of_a_session_that_was_taken_b
     dead = await world.session("dead", ttl=30)
     theirs = await world.enqueue_and_claim(dead)
     await world.clock.tick(31)
-    assert await world.store.database.write(world.store._take_expired) == [(dead, "dead")]
+    assert await world.store.database.write(world.store.recovery._take_expired) == [(dead, "dead")]
     given_up = await world.session("lives on", ttl=30)
     ours = await world.enqueue_and_claim(given_up)
-    await world.store.give_up_session(given_up)
+    await world.store.recovery.give_up_session(given_up)
     assert (await world.run(ours.id)).status == "pending"
     assert (await world.run(theirs.id)).status == "running"
-    assert (await world.store.recover()).by_session == {dead: {"pending": 1}}
+    assert (await world.store.recovery.recover()).by_session == {dead: {"pending": 1}}

@@ -25,10 +25,10 @@ async def retry(world: World, run_id: int) -> Retried:
 
 async def refusal(world: World, run_id: int) -> str:
     """Why it is refused; also that nothing was left behind."""
-    before = len(await world.store.runs(RunFilter(limit=1000)))
+    before = len(await world.store.runs.runs(RunFilter(limit=1000)))
     with pytest.raises(Conflict) as refused:
         await retry(world, run_id)
-    assert len(await world.store.runs(RunFilter(limit=1000))) == before
+    assert len(await world.store.runs.runs(RunFilter(limit=1000))) == before
     return str(refused.value)
 
 
@@ -44,7 +44,7 @@ async def test_a_run_of_a_task_is_retried_as_a_fire_of_its_own(works: Clockwork,
     failed = await works.run_of("t", 1, 1)
     await works.go_to(1.5)
     again = await retry(world, failed.id)
-    run = await works.store.run(again.id)
+    run = await works.store.runs.run(again.id)
     assert (run.kind, run.task, run.origin_id, run.payload) == ("task", "t", failed.id, {"a": 1})
     assert (run.fire_time, run.shard_index, run.shard_total) == (at(1), 1, 2), "what it was to work for"
     (fire,) = await works.shards_of("t", 1.5)
@@ -84,8 +84,8 @@ async def test_a_skipped_or_canceled_run_is_not_retried_beside_the_active_one(
     else:
         await works.fire_at(1)
         await works.fire_at(2)
-    ended = next(run for run in await world.store.runs(RunFilter(limit=9)) if run.status == state)
-    active = next(run for run in await world.store.runs(RunFilter(limit=9)) if run.status == "pending")
+    ended = next(run for run in await world.store.runs.runs(RunFilter(limit=9)) if run.status == state)
+    active = next(run for run in await world.store.runs.runs(RunFilter(limit=9)) if run.status == "pending")
     said = await refusal(world, ended.id)
     assert f"overlap_action SKIP: run {active.id} has not ended" in said
     assert len(await works.claim()) == 1
@@ -110,9 +110,9 @@ async def test_a_run_of_a_disabled_or_deleted_task_is_not_retried(works: Clockwo
     await works.claim()
     await works.fail("t", 1)
     run = await works.run_of("t", 1)
-    await works.store.steer_task("t", "disable")
+    await works.store.tasks.steering.steer_task("t", "disable")
     assert "`fusee task enable t`" in await refusal(world, run.id)
-    await works.store.steer_task("t", "delete")
+    await works.store.tasks.steering.steer_task("t", "delete")
     assert "is deleted" in await refusal(world, run.id)
 
 
@@ -174,8 +174,8 @@ async def test_a_step_of_a_workflow_is_retried_with_its_workflow_run(world: Worl
 async def test_a_segment_is_resumed_with_its_bulk_job(world: World) -> None:
     bulks = await Bulks.begin(world)
     job = await bulks.launched(10, concurrency=1)
-    (run,) = [run for run in await world.store.runs(RunFilter(limit=9)) if run.status == "pending"]
-    await world.store.cancel(run.id, "no more of this")
+    (run,) = [run for run in await world.store.runs.runs(RunFilter(limit=9)) if run.status == "pending"]
+    await world.store.runs.cancel(run.id, "no more of this")
     said = await refusal(world, run.id)
     assert f"`fusee bulk start {job.id}`" in said
 
@@ -186,25 +186,25 @@ async def test_a_segment_is_resumed_with_its_bulk_job(world: World) -> None:
 async def test_a_task_is_restarted_by_doing_its_last_fire_again(works: Clockwork, world: World) -> None:
     await works.make("t", payload={"a": 1}, shards=2)
     with pytest.raises(Conflict, match="has no fire that could be done again"):
-        await works.store.restart_task("t")
+        await works.store.tasks.triggers.restart_task("t")
     await works.fire_at(1)
     await works.claim()
     await works.succeed("t", 1, 0)
     await works.fail("t", 1, 1)
     await works.go_to(1.5)
-    again = await works.store.restart_task("t", idempotency_key="k")
+    again = await works.store.tasks.triggers.restart_task("t", idempotency_key="k")
     old = [(await works.run_of("t", 1, shard)).id for shard in (0, 1)]
-    new = [await works.store.run(run_id) for run_id in again.run_ids]
+    new = [await works.store.runs.run(run_id) for run_id in again.run_ids]
     assert [(run.origin_id, run.payload, run.shard_index) for run in new] == [
         (old[0], {"a": 1}, 0),
         (old[1], {"a": 1}, 1),
     ]
     assert {run.fire_time for run in new} == {at(1)}, "what it was to work for"
     assert again.rule == "its last fire done again by hand, and nothing in its way"
-    same = await works.store.restart_task("t", idempotency_key="k")
+    same = await works.store.tasks.triggers.restart_task("t", idempotency_key="k")
     assert (same.created, list(same.run_ids)) == (False, list(again.run_ids))
     with pytest.raises(Conflict, match="used for another"):
-        await works.store.trigger("t", idempotency_key="k")
+        await works.store.tasks.triggers.trigger("t", idempotency_key="k")
 
 
 async def test_a_restart_keeps_the_policies_of_its_task(works: Clockwork) -> None:
@@ -212,7 +212,7 @@ async def test_a_restart_keeps_the_policies_of_its_task(works: Clockwork) -> Non
     await works.fire_at(1)
     await works.go_to(1.5)
     with pytest.raises(Conflict, match="is not done again now: overlap_action SKIP"):
-        await works.store.restart_task("t")
-    await works.store.steer_task("t", "disable", None, None)
+        await works.store.tasks.triggers.restart_task("t")
+    await works.store.tasks.steering.steer_task("t", "disable", None, None)
     with pytest.raises(Conflict, match="is disabled"):
-        await works.store.restart_task("t")
+        await works.store.tasks.triggers.restart_task("t")

@@ -32,7 +32,7 @@ HOUR = 3600.0
 async def _explained(works: Clockwork, name: str, minute: float) -> tuple[str, str]:
     """What `explain` answers about that minute: the verdict, and the rule or else the text."""
     task = await works.task(name)
-    found = await works.store.fires_at(task.id, at(minute))
+    found = await works.store.tasks.history.fires_at(task.id, at(minute))
     answer = explain(task, at(minute), found, await works.world.clock.now())
     return answer.verdict, answer.rule or answer.text
 
@@ -42,7 +42,7 @@ async def _explained(works: Clockwork, name: str, minute: float) -> tuple[str, s
 
 async def test_a_due_task_makes_a_run_that_knows_its_fire(works: Clockwork) -> None:
     await works.make("t", payload={"depth": 3}, priority=7, queue="nightly", timeout=9.0)
-    assert not await works.store.fire_due(), "nothing is due yet"
+    assert not await works.store.tasks.firing.fire_due(), "nothing is due yet"
     fired = await works.fire_at(1)
     assert (dict(fired.counts), list(fired.lateness), fired.tasks) == ({"on_time": 1}, [0.0], 1)
     run = await works.run_of("t", 1)
@@ -54,20 +54,20 @@ async def test_a_due_task_makes_a_run_that_knows_its_fire(works: Clockwork) -> N
 
 
 async def test_the_scan_says_when_it_is_needed_again(works: Clockwork) -> None:
-    assert (await works.store.fire_due()).next_in is None
+    assert (await works.store.tasks.firing.fire_due()).next_in is None
     await works.make("t", every=90)
-    assert (await works.store.fire_due()).next_in == 90.0
+    assert (await works.store.tasks.firing.fire_due()).next_in == 90.0
 
 
 async def test_the_scan_serves_all_namespaces(works: Clockwork) -> None:
     other = works.store.for_namespace("other")
     await works.make("t")
-    await other.create_task(spec("t"))
+    await other.tasks.definitions.create_task(spec("t"))
     assert (await works.fire_at(1)).tasks == 2
-    task = await other.task("t")
-    (fire,) = await other.fires_at("t", at(1))
+    task = await other.tasks.definitions.task("t")
+    (fire,) = await other.tasks.history.fires_at("t", at(1))
     assert fire.task_id == task.id
-    assert (await other.run(fire.run_id)).namespace == "other"
+    assert (await other.runs.run(fire.run_id)).namespace == "other"
 
 
 async def test_a_task_that_fires_once_fires_once(works: Clockwork) -> None:
@@ -83,7 +83,7 @@ async def test_a_pass_takes_as_many_tasks_as_it_is_told_earliest_first(works: Cl
         await works.make(name, every=every)
     await works.go_to(3)
     for name in "abc":
-        assert (await works.store.fire_due(limit=1)).tasks == 1
+        assert (await works.store.tasks.firing.fire_due(limit=1)).tasks == 1
         assert (await works.task(name)).last_fire_at == at(3 if name != "b" else 2)
 
 
@@ -94,7 +94,7 @@ async def test_a_pass_that_has_made_enough_rows_leaves_the_rest_to_the_next(
     for name in "abc":
         await works.make(name, catch_up=CatchUp.FULL)
     await works.go_to(5)
-    assert [(await works.store.fire_due()).tasks for _ in range(4)] == [1, 1, 1, 0]
+    assert [(await works.store.tasks.firing.fire_due()).tasks for _ in range(4)] == [1, 1, 1, 0]
     assert [len(await works.record(name)) for name in "abc"] == [5, 5, 5]
 
 
@@ -129,8 +129,8 @@ async def test_three_dispatchers_fire_each_time_once(works: Clockwork) -> None:
         await works.make(f"t{n}", max_concurrency=0, shards=1 + n % 2)
     for minute in range(1, 6):
         await works.go_to(minute)
-        fired = await asyncio.gather(*(store.fire_due(limit=5) for store in dispatchers * 2))
-        while (again := await works.store.fire_due(limit=5)).tasks:
+        fired = await asyncio.gather(*(store.tasks.firing.fire_due(limit=5) for store in dispatchers * 2))
+        while (again := await works.store.tasks.firing.fire_due(limit=5)).tasks:
             fired.append(again)
         assert sum(one.tasks for one in fired) == 12
     seen = Counter((row.task_id, row.fire_time, row.shard) for row in await works.world.rows(fires))
@@ -143,7 +143,7 @@ async def test_two_dispatchers_after_an_outage_make_up_for_it_once(works: Clockw
     for n in range(6):
         await works.make(f"t{n}", catch_up=CatchUp.FULL)
     await works.go_to(20)
-    await asyncio.gather(*(store.fire_due() for store in (works.store, other) * 2))
+    await asyncio.gather(*(store.tasks.firing.fire_due() for store in (works.store, other) * 2))
     for n in range(6):
         assert minutes(f.fire_time for f in await _fires(works, f"t{n}")) == list(range(1, 21))
 
@@ -156,7 +156,7 @@ async def _fires(works: Clockwork, name: str) -> list[Any]:
     )
 
 
-@pytest.mark.parametrize("broken", ["_save", "_fire_rows", "_bear"])
+@pytest.mark.parametrize("broken", ["save", "_fire_rows", "insert_runs"])
 async def test_a_pass_that_dies_in_the_middle_leaves_nothing_half_done(
     works: Clockwork, monkeypatch: pytest.MonkeyPatch, broken: str
 ) -> None:
@@ -167,9 +167,14 @@ async def test_a_pass_that_dies_in_the_middle_leaves_nothing_half_done(
         raise ConnectionError("the dispatcher dies")
 
     with monkeypatch.context() as patch:
-        patch.setattr(firing if broken == "_fire_rows" else works.store, broken, die)
+        parts = {
+            "save": works.store.tasks.firing,
+            "_fire_rows": firing,
+            "insert_runs": works.store.run_writer,
+        }
+        patch.setattr(parts[broken], broken, die)
         with pytest.raises(StoreUnavailable, match="the dispatcher dies"):
-            await works.store.fire_due()
+            await works.store.tasks.firing.fire_due()
     assert await works.world.rows(fires) == await works.world.rows(runs) == []
     assert (await works.task()).next_fire_at == at(1)
     await works.fire_at(1)
@@ -202,12 +207,14 @@ async def test_a_task_that_someone_else_decides_about_is_passed_over(works: Cloc
 
     holder = asyncio.create_task(hold())
     await holding.wait()
-    fired = await works.store.fire_due()
+    fired = await works.store.tasks.firing.fire_due()
     assert fired.tasks == 1, "not both, and without waiting"
-    assert (await works.store.fire_due()).next_in == 0.05, "soon again: something is due and held"
+    assert (await works.store.tasks.firing.fire_due()).next_in == 0.05, (
+        "soon again: something is due and held"
+    )
     decided.set()
     await holder
-    assert (await works.store.fire_due()).tasks == 1
+    assert (await works.store.tasks.firing.fire_due()).tasks == 1
 
 
 async def test_a_database_clock_that_goes_back_fires_nothing_again(works: Clockwork) -> None:
@@ -242,11 +249,11 @@ async def test_a_clock_that_goes_back_over_a_backfill_stops_no_task(works: Clock
     """Resumed in the past, a task is due at times that were made up for: they are left alone."""
     await works.make("t")
     await works.make("innocent")
-    await works.store.steer_task("t", "pause")
+    await works.store.tasks.steering.steer_task("t", "pause")
     await works.go_to(3.5)
-    await works.store.backfill("t", at(1), at(3))
+    await works.store.tasks.triggers.backfill("t", at(1), at(3))
     await works.go_to(0.5)
-    await works.store.steer_task("t", "resume")
+    await works.store.tasks.steering.steer_task("t", "resume")
     await works.fire_at(1)
     assert [line.split()[0] for line in await works.record("innocent")] == ["1"]
     assert [line.split()[:2] for line in await works.record("t")] == [
@@ -270,7 +277,7 @@ async def test_a_dispatchers_own_clock_decides_nothing(
     monkeypatch.setattr(SystemClock, "now_us", lambda self: now + round(hours * HOUR * 1e6))
     monkeypatch.setattr("time.time", lambda: now / 1e6 + hours * HOUR)
     monkeypatch.setattr("time.time_ns", lambda: now * 1000 + round(hours * HOUR * 1e9))
-    await works.store.fire_due()
+    await works.store.tasks.firing.fire_due()
     assert await works.record() == ["1 run pending"]
     assert (await works.task()).next_fire_at == at(2)
 
@@ -363,7 +370,7 @@ async def test_what_has_no_row_is_explained_too(works: Clockwork) -> None:
     await works.go_to(2)
     verdict, text = await _explained(works, "t", 2)
     assert (verdict, "is one running?" in text) == ("not_yet", True)
-    await works.store.steer_task("t", "pause", "for the night")
+    await works.store.tasks.steering.steer_task("t", "pause", "for the night")
     assert (await _explained(works, "t", 2))[0] == "missed"
     await works.go_to(4)
     assert (await _explained(works, "t", 3))[0] == "not_enabled"
@@ -384,7 +391,7 @@ async def test_after_an_age_one_row_stands_for_many(
     assert verdict == "missed"
     assert rule == f"missed in a long outage: this row stands for every fire up to the last {len(rest)}"
     assert (await works.task()).last_fire_at == at(50)
-    assert not await works.store.fire_due()
+    assert not await works.store.tasks.firing.fire_due()
 
 
 async def test_the_record_is_read_in_pages_newest_first(works: Clockwork) -> None:
@@ -392,7 +399,7 @@ async def test_the_record_is_read_in_pages_newest_first(works: Clockwork) -> Non
     await works.fire_at(3)
     seen: list[tuple[float, int]] = []
     before = None
-    while page := await works.store.fires("t", FireFilter(limit=2, before=before)):
+    while page := await works.store.tasks.history.fires("t", FireFilter(limit=2, before=before)):
         seen += [(minutes([f.fire_time])[0], f.shard) for f in page]
         before = (page[-1].fire_time, page[-1].shard)
     assert seen == [(3, 1), (3, 0), (2, 1), (2, 0), (1, 1), (1, 0)]
@@ -402,6 +409,6 @@ async def test_a_run_knows_the_fire_that_made_it(works: Clockwork, store: Store)
     await works.make("t")
     await works.fire_at(1)
     run = await works.run_of("t", 1)
-    fire = await store.fire_of(run.id)
+    fire = await store.tasks.history.fire_of(run.id)
     assert fire is not None and fire.fire_time == at(1)
-    assert await store.for_namespace("other").fire_of(run.id) is None
+    assert await store.for_namespace("other").tasks.history.fire_of(run.id) is None

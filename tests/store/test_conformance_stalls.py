@@ -19,9 +19,9 @@ async def test_a_queue_has_stalled_when_its_oldest_run_waits_too_long(world: Wor
     await world.clock.tick(200)
     await world.enqueue(queue="reports")
     await world.clock.tick(150)
-    assert await world.store.stalled(300) == {("default", "mail"): 350.0}
-    await world.store.set_limits("mail", QueueLimits(paused=True))
-    assert await world.store.stalled(300) == {}, "a paused queue is meant to stand still"
+    assert await world.store.aging.stalled(300) == {("default", "mail"): 350.0}
+    await world.store.queues.set_limits("mail", QueueLimits(paused=True))
+    assert await world.store.aging.stalled(300) == {}, "a paused queue is meant to stand still"
 
 
 async def test_it_is_told_of_once_and_shown_until_it_moves(world: World) -> None:
@@ -45,7 +45,7 @@ async def test_it_is_told_of_once_and_shown_until_it_moves(world: World) -> None
     assert "queue mail of default has stalled" in health.warnings("default")[0]
     assert health.warnings("other") == []
     assert "1 queue has stalled" in health.warnings()[0] and "mail" not in health.warnings()[0]
-    alerts = [run for run in await world.store.runs(RunFilter()) if run.queue == "fusee.alerts"]
+    alerts = [run for run in await world.store.runs.runs(RunFilter()) if run.queue == "fusee.alerts"]
     assert len(alerts) == 1, "two dispatchers, one alert"
     session = await world.session()
     await world.finish(session, *await world.claim(session, lanes=await world.lane_ids(queue="mail")))

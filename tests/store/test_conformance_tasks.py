@@ -29,16 +29,20 @@ async def test_a_new_task_fires_by_its_schedule_from_now_on(works: Clockwork) ->
 
 async def test_a_task_is_found_by_name_and_by_number_in_its_namespace_only(works: Clockwork) -> None:
     task = await works.make("t", labels={"team": "red"}, shards=3)
-    assert await works.store.task("t") == await works.store.task(task.id) == task
+    assert (
+        await works.store.tasks.definitions.task("t")
+        == await works.store.tasks.definitions.task(task.id)
+        == task
+    )
     other = works.store.for_namespace("other")
     for ref in ("t", task.id):
         with pytest.raises(NotFound):
-            await other.task(ref)
+            await other.tasks.definitions.task(ref)
         with pytest.raises(NotFound):
-            await other.steer_task(ref, "pause")
+            await other.tasks.steering.steer_task(ref, "pause")
         with pytest.raises(NotFound):
-            await other.trigger(ref)
-    assert (await other.create_task(spec("t"))).namespace == "other"
+            await other.tasks.triggers.trigger(ref)
+    assert (await other.tasks.definitions.create_task(spec("t"))).namespace == "other"
 
 
 async def test_two_tasks_of_one_name_are_refused(works: Clockwork) -> None:
@@ -49,17 +53,19 @@ async def test_two_tasks_of_one_name_are_refused(works: Clockwork) -> None:
 
 async def test_of_two_that_make_the_same_task_at_once_one_does(works: Clockwork) -> None:
     other = await works.world.another()
-    made = await asyncio.gather(works.make("t"), other.create_task(spec("t")), return_exceptions=True)
+    made = await asyncio.gather(
+        works.make("t"), other.tasks.definitions.create_task(spec("t")), return_exceptions=True
+    )
     assert sorted(type(one).__name__ for one in made) == ["Conflict", "Task"]
 
 
 async def test_lists_go_by_name_in_pages(works: Clockwork) -> None:
     for name in ("b", "a.2", "a.1", "c", "a_1"):
         await works.make(name)
-    await works.store.steer_task("c", "pause")
+    await works.store.tasks.steering.steer_task("c", "pause")
 
     async def names(**wanted: object) -> list[str]:
-        return [task.name for task in await works.store.tasks(TaskFilter(**wanted))]  # type: ignore[arg-type]
+        return [task.name for task in await works.store.tasks.definitions.tasks(TaskFilter(**wanted))]  # type: ignore[arg-type]
 
     assert sorted(await names()) == ["a.1", "a.2", "a_1", "b", "c"]
     assert await names(prefix="a.") == ["a.1", "a.2"]
@@ -73,19 +79,19 @@ async def test_lists_go_by_name_in_pages(works: Clockwork) -> None:
 
 async def test_an_edit_of_an_older_version_is_refused(works: Clockwork) -> None:
     task = await works.make("t")
-    await works.store.update_task("t", spec("t", shards=2), task.version)
+    await works.store.tasks.steering.update_task("t", spec("t", shards=2), task.version)
     with pytest.raises(Conflict, match="is at version 2, not 1: look at it again"):
-        await works.store.update_task("t", spec("t", shards=3), task.version)
+        await works.store.tasks.steering.update_task("t", spec("t", shards=3), task.version)
     with pytest.raises(Conflict, match="is at version 2, not 1"):
-        await works.store.steer_task("t", "pause", version=1)
+        await works.store.tasks.steering.steer_task("t", "pause", version=1)
     assert (await works.task()).spec.shards == 2
 
 
 async def test_of_two_edits_of_one_version_at_once_one_wins(works: Clockwork) -> None:
     task, other = await works.make("t"), await works.world.another()
     edits = await asyncio.gather(
-        works.store.update_task("t", spec("t", shards=2), task.version),
-        other.update_task("t", spec("t", shards=3), task.version),
+        works.store.tasks.steering.update_task("t", spec("t", shards=2), task.version),
+        other.tasks.steering.update_task("t", spec("t", shards=3), task.version),
         return_exceptions=True,
     )
     assert sorted(type(one).__name__ for one in edits) == ["Conflict", "Task"]
@@ -94,7 +100,7 @@ async def test_of_two_edits_of_one_version_at_once_one_wins(works: Clockwork) ->
 async def test_a_task_keeps_its_name(works: Clockwork) -> None:
     await works.make("t")
     with pytest.raises(Conflict, match="keeps its name"):
-        await works.store.update_task("t", spec("u"), None)
+        await works.store.tasks.steering.update_task("t", spec("u"), None)
 
 
 async def test_an_edit_of_the_policy_leaves_the_schedule_where_it_was(works: Clockwork) -> None:
@@ -138,10 +144,10 @@ async def test_stopped_it_does_not_fire_and_started_again_it_fires_from_then_on(
 ) -> None:
     await works.make("t")
     await works.fire_at(1)
-    stopped = await works.store.steer_task("t", stop, "too noisy")
+    stopped = await works.store.tasks.steering.steer_task("t", stop, "too noisy")
     assert (stopped.status, stopped.reason, stopped.next_fire_at) == (status, "too noisy", None)
     assert not await works.fire_at(3)
-    started = await works.store.steer_task("t", go)
+    started = await works.store.tasks.steering.steer_task("t", go)
     assert (started.status, started.reason, started.next_fire_at) == (TaskStatus.ENABLED, None, at(4))
     await works.fire_at(4)
     assert await works.record() == ["1 run pending", "4 queue blocked (queue)"]
@@ -149,31 +155,31 @@ async def test_stopped_it_does_not_fire_and_started_again_it_fires_from_then_on(
 
 async def test_an_interval_beats_anew_from_when_it_was_resumed(works: Clockwork) -> None:
     await works.make("t", every=60)
-    await works.store.steer_task("t", "pause")
+    await works.store.tasks.steering.steer_task("t", "pause")
     await works.go_to(10.25)
-    assert (await works.store.steer_task("t", "resume")).next_fire_at == at(11.25)
+    assert (await works.store.tasks.steering.steer_task("t", "resume")).next_fire_at == at(11.25)
 
 
 async def test_asked_twice_nothing_changes(works: Clockwork) -> None:
     await works.make("t")
-    first = await works.store.steer_task("t", "pause", "for a reason")
-    assert await works.store.steer_task("t", "pause", "for another") == first
-    resumed = await works.store.steer_task("t", "resume")
-    assert await works.store.steer_task("t", "resume") == resumed
+    first = await works.store.tasks.steering.steer_task("t", "pause", "for a reason")
+    assert await works.store.tasks.steering.steer_task("t", "pause", "for another") == first
+    resumed = await works.store.tasks.steering.steer_task("t", "resume")
+    assert await works.store.tasks.steering.steer_task("t", "resume") == resumed
 
 
 async def test_a_disabled_task_cannot_be_paused(works: Clockwork) -> None:
     await works.make("t")
-    await works.store.steer_task("t", "disable")
+    await works.store.tasks.steering.steer_task("t", "disable")
     with pytest.raises(Conflict, match="t is disabled: it cannot pause"):
-        await works.store.steer_task("t", "pause")
+        await works.store.tasks.steering.steer_task("t", "pause")
 
 
 @pytest.mark.parametrize("verb", ["pause", "disable"])
 async def test_what_was_due_before_it_was_stopped_is_on_record_as_missed(works: Clockwork, verb: str) -> None:
     await works.make("t")
     await works.go_to(2.5)
-    await works.store.steer_task("t", verb)
+    await works.store.tasks.steering.steer_task("t", verb)
     assert await works.record() == ["1 miss missed", "2 miss missed"]
     assert await works.rule("t", 1) == f"the task was {verb}d before a dispatcher came to it"
 
@@ -184,7 +190,7 @@ async def test_a_stopped_tasks_runs_go_on(works: Clockwork) -> None:
     await works.claim()
     await works.fire_at(2)
     await works.fire_at(3)
-    await works.store.steer_task("t", "disable")
+    await works.store.tasks.steering.steer_task("t", "disable")
     await works.succeed("t", 1)
     assert await works.claim() == ["t 2"], "what has left the queue runs, what has not is left out"
     assert await works.statuses("t", 2, 3) == ["running", "skipped"]
@@ -195,15 +201,15 @@ async def test_a_deleted_task_is_gone_its_name_is_free_and_its_runs_are_kept(wor
     await works.fire_at(1)
     await works.claim()
     run = await works.run_of("t", 1)
-    await works.store.steer_task("t", "delete")
+    await works.store.tasks.steering.steer_task("t", "delete")
     with pytest.raises(NotFound):
         await works.task()
     with pytest.raises(NotFound):
-        await works.store.steer_task(old.id, "resume")
+        await works.store.tasks.steering.steer_task(old.id, "resume")
     assert not await works.fire_at(5)
     await works.world.finish(works.session, works.held.pop(run.id))
     await works.react()
-    assert (await works.store.run(run.id)).status == "succeeded"
+    assert (await works.store.runs.run(run.id)).status == "succeeded"
     new = await works.make("t")
     assert new.id != old.id
     await works.fire_at(6)
@@ -214,15 +220,15 @@ async def test_a_task_that_others_wait_for_is_not_deleted(works: Clockwork) -> N
     await works.make("up")
     await works.make("down", after=("up",))
     with pytest.raises(Conflict, match="up is waited for by down: take it out of their `after` first"):
-        await works.store.steer_task("up", "delete")
-    await works.store.steer_task("down", "delete")
-    await works.store.steer_task("up", "delete")
+        await works.store.tasks.steering.steer_task("up", "delete")
+    await works.store.tasks.steering.steer_task("down", "delete")
+    await works.store.tasks.steering.steer_task("up", "delete")
 
 
 async def test_a_task_that_is_made_disabled_does_not_fire(works: Clockwork) -> None:
-    await works.store.create_task(spec("t"), status=TaskStatus.DISABLED)
+    await works.store.tasks.definitions.create_task(spec("t"), status=TaskStatus.DISABLED)
     assert not await works.fire_at(5)
-    await works.store.steer_task("t", "enable")
+    await works.store.tasks.steering.steer_task("t", "enable")
     assert minutes([(await works.task()).next_fire_at or 0]) == [6]
 
 
@@ -232,7 +238,7 @@ async def test_a_task_that_is_made_disabled_does_not_fire(works: Clockwork) -> N
 async def _prune(works: Clockwork) -> None:
     """Everything that ended more than an hour ago."""
     cursor = 0
-    while pruned := await works.store.prune(3600.0, cursor, 3):
+    while pruned := await works.store.retention.prune(3600.0, cursor, 3):
         cursor = pruned.cursor
         if not cursor:
             return
@@ -282,9 +288,9 @@ async def test_an_end_that_nobody_has_heard_of_is_not_forgotten(works: Clockwork
 
 async def test_a_backfill_that_takes_longer_than_the_record_is_kept_goes_on(works: Clockwork) -> None:
     await works.make("t")
-    await works.store.steer_task("t", "pause")
+    await works.store.tasks.steering.steer_task("t", "pause")
     await works.go_to(3)
-    await works.store.backfill("t", at(1), at(3))
+    await works.store.tasks.triggers.backfill("t", at(1), at(3))
     for minute in (1, 2, 3):
         await works.go_to(minute * 90)
         await _prune(works)
@@ -300,7 +306,7 @@ async def test_a_deleted_task_is_forgotten_when_its_runs_have_ended(works: Clock
     await works.fire_at(1)
     await works.claim()
     run = await works.run_of("t", 1)
-    await works.store.steer_task("t", "delete")
+    await works.store.tasks.steering.steer_task("t", "delete")
     await works.go_to(90)
     await _prune(works)
     assert await works.count(tasks) == 1

@@ -49,7 +49,7 @@ class Told:
     def __init__(self, store: Store) -> None:
         self.heard: list[tuple[str, int | str, bool]] = []
         self.seconds = 1000.0
-        self.aside = store.set_aside
+        self.aside = store.context.set_aside
         self.aside.now = lambda: self.seconds
         self.aside.tell = self._hear
 
@@ -172,22 +172,22 @@ async def test_a_batch_that_cannot_be_read_does_not_stop_the_others(world: World
     for _ in range(2):
         claimed = await world.claim(bad.session, 10)
         await world.finish(bad.session, *claimed)
-        while await world.store.aggregate():
+        while await world.store.aggregation.aggregate():
             pass
-    assert (await world.store.batch(good.id)).status == "success"
+    assert (await world.store.batches.queries.batch(good.id)).status == "success"
     assert told.heard == [("batch", bad.id, False)]
-    assert [batch.id for batch in await world.store.batches(BatchFilter())] == [good.id]
+    assert [batch.id for batch in await world.store.batches.queries.batches(BatchFilter())] == [good.id]
     with pytest.raises(Unreadable, match=f"batch {bad.id} cannot be read by this version"):
-        await world.store.batch(bad.id)
+        await world.store.batches.queries.batch(bad.id)
     await redefine(world, bad.id, was)
     told.seconds += TRY_AGAIN_AFTER
-    while await world.store.aggregate():
+    while await world.store.aggregation.aggregate():
         pass
     await world.finish(bad.session, *await world.claim(bad.session, 10))
-    while await world.store.aggregate():
+    while await world.store.aggregation.aggregate():
         pass
-    assert (await world.store.batch(bad.id)).status == "success"
-    await world.store.batches(BatchFilter())
+    assert (await world.store.batches.queries.batch(bad.id)).status == "success"
+    await world.store.batches.queries.batches(BatchFilter())
     assert told.aside.rows() == []
 
 
@@ -195,7 +195,7 @@ async def test_a_batch_with_an_unknown_reaction_to_errors_stops_as_by_default(wo
     batch = await Batchwork.start(world, 3, concurrency=1, max_errors=0, on_error="rollback")
     newer = (await row_of(world, batches, batch.id)).definition.replace('"rollback"', '"call_the_boss"')
     await redefine(world, batch.id, newer)
-    assert (await world.store.batch(batch.id)).spec.on_error == "stop"
+    assert (await world.store.batches.queries.batch(batch.id)).spec.on_error == "stop"
 
 
 @pytest.mark.parametrize("options", ["{ what", "[3]", '{"retry": {"max_attempts": "many"}}'])
@@ -235,7 +235,7 @@ async def test_callbacks_expire_beside_a_run_whose_options_cannot_be_read(world:
     ids = await world.enqueue(2)
     session = await world.session(ttl=3600.0)
     for run in await world.claim(session, 10):
-        await world.store.open_callback(
+        await world.store.callbacks.open_callback(
             session, run.id, run.attempt, f"digest-{run.id}", timeout=5.0, signed=False
         )
         await world.settle(session, run, end=End.ACCEPTED)
@@ -257,7 +257,7 @@ async def test_assignment_goes_on_beside_a_run_and_a_worker_that_cannot_be_read(
     await world.sql(f"UPDATE fusee_sessions SET abilities = '{{}}' WHERE id = {damaged}")
     assert (await Assign(world.store, Bus()).run_once()).placed == 2
     assert sorted(told.heard) == [("run", ids[0], False), ("worker session", damaged, False)]
-    assert [one.info.name for one in await world.store.sessions()] == ["fine"]
+    assert [one.info.name for one in await world.store.sessions.sessions()] == ["fine"]
     await set_run(world, ids[0], options=None)
 
 
@@ -266,41 +266,49 @@ async def test_lists_leave_out_what_cannot_be_read_and_fill_their_pages(works: C
     for name in "abc":
         await works.make(name)
     await define(works, "a", "{ what")
-    assert [task.name for task in await store.tasks(TaskFilter(limit=2))] == ["b", "c"], "a full page"
+    assert [task.name for task in await store.tasks.definitions.tasks(TaskFilter(limit=2))] == ["b", "c"], (
+        "a full page"
+    )
     with pytest.raises(Unreadable, match="upgrade this process if a newer version wrote it"):
-        await store.task("a")
-    assert (await store.steer_task("a", "delete")).status == "deleted", "there is a way out"
+        await store.tasks.definitions.task("a")
+    assert (await store.tasks.steering.steer_task("a", "delete")).status == "deleted", "there is a way out"
     ids = await world.enqueue(3)
     await set_run(world, ids[2], options="{ what")
     await set_run(world, ids[1], effect="wow")
-    assert [run.id for run in await store.runs(RunFilter(limit=1))] == ids[:1]
+    assert [run.id for run in await store.runs.runs(RunFilter(limit=1))] == ids[:1]
     with pytest.raises(Unreadable, match=f"run {ids[2]} "):
-        await store.run(ids[2])
+        await store.runs.run(ids[2])
     await set_run(world, ids[2], options=None)
     await set_run(world, ids[1], effect=None)
     jobs = [
-        (await store.create_bulk_job(BulkSpec(name=n, business="b", source={"kind": "range", "stop": 5})))[0]
+        (
+            await store.bulk.jobs.create_bulk_job(
+                BulkSpec(name=n, business="b", source={"kind": "range", "stop": 5})
+            )
+        )[0]
         for n in "xyz"
     ]
     await world.sql(f"UPDATE fusee_bulk_jobs SET definition = '7' WHERE id = {jobs[2].id}")
-    assert [job.spec.name for job in await store.bulk_jobs(BulkFilter(limit=2))] == ["y", "x"]
+    assert [job.spec.name for job in await store.bulk.queries.bulk_jobs(BulkFilter(limit=2))] == ["y", "x"]
     await works.fire_at(1)
     await works.fire_at(2)
     await works.sql(
         "UPDATE fusee_fires SET decision = 'postpone' WHERE fire_time = (SELECT t FROM"
         " (SELECT max(fire_time) AS t FROM fusee_fires) AS newest)"
     )
-    assert len(await store.fires("b", FireFilter(limit=1))) == 1
+    assert len(await store.tasks.history.fires("b", FireFilter(limit=1))) == 1
     batch = await Batchwork.plan(world, 3, session=works.session)
     await world.sql(
         f"UPDATE fusee_batch_tasks SET payload = '8' WHERE batch_id = {batch.id} AND position = 0"
     )
-    shown = await store.batch_tasks(batch.id, TargetFilter(limit=2))
+    shown = await store.batches.queries.batch_tasks(batch.id, TargetFilter(limit=2))
     assert [target.position for target in shown] == [1, 2]
     for name in ("broken", "whole"):
-        await store.register_business(HttpBusiness(name=name, item="http://crm.example/items"))
+        await store.bulk.businesses.register_business(
+            HttpBusiness(name=name, item="http://crm.example/items")
+        )
     await world.sql("UPDATE fusee_businesses SET definition = '[]' WHERE name = 'broken'")
-    assert [one.spec.name for one in await store.registered_businesses(limit=1)] == ["whole"]
+    assert [one.spec.name for one in await store.bulk.businesses.registered_businesses(limit=1)] == ["whole"]
     assert ("business", "broken", False) in told.heard
     assert {kind for kind, _, _ in told.heard} == {"task", "run", "bulk job", "fire", "batch", "business"}
     await works.sql("UPDATE fusee_fires SET decision = 'run' WHERE decision = 'postpone'")
@@ -317,8 +325,8 @@ async def test_an_error_of_the_database_sets_nothing_aside(
         raise ConnectionError("the database has gone away")
 
     with monkeypatch.context() as patch:
-        patch.setattr(type(works.store), "_write", gone)
+        patch.setattr(type(works.store.tasks.firing), "write", gone)
         with pytest.raises(Exception, match="did not answer"):
-            await works.store.fire_due()
+            await works.store.tasks.firing.fire_due()
     assert told.aside.rows() == [] and told.heard == []
-    assert (await works.store.fire_due()).counts == {"on_time": 1}
+    assert (await works.store.tasks.firing.fire_due()).counts == {"on_time": 1}

@@ -55,7 +55,7 @@ async def old_lanes(world: World) -> list[int]:
 
 async def test_an_old_worker_is_registered_and_works(world: World) -> None:
     session = await old_worker(world)
-    (seen,) = await world.store.sessions()
+    (seen,) = await world.store.sessions.sessions()
     assert (seen.info.version, seen.info.address, seen.info.cpu, seen.drain_asked_at) == (
         "0.1.0",
         "",
@@ -74,7 +74,7 @@ async def test_an_old_worker_leaves_to_new_ones_what_asks_for_a_strategy(world: 
     placed = await world.enqueue(4, strategy="round_robin")
     assert [run.id for run in await world.claim(old, lanes=await old_lanes(world))] == plain
     new = await world.session("new")
-    await world.store.assign()
+    await world.store.assignments.assign()
     assert {row.run_id: row.lane_id for row in await world.rows(line)} == dict.fromkeys(placed, own_lane(new))
 
 
@@ -83,9 +83,9 @@ async def test_nothing_is_given_to_an_old_worker(world: World, strategy: str) ->
     """It does not look into a lane of its own: what is for a worker waits for one that does."""
     await old_worker(world)
     await world.enqueue(3, strategy=strategy)
-    assert not await world.store.assign()
+    assert not await world.store.assignments.assign()
     new = await world.session("new", ttl=1000)
-    while await world.store.assign():
+    while await world.store.assignments.assign():
         pass
     assert len(await world.claim(new, lanes=[own_lane(new)])) == 3
 
@@ -94,11 +94,11 @@ async def test_an_old_worker_that_is_drained_claims_nothing_more(world: World) -
     session = await old_worker(world)
     await world.enqueue(3)
     (held, *_) = await world.claim(session, 1, lanes=await old_lanes(world))
-    await world.store.ask_to_drain("old")
+    await world.store.sessions.ask_to_drain("old")
     assert await world.claim(session, lanes=await old_lanes(world)) == []
-    await world.store.renew(session, 30, running=1)
+    await world.store.sessions.renew(session, 30, running=1)
     assert await world.finish(session, held) == []
-    (seen,) = await world.store.sessions()
+    (seen,) = await world.store.sessions.sessions()
     assert seen.state is SessionState.DRAINING
 
 
@@ -108,8 +108,8 @@ async def test_a_task_that_an_old_server_made_is_fired_by_new_dispatchers(works:
         OLD_TASK, definition=json.dumps(made.to_dict()), next=START + 60_000_000, now=START, no=False
     )
     await works.go_to(1)
-    assert not await works.store.fire_due(region="us")
-    assert (await works.store.fire_due(region="eu")).tasks == 1
+    assert not await works.store.tasks.firing.fire_due(region="us")
+    assert (await works.store.tasks.firing.fire_due(region="eu")).tasks == 1
     (row,) = await works.world.rows(tasks)
     assert row.region == "eu"
 

@@ -28,10 +28,12 @@ class Asking:
 
     @classmethod
     async def begin(cls, world: World, *nodes: object) -> Asking:
-        await world.store.create_workflow(workflow(node("a"), node("b", "a")))
+        await world.store.workflows.definitions.create_workflow(workflow(node("a"), node("b", "a")))
         session = await world.session(ttl=36_000)
         claimed = await world.enqueue_and_claim(session, handler="fusee.workflow")
-        started = await world.store.start_workflow("nightly", waiter=Waiter(claimed.id, claimed.attempt))
+        started = await world.store.workflows.starts.start_workflow(
+            "nightly", waiter=Waiter(claimed.id, claimed.attempt)
+        )
         return cls(claimed, Flow(world, session, started.id))
 
     async def wait(self) -> None:
@@ -87,12 +89,16 @@ async def test_an_attempt_that_is_repeated_finds_the_same_workflow_run(world: Wo
     await world.settle(asking.flow.session, asking.claimed, end=End.FAILED)  # it never said that it waits
     await asking.flow.drain()
     await world.clock.tick(3600)
-    await world.store.promote()
+    await world.store.promotion.promote()
     lanes = await world.lane_ids(handler="fusee.workflow")
     (again,) = await world.claim(asking.flow.session, lanes=lanes)
     with pytest.raises(LeaseLost):  # the first attempt comes late
-        await world.store.start_workflow("nightly", waiter=Waiter(again.id, again.attempt - 1))
-    started = await world.store.start_workflow("nightly", waiter=Waiter(again.id, again.attempt))
+        await world.store.workflows.starts.start_workflow(
+            "nightly", waiter=Waiter(again.id, again.attempt - 1)
+        )
+    started = await world.store.workflows.starts.start_workflow(
+        "nightly", waiter=Waiter(again.id, again.attempt)
+    )
     assert started == (asking.flow.id, False)
     asking.claimed = again
     await asking.wait()
@@ -101,13 +107,15 @@ async def test_an_attempt_that_is_repeated_finds_the_same_workflow_run(world: Wo
 
 
 async def test_an_attempt_that_was_told_to_stop_starts_nothing(world: World) -> None:
-    await world.store.create_workflow(workflow(node("a")))
+    await world.store.workflows.definitions.create_workflow(workflow(node("a")))
     session = await world.session()
     claimed = await world.enqueue_and_claim(session, handler="fusee.workflow")
-    await world.store.cancel(claimed.id, "enough")
+    await world.store.runs.cancel(claimed.id, "enough")
     with pytest.raises(LeaseLost, match="told to stop"):
-        await world.store.start_workflow("nightly", waiter=Waiter(claimed.id, claimed.attempt))
-    assert await world.store.workflow_runs(WorkflowRunFilter()) == []
+        await world.store.workflows.starts.start_workflow(
+            "nightly", waiter=Waiter(claimed.id, claimed.attempt)
+        )
+    assert await world.store.workflows.queries.workflow_runs(WorkflowRunFilter()) == []
 
 
 @pytest.mark.parametrize("when", ["waiting", "running", "between attempts"])
@@ -118,7 +126,7 @@ async def test_canceling_the_run_cancels_the_workflow_it_started(world: World, w
     if when == "between attempts":
         await world.settle(asking.flow.session, asking.claimed, end=End.FAILED)
         await asking.flow.drain()
-    await world.store.cancel(asking.claimed.id, "enough")
+    await world.store.runs.cancel(asking.claimed.id, "enough")
     if when == "running":
         await asking.flow.drain()
         assert (await asking.flow.look()).status == "running"  # its attempt may still say that it waits
@@ -141,7 +149,7 @@ async def test_a_run_that_fails_after_all_takes_its_workflow_with_it(world: Worl
 async def test_canceling_the_workflow_cancels_the_run_that_waits(world: World) -> None:
     asking = await Asking.begin(world)
     await asking.wait()
-    await world.store.cancel_workflow_run(asking.flow.id, "enough")
+    await world.store.workflows.cancels.cancel_workflow_run(asking.flow.id, "enough")
     await asking.flow.drain()
     run = await world.run(asking.claimed.id)
     assert (run.status, run.reason) == ("canceled", f"workflow run {asking.flow.id} was canceled")
@@ -149,33 +157,37 @@ async def test_canceling_the_workflow_cancels_the_run_that_waits(world: World) -
 
 async def test_a_run_that_waits_takes_no_place_in_its_queue(world: World) -> None:
     """Its nodes may be in the same queue, and would wait for it as it waits for them."""
-    await world.store.set_limits("default", QueueLimits(concurrency=1))
-    await world.store.create_workflow(workflow(node("a")))
+    await world.store.queues.set_limits("default", QueueLimits(concurrency=1))
+    await world.store.workflows.definitions.create_workflow(workflow(node("a")))
     session = await world.session(ttl=36_000)
     await world.enqueue(handler="fusee.workflow")
     (claimed,) = await world.claim_limited(session)
-    started = await world.store.start_workflow("nightly", waiter=Waiter(claimed.id, claimed.attempt))
+    started = await world.store.workflows.starts.start_workflow(
+        "nightly", waiter=Waiter(claimed.id, claimed.attempt)
+    )
     assert await world.claim_limited(session) == []
     await world.settle(session, claimed, end=End.ACCEPTED)
-    while await world.store.aggregate():
+    while await world.store.aggregation.aggregate():
         pass
     assert await world.rows(tickets) == []
     (inner,) = await world.claim_limited(session)
     await world.settle(session, inner, end=End.SUCCEEDED)
-    while await world.store.aggregate():
+    while await world.store.aggregation.aggregate():
         pass
-    assert (await world.store.workflow_run(started.id)).status == "succeeded"
+    assert (await world.store.workflows.queries.workflow_run(started.id)).status == "succeeded"
     assert (await world.run(claimed.id)).status == "succeeded"
 
 
 async def test_a_node_may_be_a_workflow(world: World) -> None:
-    await world.store.create_workflow(workflow(node("x"), name="inner"))
-    await world.store.create_workflow(workflow(node("in", workflow="inner"), node("after", "in")))
+    await world.store.workflows.definitions.create_workflow(workflow(node("x"), name="inner"))
+    await world.store.workflows.definitions.create_workflow(
+        workflow(node("in", workflow="inner"), node("after", "in"))
+    )
     session = await world.session(ttl=36_000)
-    outer = Flow(world, session, (await world.store.start_workflow("nightly")).id)
+    outer = Flow(world, session, (await world.store.workflows.starts.start_workflow("nightly")).id)
     await outer.claim()
     (held,) = outer.held.values()
-    started = await world.store.start_workflow("inner", waiter=Waiter(held.id, held.attempt))
+    started = await world.store.workflows.starts.start_workflow("inner", waiter=Waiter(held.id, held.attempt))
     await world.settle(session, *await outer._take(["in"]), end=End.ACCEPTED)
     inner = Flow(world, session, started.id)
     assert await inner.claim() == ["x"]
@@ -185,14 +197,16 @@ async def test_a_node_may_be_a_workflow(world: World) -> None:
 
 
 async def test_workflows_do_not_start_each_other_without_end(world: World) -> None:
-    await world.store.create_workflow(workflow(node("again", workflow="nightly")))
+    await world.store.workflows.definitions.create_workflow(workflow(node("again", workflow="nightly")))
     session = await world.session(ttl=36_000)
-    await world.store.start_workflow("nightly")
+    await world.store.workflows.starts.start_workflow("nightly")
     deep = 0
     while True:
         claimed = await world.claim_one(session)
         try:
-            await world.store.start_workflow("nightly", waiter=Waiter(claimed.id, claimed.attempt))
+            await world.store.workflows.starts.start_workflow(
+                "nightly", waiter=Waiter(claimed.id, claimed.attempt)
+            )
         except Conflict as error:
             assert "does one start itself" in str(error)
             break
@@ -200,7 +214,7 @@ async def test_workflows_do_not_start_each_other_without_end(world: World) -> No
         deep += 1
     assert deep == MOST_NESTED
     await world.settle(session, claimed, end=End.ABANDONED, policy=RetryPolicy())
-    while await world.store.aggregate():
+    while await world.store.aggregation.aggregate():
         pass
-    listed = await world.store.workflow_runs(WorkflowRunFilter(limit=100))
+    listed = await world.store.workflows.queries.workflow_runs(WorkflowRunFilter(limit=100))
     assert {str(run.status) for run in listed} == {"failed"}  # all the way up

@@ -37,7 +37,7 @@ async def test_a_pause_by_policy_holds_the_queue(works: Clockwork) -> None:
     assert await works.claim() == [], "nothing leaves the queue of a paused task"
     await works.fire_at(9)
     assert await works.statuses("t", 1, 2, 3, 4) == ["failed", "blocked", "blocked", "blocked"]
-    await works.store.steer_task("t", "resume")
+    await works.store.tasks.steering.steer_task("t", "resume")
     await works.react()
     assert await works.claim() == ["t 2"], "resumed, the queue goes on where it was"
     await works.fail("t", 2)
@@ -47,24 +47,24 @@ async def test_a_pause_by_policy_holds_the_queue(works: Clockwork) -> None:
 
 async def test_a_pause_by_hand_holds_the_queue_until_it_is_resumed(works: Clockwork) -> None:
     await line_of_three(works)
-    await works.store.steer_task("t", "pause", "the warehouse is down")
+    await works.store.tasks.steering.steer_task("t", "pause", "the warehouse is down")
     await works.succeed("t", 1)
     assert await works.claim() == []
-    await works.store.steer_task("t", "resume")
+    await works.store.tasks.steering.steer_task("t", "resume")
     await works.react()
     assert await works.claim() == ["t 2"]
 
 
 async def test_what_is_triggered_while_paused_passes_the_held_queue(works: Clockwork) -> None:
     await line_of_three(works)
-    await works.store.steer_task("t", "pause")
-    held = await works.store.trigger("t")
+    await works.store.tasks.steering.steer_task("t", "pause")
+    held = await works.store.tasks.triggers.trigger("t")
     assert held.decision == "queue"
     assert held.rule.endswith("in line at place 4; the task is paused, its queue is held until it is resumed")
     await works.succeed("t", 1)
     assert await works.claim() == []
     await works.go_to(5.5)
-    by_hand = await works.store.trigger("t")
+    by_hand = await works.store.tasks.triggers.trigger("t")
     assert by_hand.decision == "run"
     assert await works.claim() == ["t 5.5"]
 
@@ -74,11 +74,11 @@ async def test_a_fire_whose_upstream_ends_while_it_is_paused_is_held(works: Cloc
     await works.make("t", cron="* * * * *", after=("up",))
     await works.fire_at(1)
     assert await works.claim() == ["up 1"]
-    await works.store.steer_task("t", "pause")
+    await works.store.tasks.steering.steer_task("t", "pause")
     await works.succeed("up", 1)
     assert await works.claim() == []
     assert await works.record("t") == ["1 run blocked (queue)"]
-    await works.store.steer_task("t", "resume")
+    await works.store.tasks.steering.steer_task("t", "resume")
     await works.react()
     assert await works.claim() == ["t 1"]
     assert await works.count(gates) == await works.count(waits) == 0
@@ -95,18 +95,18 @@ async def test_a_resume_while_the_upstream_ends_leaves_no_fire_behind(
     await works.fire_at(1)
     assert await works.claim() == ["up 1"]
     run = await works.run_of("t", 1)
-    await works.store.steer_task("t", "pause")
+    await works.store.tasks.steering.steer_task("t", "pause")
     await works.world.finish(works.session, works.held.pop((await works.run_of("up", 1)).id))
-    inner = works.store._not_paused
+    inner = works.store.tasks.upstreams._not_paused
 
     def resumed_meanwhile(connection: Any, run_ids: Any) -> Any:
         monkeypatch.undo()
         may_start = inner(connection, run_ids)
         assert list(run_ids) == [run.id] and not may_start, "it is held"
-        await_only(other.steer_task("t", "resume"))
+        await_only(other.tasks.steering.steer_task("t", "resume"))
         return may_start
 
-    monkeypatch.setattr(works.store, "_not_paused", resumed_meanwhile)
+    monkeypatch.setattr(works.store.tasks.upstreams, "_not_paused", resumed_meanwhile)
     await works.react()
     assert (await works.task()).status == TaskStatus.ENABLED, "it was resumed meanwhile"
     assert await works.claim() == ["t 1"]
@@ -145,14 +145,14 @@ async def test_a_fire_with_shards_is_left_out_as_one(works: Clockwork) -> None:
 @pytest.mark.parametrize("verb", ["disable", "delete"])
 async def test_disabled_or_deleted_nothing_of_it_waits_any_more(works: Clockwork, verb: str) -> None:
     await line_of_three(works)
-    await works.store.backfill("t", *(await _before(works)), concurrency=1)
+    await works.store.tasks.triggers.backfill("t", *(await _before(works)), concurrency=1)
     assert await works.claim() == ["t -3"]
     waiting = {row.run_id: row.held for row in await works.world.rows(fires) if row.held is not None}
     assert sorted(set(waiting.values())) == ["backfill", "queue"]
-    await works.store.steer_task("t", verb, "no longer needed")
+    await works.store.tasks.steering.steer_task("t", verb, "no longer needed")
     await works.react()
     for run_id in waiting:
-        run = await works.store.run(run_id)
+        run = await works.store.runs.run(run_id)
         said = f"{verb}d: the task was {verb}d before this fire started"
         assert (run.status, run.reason, run.effect) == ("skipped", said, "none")
     rows = {row.run_id: row for row in await works.world.rows(fires)}
@@ -165,7 +165,7 @@ async def test_disabled_or_deleted_nothing_of_it_waits_any_more(works: Clockwork
     assert await works.claim() == []
     if verb == "disable":
         assert (await works.task()).failures == 0, "left out is no failure"
-        await works.store.steer_task("t", "enable")
+        await works.store.tasks.steering.steer_task("t", "enable")
         await works.react()
         assert await works.claim() == []
 
@@ -179,7 +179,7 @@ async def test_deleted_a_task_waits_for_no_upstream_any_more(works: Clockwork) -
     await works.make("up")
     await works.make("t", cron="* * * * *", after=("up",))
     await works.fire_at(1)
-    await works.store.steer_task("t", "delete")
+    await works.store.tasks.steering.steer_task("t", "delete")
     await works.react()
     assert await works.count(gates) == await works.count(waits) == 0
     await works.claim()
@@ -189,7 +189,7 @@ async def test_deleted_a_task_waits_for_no_upstream_any_more(works: Clockwork) -
 
 async def test_a_queue_is_cleared_and_the_task_goes_on(works: Clockwork) -> None:
     await line_of_three(works, shards=2)
-    cleared = await works.store.clear_queue("t", "stale by now")
+    cleared = await works.store.tasks.steering.clear_queue("t", "stale by now")
     assert cleared == 3
     await works.react()
     assert await works.rule("t", 3) == "queue cleared: stale by now"
@@ -200,9 +200,9 @@ async def test_a_queue_is_cleared_and_the_task_goes_on(works: Clockwork) -> None
     assert await works.claim() == []
     await works.fire_at(5)
     assert await works.claim() == ["t 5", "t 5"]
-    assert await works.store.clear_queue("t", "again") == 0
+    assert await works.store.tasks.steering.clear_queue("t", "again") == 0
     with pytest.raises(NotFound):
-        await works.store.clear_queue("nobody", "x")
+        await works.store.tasks.steering.clear_queue("nobody", "x")
 
 
 async def test_clearing_leaves_out_what_waits_for_a_canceled_one(works: Clockwork) -> None:
@@ -211,7 +211,7 @@ async def test_clearing_leaves_out_what_waits_for_a_canceled_one(works: Clockwor
     await works.claim()
     await works.fire_at(2)
     assert (await works.record())[1] == "2 run blocked (previous)"
-    assert await works.store.clear_queue("t", "enough") == 1
+    assert await works.store.tasks.steering.clear_queue("t", "enough") == 1
     await works.react()
     assert (await works.record())[1] == "2 skip skipped"
 
@@ -222,7 +222,7 @@ async def test_who_waits_for_a_cleared_fire_hears_that_it_will_never_be(works: C
     await works.fire_at(1)
     await works.claim()
     await works.fire_at(2)
-    await works.store.clear_queue("t", "enough")
+    await works.store.tasks.steering.clear_queue("t", "enough")
     await works.react()
     assert (await works.run_of("down", 2)).status == "skipped"
 

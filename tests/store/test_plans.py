@@ -71,24 +71,28 @@ async def _live(store: Store) -> None:
     await world.finish(session, *first[10:], result='"r"')
     await world.settle(session, *second[:5], end=End.FAILED, after=0)
     await world.settle(session, *second[5:10], end=End.RETURNED)
-    assert (await store.promote(10)).count == 10
-    assert await store.cancel_requests(session, [run.id for run in second]) == []
-    await store.cancel(second[15].id, "enough")
+    assert (await store.promotion.promote(10)).count == 10
+    assert await store.runs.cancel_requests(session, [run.id for run in second]) == []
+    await store.runs.cancel(second[15].id, "enough")
     for run in second[16:]:
-        await store.open_callback(session, run.id, run.attempt, str(run.id), timeout=1e-6, signed=False)
+        await store.callbacks.open_callback(
+            session, run.id, run.attempt, str(run.id), timeout=1e-6, signed=False
+        )
     await world.settle(session, *second[16:], end=End.ACCEPTED)
-    known = await store.known_callback(second[16].id, str(second[16].id))
+    known = await store.callbacks.known_callback(second[16].id, str(second[16].id))
     assert known is not None
-    await store.answer(known, Ended(End.SUCCEEDED))
-    assert len(await store.expire()) == 3
+    await store.callbacks.answer(known, Ended(End.SUCCEEDED))
+    assert len(await store.callbacks.expire()) == 3
     assert len(await world.claim(doomed, 5, lanes=[2])) == 5
-    assert (await store.recover()).requeued == 5
+    assert (await store.recovery.recover()).requeued == 5
 
 
 async def _load(store: Store) -> None:
     for handler in ("a", "b", "c"):
-        await store.enqueue([RunSpec(handler=handler)] * 400)
-        await store.enqueue([RunSpec(handler=handler, delay=0.000001 if handler == "a" else 3600)] * 300)
+        await store.submissions.enqueue([RunSpec(handler=handler)] * 400)
+        await store.submissions.enqueue(
+            [RunSpec(handler=handler, delay=0.000001 if handler == "a" else 3600)] * 300
+        )
 
     def number_lanes(connection: Connection) -> None:
         assert sorted(connection.execute(lanes.select()).scalars()) == [1, 2, 3]
@@ -209,7 +213,9 @@ async def test_a_claim_and_a_success_update_the_row_in_place(postgres_store: Sto
     receipt, claimed = itertools.count(1), []
     while True:
         order = Order(100, lanes_ids, next(receipt))
-        exchanged = await postgres_store.exchange(session, finished_of(claimed, payload and '"ok"'), order)
+        exchanged = await postgres_store.claims.exchange(
+            session, finished_of(claimed, payload and '"ok"'), order
+        )
         claimed = exchanged.claimed
         if not claimed:
             break

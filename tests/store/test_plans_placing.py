@@ -31,22 +31,22 @@ async def _place(store: Store) -> None:
     world = World("", None, store)  # type: ignore[arg-type]
     one = await world.session("one", ttl=1e6, handlers=("placed",), capacity=50)
     two = await world.session("two", ttl=1e6, handlers=("placed",), capacity=50)
-    assert (await store.assign()).placed == 200
+    assert (await store.assignments.assign()).placed == 200
     claimed = await world.claim(one, 20, lanes=[own_lane(one)])
     assert len(claimed) == 20
     await world.finish(one, *claimed)
     waits = [run.id for run in await world.claim(two, 5, lanes=[own_lane(two)])]
-    await store.cancel(waits[0], "enough")
-    assert len(await store.claim_given(two, ["default"], Order(5, [], 77))) == 5
-    assert (await store.assign()).placed > 0
-    await store.drain_session(two)
-    await store.recover()
-    await store.counts()
+    await store.runs.cancel(waits[0], "enough")
+    assert len(await store.assigned_claims.claim_given(two, ["default"], Order(5, [], 77))) == 5
+    assert (await store.assignments.assign()).placed > 0
+    await store.sessions.drain_session(two)
+    await store.recovery.recover()
+    await store.queues.counts()
 
 
 async def test_no_statement_of_placing_scans_a_table_that_grows(store: Store) -> None:
-    await store.enqueue([RunSpec(handler="shared")] * 2000)
-    await store.enqueue([RunSpec(handler="placed", strategy="round_robin", cpu=None)] * 600)
+    await store.submissions.enqueue([RunSpec(handler="shared")] * 2000)
+    await store.submissions.enqueue([RunSpec(handler="placed", strategy="round_robin", cpu=None)] * 600)
     await _add_history(store, 20_000)
     await store.database.write(lambda connection: connection.execute(text(ANALYZE[engine_of(store)])).close())
     plans = await plans_of(store, _place, WATCHED)

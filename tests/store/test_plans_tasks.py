@@ -54,12 +54,12 @@ async def store(database_url: str) -> AsyncIterator[Store]:
 
 async def _make(store: Store) -> None:
     """Six tasks that take part."""
-    await store.create_task(spec("up", manual=True))
-    await store.create_task(spec("down", after=("up",)))
-    await store.create_task(spec("line", manual=True))
-    await store.create_task(spec("shards", manual=True, shards=3))
-    await store.create_task(spec("replaces", manual=True, overlap=Overlap.CANCEL_PREV))
-    await store.create_task(spec("waits", cron="* * * * *", after=("up",)))
+    await store.tasks.definitions.create_task(spec("up", manual=True))
+    await store.tasks.definitions.create_task(spec("down", after=("up",)))
+    await store.tasks.definitions.create_task(spec("line", manual=True))
+    await store.tasks.definitions.create_task(spec("shards", manual=True, shards=3))
+    await store.tasks.definitions.create_task(spec("replaces", manual=True, overlap=Overlap.CANCEL_PREV))
+    await store.tasks.definitions.create_task(spec("waits", cron="* * * * *", after=("up",)))
 
 
 async def _load(store: Store) -> None:
@@ -81,18 +81,18 @@ async def _load(store: Store) -> None:
 async def _live(store: Store) -> None:
     """Every statement that tasks send: fires, ends, lines, gates, replacements."""
     works = await Clockwork.wind(World("", None, store))  # type: ignore[arg-type]
-    assert await store.fire_due()
+    assert await store.tasks.firing.fire_due()
     names = ("up", "line", "line", "line", "shards", "replaces", "replaces")
-    up, *_ = [(await store.trigger(name)).run_ids[0] for name in names]
+    up, *_ = [(await store.tasks.triggers.trigger(name)).run_ids[0] for name in names]
     assert len(await works.claim()) == 6
-    await store.trigger("replaces")
+    await store.tasks.triggers.trigger("replaces")
     await works.world.finish(works.session, works.held.pop(up))
     await works.react()
     assert await works.claim()
     for run_id in sorted(works.held):
         await works.world.finish(works.session, works.held.pop(run_id))
         await works.react()
-    await store.fire_due()
+    await store.tasks.firing.fire_due()
 
 
 async def test_no_statement_about_tasks_reads_all_of_a_table_that_grows(store: Store) -> None:
@@ -122,7 +122,7 @@ async def _pages_of_a_tick(store: Store) -> int:
             heard[statement] = parameters
 
     event.listen(engine.sync_engine, "before_cursor_execute", hear)
-    assert (await store.fire_due()).tasks == 1
+    assert (await store.tasks.firing.fire_due()).tasks == 1
     event.remove(engine.sync_engine, "before_cursor_execute", hear)
 
     def explain(connection: Connection) -> int:

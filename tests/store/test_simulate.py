@@ -51,7 +51,7 @@ async def _compare(works: Clockwork) -> None:
     expected: dict[str, list[Simulated]] = {}
     for name, policy in POLICIES.items():
         script = _script(name)
-        task = await works.store.create_task(spec(name))
+        task = await works.store.tasks.definitions.create_task(spec(name))
         lasts = [(60 * long, bad) for long, bad in script]
         times = [at(minute) for minute in range(1, FIRES + 1)]
         expected[name] = simulate(policy, times, lambda us, lasts=lasts: lasts[_nth(us)], task.id)  # type: ignore[misc]
@@ -87,14 +87,14 @@ async def _live_through(works: Clockwork, scripts: dict[str, list[tuple[float, b
         await works.react()
         if due and due[0] == now:
             due.pop(0)
-            await works.store.fire_due()
-        for run_id, _ in await works.store.cancel_requests(works.session, list(ends)):
+            await works.store.tasks.firing.fire_due()
+        for run_id, _ in await works.store.runs.cancel_requests(works.session, list(ends)):
             await _end(works, run_id, End.CANCELED)
             del ends[run_id]
         await works.react()
         await works.claim()
         for run_id in works.held.keys() - ends.keys():
-            fire = await works.store.fire_of(run_id)
+            fire = await works.store.tasks.history.fire_of(run_id)
             assert fire is not None
             minutes, bad = scripts[names[fire.task_id]][_nth(fire.fire_time)]
             ends[run_id] = (now + round(minutes * MINUTE), bad)

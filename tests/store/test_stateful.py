@@ -110,7 +110,7 @@ class AnythingInAnyOrder(RuleBasedStateMachine):
         info = WorkerInfo(
             name="w", host="h", pid=1, version="1", capacity=1, executors=(), handlers=(), queues=()
         )
-        session = self.do(self.store.open_session(info, TTL))
+        session = self.do(self.store.sessions.open_session(info, TTL))
         self.sessions[session] = NaiveSession(self.now + round(TTL * 1e6))
 
     @rule(
@@ -123,14 +123,14 @@ class AnythingInAnyOrder(RuleBasedStateMachine):
         policy = RetryPolicy(max_attempts=attempts, base=7, jitter=0)
         spec = RunSpec(handler="work", priority=priority, delay=delay, retry=policy)
         status = "delayed" if delay else "pending"
-        for run in self.do(self.store.enqueue([spec] * count)):
+        for run in self.do(self.store.submissions.enqueue([spec] * count)):
             self.runs[run.id] = NaiveRun(priority, self.now + delay * 1_000_000, policy, status)
 
     @rule(data=st.data(), want=st.integers(1, 4))
     def claim(self, data: st.DataObject, want: int) -> None:
         session = self.some_session(data)
         order = Order(want, list(self.store.lane_map.lanes), next(self.receipts))
-        claimed = self.do(self.store.exchange(session, Finished(), order)).claimed
+        claimed = self.do(self.store.claims.exchange(session, Finished(), order)).claimed
         waiting = sorted((-r.priority, r.due, i) for i, r in self.runs.items() if r.status == "pending")
         due = [i for _, _, i in waiting[:want]] if self.sessions[session].state == "alive" else []
         assert [run.id for run in claimed] == due
@@ -150,7 +150,7 @@ class AnythingInAnyOrder(RuleBasedStateMachine):
         assume(run.call is None)  # a call that a service answers for never just succeeds
         finished = Finished()
         finished.add(run_id, attempt, None)
-        refused = self.do(self.store.exchange(session, finished, Order())).refused
+        refused = self.do(self.store.claims.exchange(session, finished, Order())).refused
         mine = (session, attempt) == (run.session, run.attempt)
         if mine and run.status == "running":
             run.status = "succeeded"
@@ -171,7 +171,7 @@ class AnythingInAnyOrder(RuleBasedStateMachine):
         assume(run.call is None or end is not End.SUCCEEDED)
         ended = Ended(end, effect=Effect.UNKNOWN)
         verdict = decide(ended, run.policy, run.spent)
-        refused = self.do(self.store.settle(session, [Settlement(run_id, attempt, ended, verdict)]))
+        refused = self.do(self.store.outcomes.settle(session, [Settlement(run_id, attempt, ended, verdict)]))
         mine = (session, attempt) == (run.session, run.attempt)
         assert refused == ([] if mine else [(run_id, attempt)])
         if mine and run.status == "running":
@@ -201,7 +201,7 @@ class AnythingInAnyOrder(RuleBasedStateMachine):
         run_id = data.draw(st.sampled_from(running), "run")
         run = self.runs[run_id]
         session = run.session if right and run.session is not None else self.some_session(data)
-        opening = self.store.open_callback(
+        opening = self.store.callbacks.open_callback(
             session,
             run_id,
             run.attempt,
@@ -222,10 +222,10 @@ class AnythingInAnyOrder(RuleBasedStateMachine):
         called = sorted((i, attempt) for i, r in self.runs.items() for attempt in r.calls)
         run_id, attempt = data.draw(st.sampled_from(called), "call")
         run, call = self.runs[run_id], self.runs[run_id].calls[attempt]
-        known = self.do(self.store.known_callback(run_id, token_digest(f"{run_id}/{attempt}")))
+        known = self.do(self.store.callbacks.known_callback(run_id, token_digest(f"{run_id}/{attempt}")))
         assert known == KnownCallback(run_id, attempt, signed=False)
         ended = Ended(end, effect=Effect.UNKNOWN)
-        answered = self.do(self.store.answer(known, ended))
+        answered = self.do(self.store.callbacks.answer(known, ended))
         if call.used:
             assert answered.fate is Fate.REPEATED
         elif attempt != run.attempt or run.status not in ("running", "waiting"):
@@ -241,7 +241,7 @@ class AnythingInAnyOrder(RuleBasedStateMachine):
 
     @rule()
     def expire(self) -> None:
-        expired = self.do(self.store.expire(limit=10_000))
+        expired = self.do(self.store.callbacks.expire(limit=10_000))
         due = [i for i, r in self.runs.items() if r.call and r.call.deadline and r.call.deadline <= self.now]
         for run_id in due:
             self.judge(self.runs[run_id], Ended(End.TIMED_OUT))
@@ -256,9 +256,9 @@ class AnythingInAnyOrder(RuleBasedStateMachine):
         run = self.runs[run_id]
         if run.status in TERMINAL - {RunStatus.CANCELED}:
             with pytest.raises(Conflict):
-                self.do(self.store.cancel(run_id, "no"))
+                self.do(self.store.runs.cancel(run_id, "no"))
             return
-        answer = self.do(self.store.cancel(run_id, "no"))
+        answer = self.do(self.store.runs.cancel(run_id, "no"))
         run.cancel = True
         if run.status != "running":
             run.status = "canceled"
@@ -276,11 +276,11 @@ class AnythingInAnyOrder(RuleBasedStateMachine):
         naive = self.sessions[session]
         match verb:
             case "renew":
-                call = self.store.renew(session, TTL, 0)
+                call = self.store.sessions.renew(session, TTL, 0)
             case "drain":
-                call = self.store.drain_session(session)
+                call = self.store.sessions.drain_session(session)
             case _:
-                call = self.store.end_session(session)
+                call = self.store.sessions.end_session(session)
         if naive.state not in LIVE:
             with pytest.raises(LeaseLost):
                 self.do(call)
@@ -296,7 +296,7 @@ class AnythingInAnyOrder(RuleBasedStateMachine):
 
     @rule()
     def recover(self) -> None:
-        recovered = self.do(self.store.recover(limit=10_000))
+        recovered = self.do(self.store.recovery.recover(limit=10_000))
         taken = [i for i, s in self.sessions.items() if s.state in LIVE and s.expires < self.now]
         for session in taken:
             self.sessions[session].state = "lost"
@@ -312,7 +312,7 @@ class AnythingInAnyOrder(RuleBasedStateMachine):
 
     @rule(limit=st.integers(1, 5))
     def promote(self, limit: int) -> None:
-        promoted = self.do(self.store.promote(limit))
+        promoted = self.do(self.store.promotion.promote(limit))
         delayed = sorted((r.due, i) for i, r in self.runs.items() if r.status == "delayed")
         due = [i for at, i in delayed if at <= self.now][:limit]
         for run_id in due:

@@ -80,7 +80,7 @@ class WorkersComeAndGo(RuleBasedStateMachine):
             queues=("*",),
             cpu=CPU,
         )
-        self.live[self.do(self.store.open_session(info, TTL))] = []
+        self.live[self.do(self.store.sessions.open_session(info, TTL))] = []
 
     @rule(
         strategy=st.sampled_from([s for s in Strategy if s is not Strategy.SHARED]),
@@ -90,37 +90,37 @@ class WorkersComeAndGo(RuleBasedStateMachine):
     )
     def enqueue(self, strategy: str, cpu: float | None, priority: int, count: int) -> None:
         spec = RunSpec(handler="work", strategy=str(strategy), cpu=cpu, priority=priority, retry=PATIENT)
-        self.do(self.store.enqueue([spec] * count))
+        self.do(self.store.submissions.enqueue([spec] * count))
         self.accepted += count
 
     @rule(strategy=st.sampled_from([None, "round_robin", "affinity"]), count=st.integers(0, 3))
     def change_the_queue(self, strategy: str | None, count: int) -> None:
-        self.do(self.store.set_strategy("default", strategy))
+        self.do(self.store.queues.set_strategy("default", strategy))
         if count:
-            self.do(self.store.enqueue([RunSpec(handler="work", retry=PATIENT)] * count))
+            self.do(self.store.submissions.enqueue([RunSpec(handler="work", retry=PATIENT)] * count))
             self.accepted += count
 
     @rule(concurrency=st.sampled_from([None, 1, 3]))
     def limit(self, concurrency: int | None) -> None:
-        self.do(self.store.set_limits("default", QueueLimits(concurrency=concurrency)))
+        self.do(self.store.queues.set_limits("default", QueueLimits(concurrency=concurrency)))
 
     @rule()
     def assign(self) -> None:
-        self.do(self.store.assign())
+        self.do(self.store.assignments.assign())
 
     @precondition(lambda self: self.live)
     @rule(data=st.data(), want=st.integers(1, 4))
     def claim(self, data: st.DataObject, want: int) -> None:
         """As a worker does: its own lane, or that and the shared ones; within limits where there are some."""
         session = self.some(data)
-        self.do(self.store.read_limits())
+        self.do(self.store.queues.read_limits())
         limits = self.store.lane_map.limits.get("default")
         if limits is not None and limits.limited:
             order = Order(want, [], next(self.receipts))
-            self.live[session] += self.do(self.store.claim_given(session, ["default"], order))
+            self.live[session] += self.do(self.store.assigned_claims.claim_given(session, ["default"], order))
             return
         order = Order(want, [*self._free_lanes(), own_lane(session)], next(self.receipts))
-        self.live[session] += self.do(self.store.exchange(session, Finished(), order)).claimed
+        self.live[session] += self.do(self.store.claims.exchange(session, Finished(), order)).claimed
 
     def _free_lanes(self) -> list[int]:
         known = self.store.lane_map
@@ -134,17 +134,17 @@ class WorkersComeAndGo(RuleBasedStateMachine):
 
     def _end(self, session: int, run: Claimed, end: End) -> None:
         if end is End.SUCCEEDED and not run.ticket:
-            self.do(self.store.exchange(session, finished_of([run]), Order()))
+            self.do(self.store.claims.exchange(session, finished_of([run]), Order()))
         else:
             effect = Effect.NONE if end is End.RETURNED else Effect.APPLIED
-            self.do(self.store.settle(session, [settlement(run, end, PATIENT, effect=effect)]))
+            self.do(self.store.outcomes.settle(session, [settlement(run, end, PATIENT, effect=effect)]))
 
     @precondition(lambda self: self.accepted)
     @rule(data=st.data())
     def cancel(self, data: st.DataObject) -> None:
         run_id = data.draw(st.integers(1, self.accepted), "run")
         try:
-            self.do(self.store.cancel(run_id, "no"))
+            self.do(self.store.runs.cancel(run_id, "no"))
         except Conflict:
             pass
 
@@ -152,11 +152,11 @@ class WorkersComeAndGo(RuleBasedStateMachine):
     @rule(data=st.data(), goes=st.booleans())
     def drain(self, data: st.DataObject, goes: bool) -> None:
         session = self.some(data)
-        self.do(self.store.drain_session(session))
+        self.do(self.store.sessions.drain_session(session))
         if goes:
             for run in self.live.pop(session):
                 self._end(session, run, End.SUCCEEDED)
-            self.do(self.store.end_session(session))
+            self.do(self.store.sessions.end_session(session))
 
     @precondition(lambda self: self.live)
     @rule(data=st.data())
@@ -170,11 +170,11 @@ class WorkersComeAndGo(RuleBasedStateMachine):
             self.clock.tick(seconds=min(10, seconds))
             for session in list(self.live):
                 try:
-                    self.do(self.store.renew(session, TTL, len(self.live[session])))
+                    self.do(self.store.sessions.renew(session, TTL, len(self.live[session])))
                 except LeaseLost:
                     del self.live[session]
-        self.do(self.store.recover())
-        self.do(self.store.promote())
+        self.do(self.store.recovery.recover())
+        self.do(self.store.promotion.promote())
 
     # -- what must hold
 
@@ -195,25 +195,25 @@ class WorkersComeAndGo(RuleBasedStateMachine):
         for session in list(self.live):
             for run in self.live.pop(session):
                 self._end(session, run, End.SUCCEEDED)
-            self.do(self.store.end_session(session))
-        self.do(self.store.set_limits("default", QueueLimits()))
-        self.do(self.store.read_new_lanes())
+            self.do(self.store.sessions.end_session(session))
+        self.do(self.store.queues.set_limits("default", QueueLimits()))
+        self.do(self.store.lanes.read_new_lanes())
         for _ in range(2):
             self.come()
         for _ in range(400):
             self.clock.tick(seconds=5)
             for session in self.live:
-                self.do(self.store.renew(session, TTL, 0))
-            self.do(self.store.recover())
-            self.do(self.store.promote())
-            self.do(self.store.assign())
+                self.do(self.store.sessions.renew(session, TTL, 0))
+            self.do(self.store.recovery.recover())
+            self.do(self.store.promotion.promote())
+            self.do(self.store.assignments.assign())
             for session in self.live:
                 order = Order(50, [*self._free_lanes(), own_lane(session)], next(self.receipts))
-                for run in self.do(self.store.exchange(session, Finished(), order)).claimed:
+                for run in self.do(self.store.claims.exchange(session, Finished(), order)).claimed:
                     self._end(session, run, End.SUCCEEDED)
             if not self.do(self.store.database.read(lambda c: c.execute(UNFINISHED).scalar_one())):
                 break
-        listed = self.do(self.store.runs(RunFilter(limit=1000)))
+        listed = self.do(self.store.runs.runs(RunFilter(limit=1000)))
         assert {run.status for run in listed} <= TERMINAL, [run for run in listed if not run.ended]
         assert not self.do(self.store.database.read(broken_invariants))
 

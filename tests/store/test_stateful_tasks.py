@@ -80,9 +80,9 @@ class TasksInAnyOrder(RuleBasedStateMachine):
         retry = RetryPolicy(max_attempts=2, base=30, jitter=0)
         made = spec(name, retry=retry, **SHAPES[name], **policies)
         if name in self.naive:
-            self.do(self.works.store.update_task(name, made, None))
+            self.do(self.works.store.tasks.steering.update_task(name, made, None))
         else:
-            self.do(self.works.store.create_task(made))
+            self.do(self.works.store.tasks.definitions.create_task(made))
             self.naive[name] = Naive(self.now)
 
     @property
@@ -106,7 +106,7 @@ class TasksInAnyOrder(RuleBasedStateMachine):
     @rule()
     def scan(self) -> None:
         before = {name for name, one in self.naive.items() if one.enabled}
-        self.do(self.works.store.fire_due())
+        self.do(self.works.store.tasks.firing.fire_due())
         for name in before:
             self.account(name)
 
@@ -119,12 +119,12 @@ class TasksInAnyOrder(RuleBasedStateMachine):
 
     @rule(limit=st.sampled_from([1, 500]))
     def aggregate(self, limit: int) -> None:
-        self.do(self.works.store.aggregate(limit))
+        self.do(self.works.store.aggregation.aggregate(limit))
 
     @rule(want=st.integers(1, 4))
     def claim(self, want: int) -> None:
         works = self.works
-        self.do(works.store.promote())
+        self.do(works.store.promotion.promote())
         if mine := self.do(works.world.lane_ids(handler="work")):
             claimed = self.do(works.world.claim(works.session, want, lanes=mine))
             works.held |= {run.id: run for run in claimed}
@@ -159,17 +159,19 @@ class TasksInAnyOrder(RuleBasedStateMachine):
     def cancel(self, data: st.DataObject) -> None:
         run_id = self.some_run(data, "blocked", "pending", "delayed", "running")
         if run_id is not None:
-            self.do(self.works.store.cancel(run_id, "no"))
+            self.do(self.works.store.runs.cancel(run_id, "no"))
 
     @rule()
     def workers_heed_cancels(self) -> None:
-        for run_id, _ in self.do(self.works.store.cancel_requests(self.works.session, list(self.works.held))):
+        for run_id, _ in self.do(
+            self.works.store.runs.cancel_requests(self.works.session, list(self.works.held))
+        ):
             self.stop(run_id, End.CANCELED)
 
     @rule(name=st.sampled_from(sorted(SHAPES)))
     def trigger(self, name: str) -> None:
         try:
-            self.do(self.works.store.trigger(name))
+            self.do(self.works.store.tasks.triggers.trigger(name))
         except Conflict:
             assert self.status(name) is TaskStatus.DISABLED
 
@@ -179,7 +181,7 @@ class TasksInAnyOrder(RuleBasedStateMachine):
     )
     def steer(self, name: str, verb: str) -> None:
         try:
-            self.do(self.works.store.steer_task(name, verb))
+            self.do(self.works.store.tasks.steering.steer_task(name, verb))
         except Conflict:
             assert self.status(name) is TaskStatus.DISABLED
         if self.status(name) is TaskStatus.DISABLED:
@@ -187,7 +189,7 @@ class TasksInAnyOrder(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(sorted(SHAPES)))
     def clear_queue(self, name: str) -> None:
-        self.do(self.works.store.clear_queue(name, "enough"))
+        self.do(self.works.store.tasks.steering.clear_queue(name, "enough"))
         assert not self.waiting(name) & {"queue", "previous"}
 
     def status(self, name: str) -> TaskStatus:
@@ -206,7 +208,7 @@ class TasksInAnyOrder(RuleBasedStateMachine):
     def backfill(self, name: str, back: int, concurrency: int) -> None:
         begin = self.now - back * MINUTE
         try:
-            self.do(self.works.store.backfill(name, begin, self.now, concurrency=concurrency))
+            self.do(self.works.store.tasks.triggers.backfill(name, begin, self.now, concurrency=concurrency))
         except Conflict:
             assert name == "follows" or self.status(name) is TaskStatus.DISABLED, "it has a schedule"
 
@@ -282,9 +284,9 @@ class TasksInAnyOrder(RuleBasedStateMachine):
     def everything_ends(self) -> None:
         """From now on all goes well; first nothing waits for others any more, then nothing fires."""
         for name in SHAPES:
-            self.do(self.works.store.steer_task(name, "enable"))
+            self.do(self.works.store.tasks.steering.steer_task(name, "enable"))
             if name not in UPSTREAM:
-                self.do(self.works.store.steer_task(name, "pause"))
+                self.do(self.works.store.tasks.steering.steer_task(name, "pause"))
         for name in UPSTREAM:
             self.define(name, {})  # policies under which they run
         for _ in range(3):
@@ -292,9 +294,9 @@ class TasksInAnyOrder(RuleBasedStateMachine):
             self.scan()
             self.drain()
         for name in UPSTREAM:
-            self.do(self.works.store.steer_task(name, "pause"))
+            self.do(self.works.store.tasks.steering.steer_task(name, "pause"))
         for name in SHAPES:
-            self.do(self.works.store.clear_queue(name, "a paused task holds its queue"))
+            self.do(self.works.store.tasks.steering.clear_queue(name, "a paused task holds its queue"))
         self.drain()
         left = self.look(select(runs.c.id, runs.c.status, runs.c.reason).where(runs.c.finished_at.is_(None)))
         assert not left, f"not ended: {left}"

@@ -86,19 +86,19 @@ class Drive:
             node(f"n{place}", *(f"n{up}" for up in upstreams), rule=rule)
             for place, (upstreams, rule) in enumerate(zip(self.plan.after, self.plan.rules, strict=True))
         ]
-        await self.store.create_workflow(workflow(*nodes))
-        self.id = (await self.store.start_workflow("nightly")).id
-        page = await self.store.workflow_graph(self.id)
+        await self.store.workflows.definitions.create_workflow(workflow(*nodes))
+        self.id = (await self.store.workflows.starts.start_workflow("nightly")).id
+        page = await self.store.workflows.queries.workflow_graph(self.id)
         self.place = {one.run_id: one.position for one in page.nodes}
         info = WorkerInfo(
             name="w", host="h", pid=1, version="1", capacity=9, executors=("python",), handlers=("work",),
             queues=("default",), region="", labels={}, policies={},
         )  # fmt: skip
-        self.session = await self.store.open_session(info, 3600)
+        self.session = await self.store.sessions.open_session(info, 3600)
         idle = step = 0
         while idle < 3:
             if self.plan.cancel_at == step:
-                await self.store.cancel_workflow_run(self.id, "enough")
+                await self.store.workflows.cancels.cancel_workflow_run(self.id, "enough")
                 self.before_cancel = set(self.started)
             did = [await action() for action in self.chance.sample([self.claim, self.finish, self.count], 3)]
             idle = 0 if any(did) or (self.plan.cancel_at or 0) > step else idle + 1
@@ -107,7 +107,7 @@ class Drive:
     async def claim(self) -> bool:
         self.receipt += 1
         order = Order(self.chance.randint(1, 3), list(self.store.lane_map.lanes), self.receipt)
-        claimed = (await self.store.exchange(self.session, Finished(), order)).claimed
+        claimed = (await self.store.claims.exchange(self.session, Finished(), order)).claimed
         self.held += claimed
         self.started |= {self.place[run.id] for run in claimed}
         return bool(claimed)
@@ -120,16 +120,16 @@ class Drive:
         if end is End.SUCCEEDED:
             finished = Finished()
             finished.add(run.id, run.attempt, None, run.receipt, run.kind)
-            await self.store.exchange(self.session, finished, Order())
+            await self.store.claims.exchange(self.session, finished, Order())
         else:
-            await self.store.settle(self.session, [settlement(run, end, ONCE)])
+            await self.store.outcomes.settle(self.session, [settlement(run, end, ONCE)])
         if self.chance.random() < 0.3:  # and someone says it again
             again = insert(ended).values(kind="workflow", run_id=run.id)
             await self.store.database.write(lambda connection: connection.execute(again).close())
         return True
 
     async def count(self) -> bool:
-        return bool(await self.store.aggregate(limit=self.chance.randint(1, 3)))
+        return bool(await self.store.aggregation.aggregate(limit=self.chance.randint(1, 3)))
 
 
 async def driven(plan: Plan) -> tuple[Drive, list[RunStatus]]:
@@ -139,8 +139,8 @@ async def driven(plan: Plan) -> tuple[Drive, list[RunStatus]]:
         await store.database.write(metadata.create_all)
         drive = Drive(store, plan)
         await drive.run()
-        stands = [one.status for one in (await store.workflow_graph(drive.id)).nodes]
-        run = await store.workflow_run(drive.id)
+        stands = [one.status for one in (await store.workflows.queries.workflow_graph(drive.id)).nodes]
+        run = await store.workflows.queries.workflow_run(drive.id)
         counts = Counter(stands)
         counted = {
             "total": len(stands),

@@ -55,7 +55,7 @@ async def through(world: World, flow: Flow) -> None:
     """Execute every node as workers do, 500 at a time, with an aggregator beside them."""
     while claimed := await world.claim(flow.session, 500):
         await world.finish(flow.session, *claimed)
-        while await world.store.aggregate():
+        while await world.store.aggregation.aggregate():
             pass
 
 
@@ -100,7 +100,7 @@ async def test_canceling_a_fan_is_a_matter_of_hundreds_of_statements(world: Worl
         await flow.claim()
         await flow.finish("first")
     with counting(world.store) as seen:
-        await world.store.cancel_workflow_run(flow.id, "enough")
+        await world.store.workflows.cancels.cancel_workflow_run(flow.id, "enough")
         await flow.drain()
     run = await flow.look()
     assert (run.status, run.canceled) == ("canceled", MEDIUM - begun)
@@ -126,20 +126,20 @@ async def test_no_statement_of_a_workflows_life_scans_a_table_that_grows(tmp_pat
     world = World("", ProcessClock(), store)
     flow = await Flow.start(world, *fan(20), name="small")
     await through(world, flow)
-    again = Flow(world, flow.session, (await store.start_workflow("small")).id)
+    again = Flow(world, flow.session, (await store.workflows.starts.start_workflow("small")).id)
     await again.claim()
     await again.end("first")
-    rerun = await store.rerun_workflow_run(again.id)
-    await store.cancel_workflow_run(rerun.id, "enough")
+    rerun = await store.workflows.reruns.rerun_workflow_run(again.id)
+    await store.workflows.cancels.cancel_workflow_run(rerun.id, "enough")
     await again.drain()
     (asking,) = await world.enqueue()
     (claimed,) = await world.claim(flow.session)
-    started = await store.start_workflow("small", waiter=Waiter(asking, claimed.attempt))
+    started = await store.workflows.starts.start_workflow("small", waiter=Waiter(asking, claimed.attempt))
     await world.settle(flow.session, claimed, end=End.ACCEPTED)
     await again.drain()
-    await store.cancel(asking, "enough")
+    await store.runs.cancel(asking, "enough")
     await again.drain()
-    assert (await store.workflow_run(started.id)).status == "canceled"
+    assert (await store.workflows.queries.workflow_run(started.id)).status == "canceled"
     event.remove(engine, "before_cursor_execute", note)
 
     def explain(connection: Connection) -> list[str]:

@@ -115,8 +115,8 @@ async def test_subscribers_hear_of_a_row_on_the_thread_of_the_loop(tmp_path: Pat
     async with app:
         store = app.store
         row = UnreadableRow("task", 1, "no")
-        await store.database.write(lambda _: store.set_aside.add("scan", 1, row))
-        await store.database.write(lambda _: store.set_aside.clear("scan", 1))
+        await store.database.write(lambda _: store.context.set_aside.add("scan", 1, row))
+        await store.database.write(lambda _: store.context.set_aside.clear("scan", 1))
         await until(lambda: len(heard) == 2)
     here = threading.get_ident()
     assert heard == [("aside", here), ("readable", here)]

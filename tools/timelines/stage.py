@@ -165,7 +165,7 @@ class _Stage:
             name="stage", host="here", pid=1, version="0", capacity=self.scene.slots, executors=("python",),
             handlers=(), queues=("default",), region="", labels={}, policies={},
         )  # fmt: skip
-        self.session = await self.store.open_session(info, FOREVER)
+        self.session = await self.store.sessions.open_session(info, FOREVER)
         for fields in self.scene.tasks:
             self.tasks.append(await self.operations.create({"handler": "work", **fields}, allow_unknown=True))
 
@@ -192,10 +192,12 @@ class _Stage:
     async def dispatch(self, now: int) -> bool:
         if self.is_away(now):
             return False
-        fired, promoted = await self.store.fire_due(), await self.store.promote()
-        lifted = await self.store.lift(self.scene.starvation_after) if self.scene.starvation_after else 0
+        fired, promoted = await self.store.tasks.firing.fire_due(), await self.store.promotion.promote()
+        lifted = (
+            await self.store.aging.lift(self.scene.starvation_after) if self.scene.starvation_after else 0
+        )
         self.dispatchers_sleep = [fired.next_in, promoted.next_in]
-        return bool(fired) | bool(promoted) | bool(await self.store.aggregate()) | bool(lifted)
+        return bool(fired) | bool(promoted) | bool(await self.store.aggregation.aggregate()) | bool(lifted)
 
     def dispatchers_next(self, now: int) -> list[int]:
         if self.is_away(now):
@@ -208,7 +210,7 @@ class _Stage:
     async def work(self, now: int) -> bool:
         """Claim what there is room for, and heed cancels."""
         running = [one.claimed.id for one in self.going]
-        asked = await self.store.cancel_requests(self.session, running) if running else []
+        asked = await self.store.runs.cancel_requests(self.session, running) if running else []
         for one in self.going:
             if not one.canceled and (one.claimed.id, one.claimed.attempt) in asked:
                 one.canceled, one.ends = True, min(one.ends, now + round(self.scene.stops_in * US))
@@ -216,7 +218,7 @@ class _Stage:
         served = await self.store.database.read(lambda connection: connection.execute(mine).scalars().all())
         room = self.scene.slots - len(self.going)
         order = Order(room, list(served), next(self.receipts))
-        claimed = (await self.store.exchange(self.session, Finished(), order)).claimed if room else []
+        claimed = (await self.store.claims.exchange(self.session, Finished(), order)).claimed if room else []
         for run in claimed:
             self.start(run, now)
         return bool(claimed)
@@ -238,14 +240,14 @@ class _Stage:
                 one.attempt.how = "succeeded"
                 finished = Finished()
                 finished.add(one.claimed.id, one.claimed.attempt, None, one.claimed.receipt, one.claimed.kind)
-                await self.store.exchange(self.session, finished, Order())
+                await self.store.claims.exchange(self.session, finished, Order())
                 continue
             end = End.CANCELED if one.canceled else End.FAILED
             one.attempt.how = str(end)
             ended = Ended(end, error="the warehouse is closed")
             verdict = decide(ended, self.policy_of(one.claimed), one.claimed.spent)
             report = Settlement(one.claimed.id, one.claimed.attempt, ended, verdict, one.claimed.receipt)
-            await self.store.settle(self.session, [report])
+            await self.store.outcomes.settle(self.session, [report])
 
     def policy_of(self, run: Claimed) -> RetryPolicy:
         return RetryPolicy.from_dict(json.loads(run.options or "{}").get("retry", {}))
@@ -253,21 +255,21 @@ class _Stage:
     async def played(self) -> Played:
         shown: list[Shown] = []
         for task in self.tasks:
-            for fire in reversed(await self.store.fires(task.id, FireFilter(limit=1000))):
+            for fire in reversed(await self.store.tasks.history.fires(task.id, FireFilter(limit=1000))):
                 told = await self.operations.explain(task.id, fire.fire_time)
-                run = await self.store.run(fire.run_id)
+                run = await self.store.runs.run(fire.run_id)
                 ended_at = None if run.finished_at is None else self.seconds(run.finished_at)
                 attempts = self.attempts.get(fire.run_id, [])
                 at = self.seconds(fire.fire_time)
                 shown.append(Shown(task.name, at, fire, attempts, run.status, ended_at, run.reason, told))
-        listed = await self.store.runs(RunFilter(queue=ALERT_QUEUE, limit=1000))
-        posted = [await self.store.run(run.id) for run in reversed(listed)]
+        listed = await self.store.runs.runs(RunFilter(queue=ALERT_QUEUE, limit=1000))
+        posted = [await self.store.runs.run(run.id) for run in reversed(listed)]
         alerts = [(self.seconds(run.created_at), (run.payload or {})["body"]) for run in posted]
         answers = []
         for name, at in self.scene.asked:
             told = await self.operations.explain(name, self.scene.begin_us + round(at * US))
             answers.append((at, told))
-        now = [await self.store.task(task.id) for task in self.tasks]
+        now = [await self.store.tasks.definitions.task(task.id) for task in self.tasks]
         paused = [self.seconds(task.updated_at) for task in now if task.status is TaskStatus.PAUSED]
         return Played(self.scene, shown, alerts, answers, min(paused, default=None))
 

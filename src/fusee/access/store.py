@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, func, insert, select, update
 
-from fusee.engine.store.parts import StorePart
+from fusee.engine.store.context import StoreContext
 from fusee.engine.store.request_keys import KeyedRequest, made_before, remember, write_once
 from fusee.engine.store.tables import api_keys
 from fusee.errors import Conflict, NotFound
 
-__all__ = ["ApiKey", "Keys"]
+__all__ = ["ApiKey", "ApiKeys"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,20 +26,23 @@ class ApiKey:
     revoked_at: int | None
 
 
-class Keys(StorePart):
+class ApiKeys:
+    def __init__(self, context: StoreContext) -> None:
+        self.context = context
+
     async def add_key(self, name: str, role: str, digest: str, request: KeyedRequest | None = None) -> int:
         """Its number. Under a key that was used before: `Conflict`, since the secret is not stored."""
 
         def work(connection: Connection) -> int:
-            if (made := made_before(connection, self.namespace, request)) is not None:
+            if (made := made_before(connection, self.context.namespace, request)) is not None:
                 raise Conflict(
                     f"API key {made} was made under this idempotency key, and its secret was shown then:"
                     " revoke it if nobody has the secret, and create another under a new idempotency key"
                 )
-            now = self._now(connection)
+            now = self.context.now(connection)
             added = connection.execute(
                 insert(api_keys).values(
-                    namespace=self.namespace,
+                    namespace=self.context.namespace,
                     name=name,
                     role=role,
                     digest=digest,
@@ -48,39 +51,41 @@ class Keys(StorePart):
             )
             key = added.inserted_primary_key
             assert key is not None
-            remember(connection, self.namespace, request, key[0], now)
+            remember(connection, self.context.namespace, request, key[0], now)
             return int(key[0])
 
-        return await write_once(self.database, work, request)
+        return await write_once(self.context.database, work, request)
 
     async def key_by_digest(self, digest: str) -> ApiKey | None:
         """The valid key with that digest, in whatever namespace it belongs to."""
         query = select(api_keys).where(api_keys.c.digest == digest, api_keys.c.revoked_at.is_(None))
-        row = await self.database.read(lambda connection: connection.execute(query).one_or_none())
+        row = await self.context.database.read(lambda connection: connection.execute(query).one_or_none())
         return None if row is None else _key(row)
 
     async def keys(self) -> list[ApiKey]:
-        query = select(api_keys).where(api_keys.c.namespace == self.namespace).order_by(api_keys.c.id)
-        rows = await self.database.read(lambda connection: connection.execute(query).all())
+        query = select(api_keys).where(api_keys.c.namespace == self.context.namespace).order_by(api_keys.c.id)
+        rows = await self.context.database.read(lambda connection: connection.execute(query).all())
         return [_key(row) for row in rows]
 
     async def count_keys(self) -> int:
         """Valid keys of all namespaces: whether anyone could log in at all."""
         query = select(func.count()).select_from(api_keys).where(api_keys.c.revoked_at.is_(None))
-        return int(await self.database.read(lambda connection: connection.execute(query).scalar_one()))
+        return int(
+            await self.context.database.read(lambda connection: connection.execute(query).scalar_one())
+        )
 
     async def revoke_key(self, key_id: int) -> None:
         change = (
             update(api_keys)
             .where(
-                api_keys.c.namespace == self.namespace,
+                api_keys.c.namespace == self.context.namespace,
                 api_keys.c.id == key_id,
                 api_keys.c.revoked_at.is_(None),
             )
-            .values(revoked_at=self.database.now)
+            .values(revoked_at=self.context.database.now)
         )
-        if await self.database.write(lambda connection: connection.execute(change).rowcount) == 0:
-            raise NotFound(f"no valid key {key_id} in namespace {self.namespace!r}")
+        if await self.context.database.write(lambda connection: connection.execute(change).rowcount) == 0:
+            raise NotFound(f"no valid key {key_id} in namespace {self.context.namespace!r}")
 
 
 def _key(row: object) -> ApiKey:

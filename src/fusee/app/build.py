@@ -18,6 +18,7 @@ from fusee.engine.dispatcher.dispatcher import Dispatcher
 from fusee.engine.model.retry import RetryPolicy
 from fusee.engine.model.session import WorkerInfo
 from fusee.engine.worker.callbacks import CallbackTokens, OpenCallback
+from fusee.engine.worker.database_source import DatabaseSource
 from fusee.engine.worker.executor import Executor
 from fusee.engine.worker.plan import Planner
 from fusee.engine.worker.settings import WorkerSettings
@@ -65,7 +66,7 @@ class Builds(Declares):
             self._work_sources.append(rabbitmq.work_source(self.config.namespace, self.bus))
             work_source = self._work_sources[-1]
         else:
-            work_source = self.store
+            work_source = DatabaseSource(self.store)
         tokens = CallbackTokens(work_source, self.config.api.base_url, lambda: worker.session)
         executors = self.executors(tokens.open)
         info = WorkerInfo(
@@ -164,12 +165,12 @@ class Builds(Declares):
                 tasks=self._tasks(store, runs),
                 templates=self._templates(store),
                 workflows=WorkflowOperations(store, runs.check),
-                batches=BatchOperations(store, self.operations, store.known_handlers),
+                batches=BatchOperations(store, self.operations, store.sessions.known_handlers),
                 bulk_jobs=self._bulk_jobs(store, self.businesses if own else Businesses(), trusted=False),
                 businesses=self._business_registry(store, self.businesses if own else Businesses()),
             )
 
-        unreadable = tuple if self._storeless else self.store.set_aside.rows
+        unreadable = tuple if self._storeless else self.store.context.set_aside.rows
 
         @functools.cache
         def metrics(namespace: str) -> Metrics:
@@ -182,8 +183,8 @@ class Builds(Declares):
                 queues=its.queues.list if stored else None,
                 workers=its.workers.list if stored else None,
                 bulk=its.bulk_jobs.loads,
-                batches=store.batch_loads if stored else None,
-                totals=store.totals if stored else None,
+                batches=store.batches.queries.batch_loads if stored else None,
+                totals=store.totals.totals if stored else None,
                 unreadable=unreadable,
                 now_us=self.clock.now_us,
             )
@@ -216,6 +217,6 @@ class Builds(Declares):
         @functools.cache
         def batches(namespace: str) -> BatchOperations:
             own = store if namespace == store.namespace else store.for_namespace(namespace)
-            return BatchOperations(own, self.operations, own.known_handlers)
+            return BatchOperations(own, self.operations, own.sessions.known_handlers)
 
         return GrpcServer(self.config.grpc, self.config.namespace, batches, self.keys)

@@ -8,9 +8,11 @@ import threading
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Self, cast
 
+from fusee.batches.handler import Images
 from fusee.batches.registry import Operations
 from fusee.broker.remote import NoStore, RemoteStore, in_child_process
 from fusee.broker.store_rpc import Rpc
+from fusee.bulk.backend import BulkBackend, DatabaseBackend
 from fusee.bulk.business import Businesses
 from fusee.bulk.execution.handler import BulkServer
 from fusee.bulk.execution.http import HttpBusinesses
@@ -25,6 +27,7 @@ from fusee.errors import NoDatabase
 from fusee.events import Bus, Event, RowReadable, RowSetAside
 from fusee.executors.http.reach import Reach
 from fusee.stores import Store, open_store
+from fusee.workflows.starter import StartsWorkflows
 
 if TYPE_CHECKING:
     from fusee.broker.rabbitmq.work_source import RabbitWorkSource
@@ -52,7 +55,7 @@ class Core:
         self.operations = Operations()
         self.businesses = Businesses()
         self.sources = builtin_sources(
-            lambda: self._backing, allow_private=self.config.executors.http.allow_private
+            self._bulk_backend, allow_private=self.config.executors.http.allow_private
         )
         http = self.config.executors.http
         self.reach = Reach(http.allow_private)
@@ -61,7 +64,7 @@ class Core:
         self.http_businesses = HttpBusinesses(posts, self.config.api.base_url)
         node = NodeCap(self.config.worker.bulk_rate_cap)
         self.bulk_server = BulkServer(
-            lambda: self._backing,
+            self._bulk_backend,
             self.sources,
             node,
             self.bus,
@@ -88,8 +91,8 @@ class Core:
                 max_connections=database.max_connections,
                 statement_timeout=database.statement_timeout,
             )
-            self._store.set_aside.tell = self._tell_of_row
-            self._store.decisions.tell = self.bus.emit
+            self._store.context.set_aside.tell = self._tell_of_row
+            self._store.context.decisions.tell = self.bus.emit
         return self._store
 
     def _tell_of_row(self, row: UnreadableRow, readable: bool) -> None:
@@ -146,9 +149,18 @@ class Core:
         await self.close()
 
     @property
-    def _backing(self) -> Any:
-        """The store of handlers: this process's own, or without a database that of a dispatcher."""
-        return RemoteStore(self._rpc) if self._storeless and self._work_sources else self.store
+    def _remote_store(self) -> RemoteStore | None:
+        """In a process without a database, the store of a dispatcher."""
+        return RemoteStore(self._rpc) if self._storeless and self._work_sources else None
+
+    def _bulk_backend(self) -> BulkBackend:
+        return self._remote_store or DatabaseBackend(self.store.bulk)
+
+    def _images(self) -> Images:
+        return self._remote_store or self.store.batches.images
+
+    def _workflow_starts(self) -> StartsWorkflows:
+        return self._remote_store or self.store.workflows.starts
 
     def _broker_connected(self) -> bool:
         return all(one.connection.connected.is_set() for one in self._work_sources)

@@ -45,7 +45,7 @@ class Declares(Operates):
         super().__init__(database, config=config, namespace=namespace, clock=clock)
         self._declared: list[dict[str, Any]] = []
         builtin = functools.partial(self.handlers.register, builtin=True)
-        builtin(WORKFLOW_HANDLER, WorkflowStarter(lambda: self._backing).start)
+        builtin(WORKFLOW_HANDLER, WorkflowStarter(self._workflow_starts).start)
         builtin(BATCH_HANDLER, BatchStarter(lambda: self.batches).start)
         bulk_starter = BulkStarter(lambda *job, **how: self._create_bulk_job(*job, **how))
         builtin(BULK_HANDLER, bulk_starter.start)
@@ -96,7 +96,7 @@ class Declares(Operates):
             known = self.operations.register(
                 target_type, batch_type, made, params=params, timeout=timeout, retry=retry
             )
-            serve = handler_for(known, lambda: self._backing)
+            serve = handler_for(known, self._images)
             self.handlers.register(handler_of(target_type, batch_type), serve, timeout=timeout, retry=retry)
             self.handlers.register(looker_of(target_type, batch_type), looker_for(known), builtin=True)
             return operation

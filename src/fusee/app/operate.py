@@ -64,7 +64,7 @@ class Operates(Core):
     def batches(self) -> BatchOperations:
         if self._storeless:
             return RemoteBatches(self._rpc)
-        return BatchOperations(self.store, self.operations, self.store.known_handlers)
+        return BatchOperations(self.store, self.operations, self.store.sessions.known_handlers)
 
     @property
     def bulk_jobs(self) -> BulkOperations:
@@ -78,7 +78,7 @@ class Operates(Core):
             store,
             businesses,
             self.sources,
-            store.known_handlers,
+            store.sessions.known_handlers,
             self._remote,
             SourceLimits(allowed.folders, allowed.databases),
             trusted=trusted,
@@ -89,7 +89,7 @@ class Operates(Core):
         return self._business_registry(self.store, self.businesses)
 
     def _business_registry(self, store: Store, businesses: Businesses) -> BusinessOperations:
-        return BusinessOperations(store, businesses, store.known_handlers, self._check_business)
+        return BusinessOperations(store, businesses, store.sessions.known_handlers, self._check_business)
 
     def _remote(self, spec: HttpBusiness) -> Business:
         self._refuse_http()
@@ -149,7 +149,7 @@ class Operates(Core):
         return StoreRpc(
             store=store,
             runs=runs,
-            batches=BatchOperations(store, self.operations, store.known_handlers),
+            batches=BatchOperations(store, self.operations, store.sessions.known_handlers),
             bulk_jobs=self._bulk_jobs(store, self.businesses, trusted=False),
             workflows=WorkflowOperations(store, runs.check),
             tasks=self._tasks(store, runs),

@@ -17,4 +17,4 @@ class Sweep(Service):
         self.store = store
 
     async def run_once(self) -> int:
-        return await self.store.sweep_batches()
+        return await self.store.batches.retention.sweep_batches()

@@ -65,8 +65,22 @@ class NoStore:
     def __init__(self, *, has_rpc: bool) -> None:
         self._has_rpc = has_rpc
 
-    def __getattr__(self, name: str) -> NoReturn:
-        what = name.replace("_", " ")
+    def __getattr__(self, name: str) -> NoPart:
+        return NoPart(name, has_rpc=self._has_rpc)
+
+
+class NoPart:
+    """A part of a store that is not there, or one of its methods: to call it is refused, by name."""
+
+    def __init__(self, name: str, *, has_rpc: bool) -> None:
+        self._name = name
+        self._has_rpc = has_rpc
+
+    def __getattr__(self, name: str) -> NoPart:
+        return NoPart(name, has_rpc=self._has_rpc)
+
+    def __call__(self, *_: object, **__: object) -> NoReturn:
+        what = self._name.replace("_", " ")
         if self._has_rpc:
             raise NoDatabase(
                 f"this worker has no database, so {what!r} is not possible here. Possible by message are:"
@@ -84,6 +98,7 @@ class StatusStore:
 
     def __init__(self, connected: Callable[[], bool]) -> None:
         self.connected = connected
+        self.sessions = self.api_keys = self
 
     def for_namespace(self, namespace: str) -> StatusStore:
         return self

@@ -101,33 +101,33 @@ class StoreRpc:
     # -- the session of a worker
 
     async def open_session(self, request: str, info: WorkerInfo, ttl: float) -> int:
-        return await self.store.open_session_once(request, info, ttl)
+        return await self.store.starts.open_session_once(request, info, ttl)
 
     async def renew(self, session: int, ttl: float, running: int) -> None:
-        await self.store.renew(session, ttl, running)
+        await self.store.sessions.renew(session, ttl, running)
 
     async def drain_session(self, session: int) -> None:
-        await self.store.drain_session(session)
+        await self.store.sessions.drain_session(session)
 
     async def drain_asked(self, session_ids: Sequence[int]) -> bool:
-        return await self.store.drain_asked(session_ids)
+        return await self.store.sessions.drain_asked(session_ids)
 
     async def end_session(self, session: int) -> None:
-        await self.store.end_session(session)
+        await self.store.sessions.end_session(session)
 
     async def give_up_session(self, session: int) -> None:
-        await self.store.give_up_session(session)
+        await self.store.recovery.give_up_session(session)
 
     async def lanes(self, known: int) -> LaneList | None:
         """All lanes of the namespace, or None if there are as many as the worker knows."""
-        await self.store.read_new_lanes()
+        await self.store.lanes.read_new_lanes()
         found = self.store.lane_map.lanes
         mine = {i: lane for i, lane in found.items() if lane.namespace == self.store.namespace}
         return None if len(mine) == known else LaneList(list(mine), list(mine.values()))
 
     async def strategies(self) -> dict[str, str]:
         """The queues that have a placement strategy, with its name."""
-        limits = await self.store.read_limits()
+        limits = await self.store.queues.read_limits()
         return {queue: known.strategy for queue, known in limits.items() if known.strategy}
 
     # -- its runs
@@ -143,33 +143,35 @@ class StoreRpc:
         """Write the successes, and return which of the accepted runs may start."""
         refused: list[tuple[int, int]] = []
         if finished.ids or used_up:
-            refused = (await self.store.exchange(session, finished, Order(used_up=used_up))).refused
-        granted = await self.store.start(session, receipt, accepted) if accepted else []
+            refused = (await self.store.claims.exchange(session, finished, Order(used_up=used_up))).refused
+        granted = await self.store.starts.start(session, receipt, accepted) if accepted else []
         return HandedIn(refused, granted)
 
     async def hand_back(self, accepted: list[tuple[int, int]]) -> int:
         """Take back runs whose messages a worker holds and cannot start soon; returns how many."""
-        return await self.store.recall(accepted)
+        return await self.store.dispatches.recall(accepted)
 
     async def settle(self, session: int, settlements: Sequence[Settlement]) -> list[tuple[int, int]]:
-        return await self.store.settle(session, settlements)
+        return await self.store.outcomes.settle(session, settlements)
 
     async def record_stale(self, late: Sequence[tuple[int, int, str]]) -> None:
-        await self.store.record_stale(late)
+        await self.store.outcomes.record_stale(late)
 
     async def owned(self, session: int) -> list[tuple[int, int]]:
-        return await self.store.owned(session)
+        return await self.store.runs.owned(session)
 
     async def cancel_requests(self, session: int, run_ids: Sequence[int]) -> list[tuple[int, int]]:
-        return await self.store.cancel_requests(session, run_ids)
+        return await self.store.runs.cancel_requests(session, run_ids)
 
     async def confirm_start(self, session: int, run_id: int, attempt: int) -> bool:
-        return await self.store.confirm_start(session, run_id, attempt)
+        return await self.store.runs.confirm_start(session, run_id, attempt)
 
     async def open_callback(
         self, session: int, run_id: int, attempt: int, digest: str, timeout: float, signed: bool
     ) -> None:
-        await self.store.open_callback(session, run_id, attempt, digest, timeout=timeout, signed=signed)
+        await self.store.callbacks.open_callback(
+            session, run_id, attempt, digest, timeout=timeout, signed=signed
+        )
 
     # -- what its handlers create
 
@@ -215,58 +217,60 @@ class StoreRpc:
     # -- what its runs of workflows, batches and bulk jobs need
 
     async def start_workflow(self, workflow: str, params: dict[str, Any], waiter: Waiter) -> None:
-        await self.store.start_workflow(workflow, params, waiter=waiter)
+        await self.store.workflows.starts.start_workflow(workflow, params, waiter=waiter)
 
     async def keep_image(self, run_id: int, attempt: int, image: Any) -> Any:
-        return await self.store.keep_image(run_id, attempt, image)
+        return await self.store.batches.images.keep_image(run_id, attempt, image)
 
     async def image_of(self, run_id: int) -> Any:
-        return await self.store.image_of(run_id)
+        return await self.store.batches.images.image_of(run_id)
 
     async def bulk_job(self, job_id: int) -> BulkJob:
-        return await self.store.bulk_job(job_id)
+        return await self.store.bulk.queries.bulk_job(job_id)
 
     async def launch_bulk_job(
         self, run_id: int, attempt: int, job_id: int, found: Found, callbacks: Sequence[str]
     ) -> bool:
-        return await self.store.launch_bulk_job(run_id, attempt, job_id, found, callbacks)
+        return await self.store.bulk.jobs.launch_bulk_job(run_id, attempt, job_id, found, callbacks)
 
     async def conclude_check(
         self, job_id: int, refusal: str | None, run_id: int | None = None, attempt: int = 0
     ) -> None:
         if run_id is None:
             raise Invalid("a check is concluded by its run")
-        await self.store.conclude_check(job_id, refusal, run_id, attempt)
+        await self.store.bulk.checks.conclude_check(job_id, refusal, run_id, attempt)
 
     async def await_business(self, run_id: int, attempt: int, job_id: int, callbacks: Sequence[str]) -> None:
-        await self.store.await_business(run_id, attempt, job_id, callbacks)
+        await self.store.bulk.jobs.await_business(run_id, attempt, job_id, callbacks)
 
     async def take_segment(
         self, run_id: int, attempt: int, job_id: int, number: int, resume_within: float = 0.0
     ) -> Taken:
-        return await self.store.take_segment(run_id, attempt, job_id, number, resume_within=resume_within)
+        return await self.store.bulk.checkpoints.take_segment(
+            run_id, attempt, job_id, number, resume_within=resume_within
+        )
 
     async def business(self, name: str) -> RegisteredBusiness | None:
-        return await self.store.business(name)
+        return await self.store.bulk.businesses.business(name)
 
     async def hand_back_segment(
         self, run_id: int, attempt: int, job_id: int, number: int, held_by: HeldBy
     ) -> None:
-        await self.store.hand_back_segment(run_id, attempt, job_id, number, held_by)
+        await self.store.bulk.checkpoints.hand_back_segment(run_id, attempt, job_id, number, held_by)
 
     async def checkpoint(
         self, run_id: int, attempt: int, job_id: int, number: int, progress: Progress
     ) -> BulkAnswer:
-        return await self.store.checkpoint(run_id, attempt, job_id, number, progress)
+        return await self.store.bulk.checkpoints.checkpoint(run_id, attempt, job_id, number, progress)
 
     async def quarantined_count(self, job_id: int) -> int:
-        return await self.store.quarantined_count(job_id)
+        return await self.store.bulk.queries.quarantined_count(job_id)
 
     async def quarantined_indexes(self, job_id: int, offset: int, limit: int) -> list[int]:
-        return await self.store.quarantined_indexes(job_id, offset, limit)
+        return await self.store.bulk.queries.quarantined_indexes(job_id, offset, limit)
 
     async def bulk_quarantine(self, job_id: int, after: int = -1, limit: int = 100) -> list[Quarantined]:
-        return await self.store.bulk_quarantine(job_id, after=after, limit=limit)
+        return await self.store.bulk.queries.bulk_quarantine(job_id, after=after, limit=limit)
 
     async def done_ranges(self, job_id: int) -> list[tuple[int, int]]:
-        return await self.store.done_ranges(job_id)
+        return await self.store.bulk.queries.done_ranges(job_id)

@@ -35,7 +35,7 @@ class Assign(Service):
 
     async def run_once(self) -> Assigned:
         await asyncio.sleep(max(0.0, self._last + GATHER - monotonic()))
-        did = await self.store.assign(self.region)
+        did = await self.store.assignments.assign(self.region)
         self._last = monotonic()
         self.in_use = did.in_use
         self.pause = LOOK_AGAIN if did.in_use else None

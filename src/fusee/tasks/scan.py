@@ -22,7 +22,7 @@ class Scan(Service):
         self.region = region
 
     async def run_once(self) -> Fired:
-        fired = await self.store.fire_due(self.batch, self.region)
+        fired = await self.store.tasks.firing.fire_due(self.batch, self.region)
         self.pause = fired.next_in
         if fired:
             self.bus.emit(TasksFired(counts=dict(fired.counts), lateness=list(fired.lateness)))

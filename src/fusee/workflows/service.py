@@ -62,16 +62,16 @@ class WorkflowOperations:
         spec = _spec(fields)
         await self._check(spec, allow_unknown)
         request = KeyedRequest.of(_key(idempotency_key), "workflow", spec.to_dict())
-        workflow = await self.store.create_workflow(spec, request)
+        workflow = await self.store.workflows.definitions.create_workflow(spec, request)
         return workflow, request is None or not request.repeated
 
     async def get(self, name: str) -> Workflow:
-        return await self.store.workflow(name)
+        return await self.store.workflows.definitions.workflow(name)
 
     async def list(self, wanted: WorkflowFilter | None = None) -> Sequence[WorkflowSummary]:
         wanted = wanted or WorkflowFilter()
         _within("limit", wanted.limit, LONGEST_LIST)
-        return await self.store.workflows(wanted)
+        return await self.store.workflows.definitions.workflows(wanted)
 
     async def replace(
         self,
@@ -87,7 +87,7 @@ class WorkflowOperations:
         """
         spec = _spec(fields)
         await self._check(spec, allow_unknown)
-        return await self.store.update_workflow(name, spec, version)
+        return await self.store.workflows.definitions.update_workflow(name, spec, version)
 
     async def apply(
         self, fields: Mapping[str, Any] | WorkflowSpec, *, allow_unknown: bool = False
@@ -95,22 +95,24 @@ class WorkflowOperations:
         """Create it, or make it what is written; also answers `created`, `updated` or `unchanged`."""
         spec = _spec(fields)
         try:
-            before = await self.store.workflow(spec.name)
+            before = await self.store.workflows.definitions.workflow(spec.name)
         except NotFound:
             try:
                 return await self.create(spec, allow_unknown=allow_unknown), "created"
             except Conflict:  # someone else made it just now
-                before = await self.store.workflow(spec.name)
+                before = await self.store.workflows.definitions.workflow(spec.name)
         after = await self.replace(spec.name, spec, allow_unknown=allow_unknown)
         return after, "unchanged" if after.version == before.version else "updated"
 
     async def delete(self, name: str, *, version: int | None = None) -> None:
         """Soft: what was started goes on and stays to be seen; the name is free again."""
-        await self.store.delete_workflow(name, version)
+        await self.store.workflows.definitions.delete_workflow(name, version)
 
     async def _check(self, spec: WorkflowSpec, allow_unknown: bool) -> None:
         """Refuse nodes that could never run. Workflows that nodes start may be made later."""
-        tasks = await self.store.task_specs(node.task for node in spec.nodes if node.task is not None)
+        tasks = await self.store.workflows.definitions.task_specs(
+            node.task for node in spec.nodes if node.task is not None
+        )
         samples = {name: 1 if param.required else param.default for name, param in spec.params.items()}
         seen: set[str] = set()
         for place, node in enumerate(spec.nodes):
@@ -140,39 +142,45 @@ class WorkflowOperations:
         """Start all of it or nothing."""
         if params is not None and not isinstance(params, Mapping):
             raise Invalid("params must be an object: a value for each parameter", field="params")
-        return await self.store.start_workflow(name, params, idempotency_key=_key(idempotency_key))
+        return await self.store.workflows.starts.start_workflow(
+            name, params, idempotency_key=_key(idempotency_key)
+        )
 
     async def cancel(self, workflow_run_id: int, reason: str = "canceled by request") -> WorkflowCancelAnswer:
         """Stop it; when this returns, no node of it will start any more.
 
         A worker may hold a freshly claimed run for a moment before it starts it: the answer waits that long.
         """
-        done = await self.store.cancel_workflow_run(workflow_run_id, reason[:500])
+        done = await self.store.workflows.cancels.cancel_workflow_run(workflow_run_id, reason[:500])
         while done.told:
-            ago = await self.store.latest_start(done.told)
+            ago = await self.store.workflows.cancels.latest_start(done.told)
             if ago is None or ago > START_CERTAIN_AFTER:
                 break
             await asyncio.sleep(0.05)
-        return WorkflowCancelAnswer(await self.store.workflow_run(workflow_run_id), len(done.told))
+        return WorkflowCancelAnswer(
+            await self.store.workflows.queries.workflow_run(workflow_run_id), len(done.told)
+        )
 
     async def rerun(self, workflow_run_id: int, *, idempotency_key: str | None = None) -> StartedWorkflow:
         """Do the nodes that did not succeed again, as a new workflow run whose origin is this one."""
-        return await self.store.rerun_workflow_run(workflow_run_id, idempotency_key=_key(idempotency_key))
+        return await self.store.workflows.reruns.rerun_workflow_run(
+            workflow_run_id, idempotency_key=_key(idempotency_key)
+        )
 
     # -- looking
 
     async def runs(self, wanted: WorkflowRunFilter | None = None) -> Sequence[WorkflowRun]:
         wanted = wanted or WorkflowRunFilter()
         _within("limit", wanted.limit, LONGEST_LIST)
-        return await self.store.workflow_runs(wanted)
+        return await self.store.workflows.queries.workflow_runs(wanted)
 
     async def run(self, workflow_run_id: int) -> WorkflowRun:
-        return await self.store.workflow_run(workflow_run_id)
+        return await self.store.workflows.queries.workflow_run(workflow_run_id)
 
     async def graph(self, workflow_run_id: int, *, after: int = -1, limit: int = 1000) -> GraphPage:
         """Nodes by position, each with what it waits for, how it stands and which run it is."""
         _within("limit", limit, LONGEST_GRAPH)
-        return await self.store.workflow_graph(workflow_run_id, after, limit)
+        return await self.store.workflows.queries.workflow_graph(workflow_run_id, after, limit)
 
     async def wait(
         self,
@@ -189,7 +197,7 @@ class WorkflowOperations:
         pause = 0.01
         ended = -1
         while True:
-            run = await self.store.workflow_run(workflow_run_id)
+            run = await self.store.workflows.queries.workflow_run(workflow_run_id)
             seen(run)
             if run.over:
                 return run

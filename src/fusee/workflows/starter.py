@@ -3,26 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from fusee.engine.model.outcome import Abandon, Wait
 from fusee.engine.store.parent import Waiter
 from fusee.engine.worker.context import RunContext
 from fusee.errors import Conflict, Invalid, NotFound
-from fusee.stores import Store
+from fusee.workflows.store.start import StartedWorkflow
 
 __all__ = ["WorkflowStarter"]
 
 
+class StartsWorkflows(Protocol):
+    """The store's part that starts workflows, or the way to it over a message broker."""
+
+    async def start_workflow(
+        self, name: str, params: dict[str, Any], *, waiter: Waiter
+    ) -> StartedWorkflow | None: ...
+
+
 class WorkflowStarter:
-    def __init__(self, store: Callable[[], Store]) -> None:
-        self.store = store
+    def __init__(self, workflows: Callable[[], StartsWorkflows]) -> None:
+        self.workflows = workflows
         """Asked at each call: the app may be closed and opened again."""
 
     async def start(self, run: RunContext, workflow: str, params: dict[str, Any] | None = None) -> Wait:
         """An attempt that is repeated finds the workflow run that the earlier one started."""
         try:
-            await self.store().start_workflow(workflow, params or {}, waiter=Waiter(run.run_id, run.attempt))
+            await self.workflows().start_workflow(
+                workflow, params or {}, waiter=Waiter(run.run_id, run.attempt)
+            )
         except (NotFound, Invalid, Conflict) as error:  # trying again would not change that
             raise Abandon(str(error)) from None
         return Wait()

@@ -44,7 +44,7 @@ class BatchAsking:
         lane = Lane(self.store.namespace, spec.queue, "python", handler, spec.region)
         return any(
             serves(session.info, lane) and session.state is SessionState.ALIVE
-            for session in await self.store.sessions()
+            for session in await self.store.sessions.sessions()
         )
 
     async def mistakes(self, spec: BatchSpec, targets: Sequence[TargetSpec]) -> list[str | None] | None:
@@ -121,7 +121,7 @@ class BatchAsking:
             timeout=timeout,
             retry=ONCE_MORE,
         )
-        ids = [run.id for run in await self.store.enqueue_each(template, payloads)]
+        ids = [run.id for run in await self.store.submissions.enqueue_each(template, payloads)]
         sizes = {run_id: len(payload["targets"]) for run_id, payload in zip(ids, payloads, strict=True)}
         try:
             ended = await self._ended(ids, sizes, time.monotonic() + timeout, progress)
@@ -130,7 +130,7 @@ class BatchAsking:
             raise
         await self._give_up([run_id for run_id in ids if run_id not in ended])
         good = [run_id for run_id in ids if ended.get(run_id) is RunStatus.SUCCEEDED]
-        results = {run_id: (await self.store.run(run_id)).result for run_id in good}
+        results = {run_id: (await self.store.runs.run(run_id)).result for run_id in good}
         return [results.get(run_id) for run_id in ids]
 
     async def _ended(
@@ -141,7 +141,7 @@ class BatchAsking:
         while True:
             open_ones = [run_id for run_id in ids if run_id not in ended]
             for part in _parts(open_ones, 500):
-                ended |= await self.store.ended(part)
+                ended |= await self.store.runs.ended(part)
             if progress is not None:
                 progress(sum(sizes[run_id] for run_id in ended))
             if len(ended) == len(ids) or time.monotonic() >= deadline:
@@ -151,7 +151,7 @@ class BatchAsking:
 
     async def _give_up(self, ids: Sequence[int]) -> None:
         for run_id in ids:
-            await self.store.cancel(run_id, "nobody waits for this answer any more")
+            await self.store.runs.cancel(run_id, "nobody waits for this answer any more")
 
 
 def _planned(task: BatchTask, found: Mapping[str, Any]) -> Planned:

@@ -8,14 +8,12 @@ from typing import Any
 from sqlalchemy import Connection, exists, insert, or_, select, update
 
 from fusee.batches.model.batch import Batch, BatchPhase, OnConflict
-from fusee.batches.store.ends import BatchEnds
 from fusee.batches.store.exclusion import UNDER_WAY
-from fusee.batches.store.images import BatchImages
-from fusee.batches.store.intake import BatchIntake
-from fusee.batches.store.moves import Moving
-from fusee.batches.store.queries import BatchLooks, batch_from
+from fusee.batches.store.moves import BatchMoves, Moving
+from fusee.batches.store.queries import batch_from
 from fusee.batches.store.tables import Stands, batch_tasks, batches
 from fusee.batches.store.truth import as_it_is
+from fusee.engine.store.context import StoreContext
 from fusee.engine.store.parent import Waiter, must_own
 from fusee.engine.store.request_keys import KeyedRequest, made_before, remember
 from fusee.engine.store.tables import runs
@@ -23,10 +21,14 @@ from fusee.engine.store.wakes import ENDED
 from fusee.errors import Conflict, NotFound
 from fusee.tasks.store.tables import ended
 
-__all__ = ["Batches"]
+__all__ = ["BatchCommands"]
 
 
-class Batches(BatchIntake, BatchEnds, BatchImages, BatchLooks):
+class BatchCommands:
+    def __init__(self, context: StoreContext, moves: BatchMoves) -> None:
+        self.context = context
+        self.moves = moves
+
     async def apply_batch(
         self, batch_id: int, version: int | None = None, waiter: Waiter | None = None
     ) -> Batch:
@@ -53,7 +55,7 @@ class Batches(BatchIntake, BatchEnds, BatchImages, BatchLooks):
             if batch.phase == BatchPhase.DONE:
                 raise Conflict(f"batch {batch.id} is done: there is nothing to cancel")
             if batch.phase != BatchPhase.STOPPING:
-                self._stop(connection, batch, reason, now)
+                self.moves.stop(connection, batch, reason, now)
             batch.undo_next = False
 
         return await self._command(batch_id, version, change)
@@ -76,14 +78,14 @@ class Batches(BatchIntake, BatchEnds, BatchImages, BatchLooks):
             if batch.phase not in (BatchPhase.DONE, BatchPhase.APPLYING):
                 raise Conflict(f"batch {batch.id} is {batch.phase}: wait until it is done")
             tried[:] = [self._line_up_retries(connection, batch, canceled)]
-            remember(connection, self.namespace, request, tried[0], now)
+            remember(connection, self.context.namespace, request, tried[0], now)
             if tried[0] or batch.pending:
                 batch.phase, batch.reason = BatchPhase.APPLYING, None
                 batch.started_at = batch.started_at or now
                 batch.stopped = batch.stopped and not canceled
 
         def again(connection: Connection) -> bool:
-            made = made_before(connection, self.namespace, request)
+            made = made_before(connection, self.context.namespace, request)
             if made is not None:
                 tried[:] = [int(made)]
             return made is not None
@@ -114,13 +116,13 @@ class Batches(BatchIntake, BatchEnds, BatchImages, BatchLooks):
                         " undoing chosen targets"
                     )
                 if batch.phase == BatchPhase.APPLYING:
-                    self._stop(connection, batch, reason, now)
+                    self.moves.stop(connection, batch, reason, now)
                 batch.undo_next = True
                 return
             if targets is not None:
                 self._known_targets(connection, batch.id, targets)
             batch.reason = reason[:500]
-            if self._begin_rollback(connection, batch, targets) == 0:
+            if self.moves.begin_rollback(connection, batch, targets) == 0:
                 raise Conflict(
                     f"no target of batch {batch.id} is left that was touched: there is nothing to undo"
                 )
@@ -132,10 +134,10 @@ class Batches(BatchIntake, BatchEnds, BatchImages, BatchLooks):
 
         def work(connection: Connection) -> None:
             connection.execute(insert(ended).values(kind="batch", run_id=batch_id, many=0))
-            self._notify(connection, ENDED)
+            self.context.notify(connection, ENDED)
 
-        await self.database.write(work)
-        self.wakes.fire(ENDED)
+        await self.context.database.write(work)
+        self.context.wakes.fire(ENDED)
 
     async def _command(
         self,
@@ -145,29 +147,29 @@ class Batches(BatchIntake, BatchEnds, BatchImages, BatchLooks):
         done_before: Callable[[Connection], bool] = lambda connection: False,
     ) -> Batch:
         def work(connection: Connection) -> Batch:
-            row = self._batch_row(connection, batch_id)
+            row = self.moves.batch_row(connection, batch_id)
             if row is None:
-                raise NotFound(f"no batch {batch_id} in namespace {self.namespace!r}")
+                raise NotFound(f"no batch {batch_id} in namespace {self.context.namespace!r}")
             if done_before(connection):
                 return batch_from(row)
             if version is not None and row.version != version:
                 raise Conflict(
                     f"batch {batch_id} is at version {row.version}, not {version}: look at it again"
                 )
-            now = self._now(connection)
+            now = self.context.now(connection)
             batch = Moving(row)
             batch.version_step = 1
             change(connection, batch, now)
             if batch.phase in UNDER_WAY and row.phase not in UNDER_WAY:
                 batch.entered_at = now
                 self._refuse_conflict(connection, batch)
-            self._move_on(connection, batch, now)
+            self.moves.move_on(connection, batch, now)
             after = connection.execute(select(batches).where(batches.c.id == batch_id)).one()
             return as_it_is(connection, batch_from(after), now)
 
-        batch = await self._write_aloud(work)
+        batch = await self.context.write_aloud(work)
         for kind in ("pending", "ended", "cancel"):
-            self.wakes.fire(kind)
+            self.context.wakes.fire(kind)
         return batch
 
     def _refuse_conflict(self, connection: Connection, batch: Moving) -> None:
@@ -180,7 +182,7 @@ class Batches(BatchIntake, BatchEnds, BatchImages, BatchLooks):
             if undoes
             else or_(batch_tasks.c.todo.in_(("retry", "parked")), batch_tasks.c.run_id.is_(None))
         )
-        conflict = self._rivals(connection, batch).first_conflict(wanted)
+        conflict = self.moves.rivals(connection, batch).first_conflict(wanted)
         if conflict is not None:
             raise Conflict(
                 f"batch {conflict[1]} has target {conflict[0]!r} too, and is not done with it: wait for that"
@@ -202,7 +204,7 @@ class Batches(BatchIntake, BatchEnds, BatchImages, BatchLooks):
             exists(ended_badly),
         )
         count = 0
-        for status, many in self._by_status(connection, *conditions):
+        for status, many in self.moves.by_status(connection, *conditions):
             stands: Stands = "cancel" if status in ("canceled", "skipped") else "fail"
             batch.shift(stands, "retry_pending", many)
             count += many

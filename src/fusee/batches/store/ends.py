@@ -11,6 +11,7 @@ from sqlalchemy import Connection, bindparam, select, update
 from fusee.batches.store.moves import BatchMoves, Moving
 from fusee.batches.store.tables import Stands, batch_tasks, batches
 from fusee.engine.model.states import RunStatus
+from fusee.engine.store.context import StoreContext
 from fusee.engine.store.rows import decode
 from fusee.engine.store.tables import runs
 
@@ -19,8 +20,12 @@ __all__ = ["BatchEnds"]
 LONGEST_INFO = 2000
 
 
-class BatchEnds(BatchMoves):
-    def _batch_successes(self, connection: Connection, counts: Mapping[int, int], now: int) -> None:
+class BatchEnds:
+    def __init__(self, context: StoreContext, moves: BatchMoves) -> None:
+        self.context = context
+        self.moves = moves
+
+    def batch_successes(self, connection: Connection, counts: Mapping[int, int], now: int) -> None:
         """batch → how many of its runs ended in plain success; also a mere wake-up, when none did."""
         for row in self._locked(connection, list(counts)):
             batch = Moving(row)
@@ -31,9 +36,9 @@ class BatchEnds(BatchMoves):
                 batch.round_left -= count
             else:
                 batch.shift("rollback_running", "rollback_success", count)
-            self._move_on(connection, batch, now, freed=count > 0)
+            self.moves.move_on(connection, batch, now, freed=count > 0)
 
-    def _batch_runs_ended(self, connection: Connection, run_ids: Sequence[int], now: int) -> None:
+    def batch_runs_ended(self, connection: Connection, run_ids: Sequence[int], now: int) -> None:
         """Runs that ended in another way: each is looked at, and tells why on its target's row."""
         ends = self._ends(connection, run_ids)
         for row in self._locked(connection, sorted({end.owner_id for end in ends})):
@@ -53,7 +58,7 @@ class BatchEnds(BatchMoves):
             ]
             if infos:
                 connection.execute(_TELL_WHY, infos)
-            self._move_on(connection, batch, now)
+            self.moves.move_on(connection, batch, now)
 
     def _locked(self, connection: Connection, batch_ids: Sequence[int]) -> Sequence[Any]:
         """By type of target: whoever moves several batches on takes turns in one order."""

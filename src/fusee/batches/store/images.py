@@ -8,7 +8,7 @@ from sqlalchemy import Connection, and_, select, update
 
 from fusee.batches.store.tables import batch_tasks
 from fusee.engine.model.states import RunStatus
-from fusee.engine.store.parts import StorePart
+from fusee.engine.store.context import StoreContext
 from fusee.engine.store.rows import decode, encode
 from fusee.engine.store.tables import runs
 from fusee.errors import LeaseLost
@@ -21,7 +21,10 @@ def place_of(payload: str) -> int:
     return int(decode(payload)["position"])
 
 
-class BatchImages(StorePart):
+class BatchImages:
+    def __init__(self, context: StoreContext) -> None:
+        self.context = context
+
     async def keep_image(self, run_id: int, attempt: int, image: Any) -> Any:
         """What the target was before it is touched; fenced: an attempt that lost its run keeps nothing.
 
@@ -43,7 +46,7 @@ class BatchImages(StorePart):
             kept = select(batch_tasks.c.image).where(_is_target_of(run))
             return decode(connection.execute(kept).scalar_one())
 
-        return await self.database.write(work)
+        return await self.context.database.write(work)
 
     async def image_of(self, run_id: int) -> Any:
         """What an earlier attempt kept."""
@@ -55,7 +58,7 @@ class BatchImages(StorePart):
                 select(batch_tasks.c.image).where(_is_target_of(run))
             ).scalar_one_or_none()
 
-        return decode(await self.database.read(work))
+        return decode(await self.context.database.read(work))
 
 
 def _is_target_of(run: Any) -> Any:

@@ -7,10 +7,11 @@ from typing import NamedTuple
 from sqlalchemy import BigInteger, Connection, Integer, String, TextClause, bindparam, select, text
 
 from fusee.batches.store.tables import batch_tasks
-from fusee.engine.store.run_writer import Birth, Births
+from fusee.engine.store.context import StoreContext
+from fusee.engine.store.run_writer import Birth, RunWriter
 from fusee.engine.store.wakes import PENDING
 
-__all__ = ["BatchBirths", "Range"]
+__all__ = ["Range", "TargetRuns"]
 
 _RANGE = "batch_id = :batch_id AND position >= :first AND position < :end"
 _RUN = "namespace, lane_id, status, priority, attempt, created_at, due_at, payload, options, kind, owner_id"
@@ -85,11 +86,15 @@ class Range(NamedTuple):
     options: str | None
 
 
-class BatchBirths(Births):
-    def _bear_range(self, connection: Connection, range_: Range, now: int) -> None:
+class TargetRuns:
+    def __init__(self, context: StoreContext, run_writer: RunWriter) -> None:
+        self.context = context
+        self.run_writer = run_writer
+
+    def insert_range(self, connection: Connection, range_: Range, now: int) -> None:
         """A run for each of these targets, in line; each target knows its own."""
         given = {**range_._asdict(), "rank": -range_.priority, "now": now}
-        if (number := self.database.capabilities.sequence) is not None:
+        if (number := self.context.database.capabilities.sequence) is not None:
             count = range_.end - range_.first
             lowest, highest = connection.execute(_sql(_DRAW.format(number=number)), {"count": count}).one()
             if highest - lowest == count - 1:
@@ -97,8 +102,8 @@ class BatchBirths(Births):
                     connection.execute(step, {**given, "base": lowest - range_.first})
             else:
                 connection.execute(_sql(_FROM_SEQUENCE.format(number=number)), given)
-            self._notify(connection, PENDING)
-        elif not self.database.capabilities.skip_locked:  # one writer
+            self.context.notify(connection, PENDING)
+        elif not self.context.database.capabilities.skip_locked:  # one writer
             base = connection.execute(_LAST).scalar_one() + 1 - range_.first
             for step in _IN_A_ROW:
                 connection.execute(step, {**given, "base": base})
@@ -124,7 +129,7 @@ class BatchBirths(Births):
             )
             for payload in connection.execute(query).scalars()
         ]
-        ids = self._bear(connection, births, now, range_.namespace)
+        ids = self.run_writer.insert_runs(connection, births, now, range_.namespace)
         step = connection.execute(text("SELECT @@auto_increment_increment")).scalar_one()
         # A statement for each stretch of numbers without a gap: one for each INSERT, or fewer.
         start = 0

@@ -12,7 +12,8 @@ from sqlalchemy.exc import IntegrityError
 from fusee.batches.model.batch import BatchPhase, BatchSpec, BatchStatus, OnError, TargetSpec
 from fusee.batches.store.tables import batch_tasks, batches
 from fusee.engine.model.retry import RetryPolicy
-from fusee.engine.store.outbox import Told
+from fusee.engine.store.context import StoreContext
+from fusee.engine.store.outbox import Outbox
 from fusee.engine.store.parent import Waiter, must_own
 from fusee.engine.store.request_keys import check_same
 from fusee.engine.store.rows import decode, encode
@@ -36,7 +37,11 @@ class TakenOver(Conflict):
     """The upload is not there any more, or is complete: another request took its place."""
 
 
-class BatchIntake(Told):
+class BatchIntake:
+    def __init__(self, context: StoreContext, outbox: Outbox) -> None:
+        self.context = context
+        self.outbox = outbox
+
     async def open_batch(
         self, spec: BatchSpec, idempotency_key: str | None = None, waiter: Waiter | None = None
     ) -> tuple[int, bool]:
@@ -53,16 +58,16 @@ class BatchIntake(Told):
             if waiter is not None:
                 must_own(connection, waiter)
                 # Looked at until its attempt is over, whatever becomes of that.
-                self._tell(connection, [("waiter", waiter.run_id)])
+                self.outbox.add(connection, [("waiter", waiter.run_id)])
                 known = self._begun_by(connection, waiter)
             elif idempotency_key is not None:
                 known = self._keyed(connection, idempotency_key)
             if known is not None:
                 return known, False
-            now = self._now(connection)
+            now = self.context.now(connection)
             added = connection.execute(
                 insert(batches).values(
-                    namespace=self.namespace,
+                    namespace=self.context.namespace,
                     batch_name=spec.batch_name,
                     batch_type=spec.batch_type,
                     target_type=spec.target_type,
@@ -90,7 +95,7 @@ class BatchIntake(Told):
 
         for again in range(5):
             try:
-                return await self.database.write(work)
+                return await self.context.database.write(work)
             except IntegrityError:  # another caller used the key just now: look again
                 if again == 4:
                     raise
@@ -98,13 +103,13 @@ class BatchIntake(Told):
 
     def _keyed(self, connection: Connection, key: str) -> int | None:
         """The batch that was accepted under that key; whether it is the same, its targets tell."""
-        mine = (batches.c.namespace == self.namespace, batches.c.idempotency_key == key)
+        mine = (batches.c.namespace == self.context.namespace, batches.c.idempotency_key == key)
         known = connection.execute(select(batches).where(*mine).with_for_update()).one_or_none()
         if known is None:
             return None
         if known.phase != BatchPhase.UPLOADING:
             return int(known.id)
-        self._discard(connection, known.id)
+        self.discard(connection, known.id)
         return None
 
     def _begun_by(self, connection: Connection, waiter: Waiter) -> int | None:
@@ -114,7 +119,7 @@ class BatchIntake(Told):
             return None
         if known.phase != BatchPhase.UPLOADING:
             return int(known.id)
-        self._discard(connection, known.id)
+        self.discard(connection, known.id)
         return None
 
     async def upload_of(self, idempotency_key: str | None, waiter: Waiter | None) -> tuple[int, int] | None:
@@ -123,10 +128,12 @@ class BatchIntake(Told):
         query = select(batches.c.id, batches.c.updated_at).where(
             batches.c.waiter == waiter.run_id
             if waiter is not None
-            else and_(batches.c.namespace == self.namespace, batches.c.idempotency_key == idempotency_key),
+            else and_(
+                batches.c.namespace == self.context.namespace, batches.c.idempotency_key == idempotency_key
+            ),
             batches.c.phase == BatchPhase.UPLOADING,
         )
-        row = await self.database.read(lambda connection: connection.execute(query).one_or_none())
+        row = await self.context.database.read(lambda connection: connection.execute(query).one_or_none())
         return None if row is None else (row.id, row.updated_at)
 
     async def add_targets(self, batch_id: int, first: int, targets: Sequence[TargetSpec]) -> None:
@@ -137,12 +144,12 @@ class BatchIntake(Told):
             for start in range(0, len(rows), ROWS_A_STATEMENT):
                 connection.execute(insert(batch_tasks), rows[start : start + ROWS_A_STATEMENT])
             mine = (batches.c.id == batch_id, batches.c.phase == BatchPhase.UPLOADING)
-            change = update(batches).where(*mine).values(updated_at=self._now(connection))
+            change = update(batches).where(*mine).values(updated_at=self.context.now(connection))
             if connection.execute(change).rowcount != 1:
                 raise TakenOver(f"batch {batch_id} takes no more targets: {TAKEN_OVER}")
 
         try:
-            await self.database.write(work)
+            await self.context.database.write(work)
         except IntegrityError:
             raise Invalid(await self._twice(batch_id, first, targets), field="target_id") from None
 
@@ -157,7 +164,9 @@ class BatchIntake(Told):
         query = select(batch_tasks.c.target_id, batch_tasks.c.position).where(
             batch_tasks.c.batch_id == batch_id, batch_tasks.c.target_id.in_(list(seen)[:5000])
         )
-        row = await self.database.read(lambda connection: connection.execute(query.limit(1)).one_or_none())
+        row = await self.context.database.read(
+            lambda connection: connection.execute(query.limit(1)).one_or_none()
+        )
         if row is None:
             return "a target came twice"
         return f"target {seen[row.target_id] + 1}: {row.target_id!r} came before, as {row.position + 1}"
@@ -168,7 +177,7 @@ class BatchIntake(Told):
         def work(connection: Connection) -> None:
             mine = (batches.c.id == batch_id, batches.c.phase == BatchPhase.UPLOADING)
             change = update(batches).where(*mine)
-            now = self._now(connection)
+            now = self.context.now(connection)
             values = {
                 "phase": BatchPhase.PLANNED,
                 "total": total,
@@ -185,26 +194,28 @@ class BatchIntake(Told):
                     "a batch has at least one target" if total == 0 else "targets were lost: upload again"
                 )
 
-        await self.database.write(work)
+        await self.context.database.write(work)
 
     async def check_batch_request(self, batch_id: int, key: str, digest: str) -> None:
         """Refuse a request whose key was used for this batch, when it asked for another."""
         query = select(batches.c.request_digest).where(batches.c.id == batch_id)
-        stored = await self.database.read(lambda connection: connection.execute(query).scalar_one_or_none())
+        stored = await self.context.database.read(
+            lambda connection: connection.execute(query).scalar_one_or_none()
+        )
         check_same(key, stored, digest, f"batch {batch_id}")
 
     async def discard_batch(self, batch_id: int, phase: BatchPhase = BatchPhase.UPLOADING) -> None:
         """What was asked for was not carried out: nothing of the batch stays if it is still in this phase."""
-        await self.database.write(lambda connection: self._discard(connection, batch_id, phase))
+        await self.context.database.write(lambda connection: self.discard(connection, batch_id, phase))
 
-    def _discard(
+    def discard(
         self, connection: Connection, batch_id: int, phase: BatchPhase = BatchPhase.UPLOADING
     ) -> None:
         mine = (batches.c.id == batch_id, batches.c.phase == phase)
         if connection.execute(update(batches).where(*mine).values(DISCARDED)).rowcount:
-            self._delete_some(connection, batch_id)
+            self.delete_some(connection, batch_id)
 
-    def _delete_some(self, connection: Connection, batch_id: int) -> int:
+    def delete_some(self, connection: Connection, batch_id: int) -> int:
         """Some targets of a discarded batch, and its row with the last of them; answers how many."""
         mine = batch_tasks.c.batch_id == batch_id
         first: int | None = connection.execute(select(func.min(batch_tasks.c.position)).where(mine)).scalar()

@@ -13,16 +13,19 @@ from sqlalchemy import Connection, Table, Update, bindparam, exists, func, inser
 
 from fusee.batches.model.batch import BatchPhase, BatchSpec, BatchStatus, batch_status
 from fusee.batches.store.exclusion import Rivals, take_target_turn
-from fusee.batches.store.insert import BatchBirths, Range
+from fusee.batches.store.insert import Range, TargetRuns
 from fusee.batches.store.intake import HIDDEN, spec_of_batch
 from fusee.batches.store.tables import COUNTED, Stands, batch_tasks, batches
 from fusee.engine.model.run import Lane
 from fusee.engine.model.states import RunStatus
 from fusee.engine.store.broker_tables import dispatched
 from fusee.engine.store.cancels import Cancels
+from fusee.engine.store.context import StoreContext
+from fusee.engine.store.lanes import Lanes
+from fusee.engine.store.outbox import Outbox
 from fusee.engine.store.own_lanes import own_lanes, standing_in
 from fusee.engine.store.rows import decode, encode, encode_rows
-from fusee.engine.store.run_writer import Birth
+from fusee.engine.store.run_writer import Birth, RunWriter
 from fusee.engine.store.tables import lanes, later, line, runs
 from fusee.engine.store.totals import BATCHES_ENDED, BATCHES_STOPPED, add_to_totals
 from fusee.engine.store.wakes import ENDED
@@ -53,32 +56,48 @@ def looker_of(target_type: str, batch_type: str) -> str:
     return f"look.{target_type}.{batch_type}"
 
 
-class BatchMoves(Cancels, BatchBirths):
-    def _batch_row(self, connection: Connection, batch_id: int, *, any_namespace: bool = False) -> Any:
+class BatchMoves:
+    def __init__(
+        self,
+        context: StoreContext,
+        target_runs: TargetRuns,
+        run_writer: RunWriter,
+        cancels: Cancels,
+        lanes: Lanes,
+        outbox: Outbox,
+    ) -> None:
+        self.context = context
+        self.target_runs = target_runs
+        self.run_writer = run_writer
+        self.cancels = cancels
+        self.lanes = lanes
+        self.outbox = outbox
+
+    def batch_row(self, connection: Connection, batch_id: int, *, any_namespace: bool = False) -> Any:
         """Locked."""
         query = select(batches).where(batches.c.id == batch_id, batches.c.phase.not_in(HIDDEN))
         if not any_namespace:
-            query = query.where(batches.c.namespace == self.namespace)
+            query = query.where(batches.c.namespace == self.context.namespace)
         return connection.execute(query.with_for_update()).one_or_none()
 
-    def _move_on(self, connection: Connection, batch: Moving, now: int, *, freed: bool = True) -> None:
+    def move_on(self, connection: Connection, batch: Moving, now: int, *, freed: bool = True) -> None:
         """Do what is to be done next, and write the batch's row. `freed`: other batches may have waited for
         what brought us here."""
-        rivals = self._rivals(connection, batch)
+        rivals = self.rivals(connection, batch)
         if batch.phase == BatchPhase.APPLYING:
             self._apply_more(connection, batch, rivals, now)
         if batch.phase == BatchPhase.STOPPING and batch.under_way == 0:
             batch.phase = BatchPhase.DONE
             if batch.undo_next:
-                self._begin_rollback(connection, batch, None)
+                self.begin_rollback(connection, batch, None)
         if batch.phase == BatchPhase.ROLLING_BACK:
             self._undo_more(connection, batch, rivals, now)
         self._save_batch(connection, batch, now)
         if freed and rivals.wake():
-            self._notify(connection, ENDED)
+            self.context.notify(connection, ENDED)
 
-    def _rivals(self, connection: Connection, batch: Moving) -> Rivals:
-        if self.database.capabilities.skip_locked:  # else there is one writer
+    def rivals(self, connection: Connection, batch: Moving) -> Rivals:
+        if self.context.database.capabilities.skip_locked:  # else there is one writer
             take_target_turn(connection, batch.namespace, batch.spec.target_type)
         return Rivals(connection, batch.row, batch.entered_at)
 
@@ -88,9 +107,11 @@ class BatchMoves(Cancels, BatchBirths):
         allowed = batch.spec.errors_allowed(batch.total)
         if allowed is not None and batch.fail > allowed:
             reason = f"max_errors {batch.spec.max_errors:g}: {batch.fail} of {batch.total} failed"
-            self._stop(connection, batch, reason, now)
+            self.stop(connection, batch, reason, now)
             batch.undo_next = batch.spec.on_error == "rollback"
-            self._note(connection, BatchStopped(**batch.named, reason=reason, rollback=batch.undo_next))
+            self.context.note(
+                connection, BatchStopped(**batch.named, reason=reason, rollback=batch.undo_next)
+            )
             add_to_totals(connection, BATCHES_STOPPED, {(batch.namespace, batch.named["operation"]): 1})
             return
         batch.grow_window()
@@ -113,7 +134,7 @@ class BatchMoves(Cancels, BatchBirths):
         lane_id, options = self._shared(connection, batch)
         first, end = batch.reached, batch.reached + count
         alike = Range(batch.id, first, end, batch.namespace, lane_id, batch.spec.priority, options)
-        self._bear_range(connection, alike, now)
+        self.target_runs.insert_range(connection, alike, now)
         batch.reached = end
         batch.shift("pending", "running", count)
 
@@ -165,7 +186,7 @@ class BatchMoves(Cancels, BatchBirths):
         )
         if connection.execute(left.limit(1)).one_or_none() is not None:
             connection.execute(insert(ended).values(kind="batch", run_id=batch.id, many=0))
-            self._notify(connection, ENDED)
+            self.context.notify(connection, ENDED)
 
     def _start_again(
         self, connection: Connection, batch: Moving, count: int, rivals: Rivals, now: int
@@ -250,7 +271,7 @@ class BatchMoves(Cancels, BatchBirths):
             )
             for nr, payload in enumerate(payloads)
         ]
-        return self._bear(connection, births, now, batch.namespace)
+        return self.run_writer.insert_runs(connection, births, now, batch.namespace)
 
     def _shared(self, connection: Connection, batch: Moving) -> tuple[int, str | None]:
         """The lane and the options of all runs of a batch."""
@@ -262,11 +283,11 @@ class BatchMoves(Cancels, BatchBirths):
             options["timeout"] = spec.timeout
         if spec.retry is not None:
             options["retry"] = spec.retry.to_dict()
-        return self._lane_id(connection, lane), encode(options, "options") if options else None
+        return self.lanes.lane_id(connection, lane), encode(options, "options") if options else None
 
     # -- stopping
 
-    def _stop(self, connection: Connection, batch: Moving, reason: str, now: int) -> None:
+    def stop(self, connection: Connection, batch: Moving, reason: str, now: int) -> None:
         """No further target starts; what has started goes on to the end of its attempt (`heed_stops`)."""
         batch.phase, batch.stopped, batch.reason = BatchPhase.STOPPING, True, reason[:500]
         batch.waits_for = None
@@ -274,16 +295,16 @@ class BatchMoves(Cancels, BatchBirths):
         mine = batch_tasks.c.batch_id == batch.id
         if batch.retry_pending:  # they are what they were
             again = (mine, batch_tasks.c.todo == "retry")
-            for status, count in self._by_status(connection, *again):
+            for status, count in self.by_status(connection, *again):
                 batch.shift("retry_pending", _STANDS[RunStatus(status)], count)
             connection.execute(update(batch_tasks).where(*again).values(todo=None, turn=None))
         if batch.rollback_pending:
             batch.shift("rollback_pending", "rollback_fail", batch.rollback_pending)
             left = {"todo": "left", "turn": None, "info": f"its rollback was stopped: {batch.reason}"}
             connection.execute(update(batch_tasks).where(mine, batch_tasks.c.todo == "undo").values(left))
-        self._cancel_many(connection, self._not_started(connection, batch), batch.reason, now)
+        self.cancels.cancel_many(connection, self._not_started(connection, batch), batch.reason, now)
 
-    def _by_status(self, connection: Connection, *conditions: Any) -> Sequence[Any]:
+    def by_status(self, connection: Connection, *conditions: Any) -> Sequence[Any]:
         """How many targets have a run of which status."""
         query = (
             select(runs.c.status, func.count())
@@ -333,7 +354,7 @@ class BatchMoves(Cancels, BatchBirths):
 
     # -- rolling back
 
-    def _begin_rollback(self, connection: Connection, batch: Moving, chosen: Sequence[str] | None) -> int:
+    def begin_rollback(self, connection: Connection, batch: Moving, chosen: Sequence[str] | None) -> int:
         """Line up what was applied or may have been, newest first; answers how many."""
         applied, undoing = runs.alias(), runs.alias()
         touched = (
@@ -373,7 +394,9 @@ class BatchMoves(Cancels, BatchBirths):
         batch.undo_next = False
         batch.phase = BatchPhase.ROLLING_BACK if lined_up else BatchPhase.DONE
         if lined_up:
-            self._note(connection, BatchRollingBack(**batch.named, targets=lined_up, reason=batch.reason))
+            self.context.note(
+                connection, BatchRollingBack(**batch.named, targets=lined_up, reason=batch.reason)
+            )
         return lined_up
 
     def _left_applied(self, connection: Connection, batch: Moving) -> int | None:
@@ -442,7 +465,7 @@ class BatchMoves(Cancels, BatchBirths):
             values["waits_for"] = None
             values["finished_at"] = now if batch.row.phase != BatchPhase.DONE else batch.row.finished_at
             if batch.waiter is not None and batch.row.phase != BatchPhase.DONE:
-                self._tell(connection, [("waiter", batch.waiter)])
+                self.outbox.add(connection, [("waiter", batch.waiter)])
             if batch.row.phase != BatchPhase.DONE:
                 self._note_end(connection, batch, str(values["status"]), now)
         else:
@@ -461,7 +484,7 @@ class BatchMoves(Cancels, BatchBirths):
             seconds=(now - (batch.started_at or now)) / 1_000_000,
             reason=batch.reason,
         )
-        self._note(connection, event)
+        self.context.note(connection, event)
 
 
 class Moving:

@@ -8,26 +8,35 @@ from typing import Any
 from sqlalchemy import Connection
 
 from fusee.batches.model.batch import BatchPhase, BatchStatus
-from fusee.batches.store.commands import Batches
-from fusee.batches.store.moves import Moving
+from fusee.batches.store.intake import BatchIntake
+from fusee.batches.store.moves import BatchMoves, Moving
 from fusee.batches.store.tables import batches
 from fusee.engine.model.outcome import End
-from fusee.engine.store.parents import Awaiting, Outcome, Started
+from fusee.engine.store.context import StoreContext
+from fusee.engine.store.parents import Outcome, Parents, Started
 
-__all__ = ["BatchWaiters"]
+__all__ = ["BatchParents"]
 
 
-class BatchWaiters(Batches, Awaiting):
-    def _batch_waiters_due(self, connection: Connection, run_ids: Sequence[int], now: int) -> list[int]:
-        return self._look_at_waiters(connection, run_ids, BATCH, self._abandon_batch, now)
+class BatchParents:
+    def __init__(
+        self, context: StoreContext, parents: Parents, intake: BatchIntake, moves: BatchMoves
+    ) -> None:
+        self.context = context
+        self.parents = parents
+        self.intake = intake
+        self.moves = moves
+
+    def batch_waiters_due(self, connection: Connection, run_ids: Sequence[int], now: int) -> list[int]:
+        return self.parents.look_at_waiters(connection, run_ids, BATCH, self._abandon_batch, now)
 
     def _abandon_batch(self, connection: Connection, batch: Any, why: str, now: int) -> None:
         if batch.phase == BatchPhase.UPLOADING:
-            self._discard(connection, batch.id)
+            self.intake.discard(connection, batch.id)
         elif batch.phase != BatchPhase.STOPPING:
             moving = Moving(batch)
-            self._stop(connection, moving, why, now)
-            self._move_on(connection, moving, now)
+            self.moves.stop(connection, moving, why, now)
+            self.moves.move_on(connection, moving, now)
 
 
 def _outcome(batch: Any) -> Outcome:

@@ -22,13 +22,13 @@ from fusee.batches.store.tables import COUNTED, batch_tasks, batches
 from fusee.batches.store.truth import as_it_is, with_those_shown_as
 from fusee.engine.model.outcome import Effect
 from fusee.engine.model.states import RunStatus
-from fusee.engine.store.parts import StorePart
+from fusee.engine.store.context import StoreContext
 from fusee.engine.store.rows import decode
 from fusee.engine.store.set_aside import reading
 from fusee.engine.store.tables import attempts, runs
 from fusee.errors import NotFound
 
-__all__ = ["BatchFilter", "BatchLooks", "TargetFilter", "batch_from"]
+__all__ = ["BatchFilter", "BatchQueries", "TargetFilter", "batch_from"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,17 +58,22 @@ class TargetFilter:
 NOT_DONE = (BatchPhase.PLANNED, BatchPhase.APPLYING, BatchPhase.STOPPING, BatchPhase.ROLLING_BACK)
 
 
-class BatchLooks(StorePart):
+class BatchQueries:
+    def __init__(self, context: StoreContext) -> None:
+        self.context = context
+
     async def batch(self, batch_id: int) -> Batch:
         query = self._visible().where(batches.c.id == batch_id)
 
         def work(connection: Connection) -> Batch | None:
             row = connection.execute(query).one_or_none()
-            return None if row is None else as_it_is(connection, batch_from(row), self._now(connection))
+            return (
+                None if row is None else as_it_is(connection, batch_from(row), self.context.now(connection))
+            )
 
-        batch = await self.database.read(work)
+        batch = await self.context.database.read(work)
         if batch is None:
-            raise NotFound(f"no batch {batch_id} in namespace {self.namespace!r}")
+            raise NotFound(f"no batch {batch_id} in namespace {self.context.namespace!r}")
         return batch
 
     async def batches(self, wanted: BatchFilter) -> list[Batch]:
@@ -83,10 +88,12 @@ class BatchLooks(StorePart):
         found: list[Batch] = []
         while True:
             want = wanted.limit - len(found)
-            page = await self._page(query, want, lambda last: batches.c.id < last.id, "batch", batch_from)
-            shown = await self.database.read(
+            page = await self.context.page(
+                query, want, lambda last: batches.c.id < last.id, "batch", batch_from
+            )
+            shown = await self.context.database.read(
                 lambda connection, page=page: [  # type: ignore[misc]
-                    as_it_is(connection, batch, self._now(connection)) for batch in page
+                    as_it_is(connection, batch, self.context.now(connection)) for batch in page
                 ]
             )
             found += [batch for batch in shown if not wanted.status or batch.status in wanted.status]
@@ -100,10 +107,10 @@ class BatchLooks(StorePart):
         by = (batches.c.target_type, batches.c.batch_type, batches.c.phase)
         query = (
             select(*by, func.count().label("many"), *sums)
-            .where(batches.c.namespace == self.namespace, batches.c.phase.in_(NOT_DONE))
+            .where(batches.c.namespace == self.context.namespace, batches.c.phase.in_(NOT_DONE))
             .group_by(*by)
         )
-        rows = await self.database.read(lambda connection: connection.execute(query).all())
+        rows = await self.context.database.read(lambda connection: connection.execute(query).all())
         return [
             BatchLoad(
                 operation=f"{row.target_type}.{row.batch_type}",
@@ -115,14 +122,16 @@ class BatchLooks(StorePart):
         ]
 
     def _visible(self) -> Select[Any]:
-        return select(batches).where(batches.c.namespace == self.namespace, batches.c.phase.not_in(HIDDEN))
+        return select(batches).where(
+            batches.c.namespace == self.context.namespace, batches.c.phase.not_in(HIDDEN)
+        )
 
     async def batch_tasks(self, batch_id: int, wanted: TargetFilter) -> list[BatchTask]:
         """A page of targets; with a status, the page is filled from as many rows as that takes."""
         known = self._visible().where(batches.c.id == batch_id)
-        batch = await self.database.read(lambda connection: connection.execute(known).one_or_none())
+        batch = await self.context.database.read(lambda connection: connection.execute(known).one_or_none())
         if batch is None:
-            raise NotFound(f"no batch {batch_id} in namespace {self.namespace!r}")
+            raise NotFound(f"no batch {batch_id} in namespace {self.context.namespace!r}")
         applied, undone = runs.alias("applied"), runs.alias("undone")
         query = (
             select(
@@ -143,13 +152,15 @@ class BatchLooks(StorePart):
         after = -1 if wanted.after is None else wanted.after
         while len(found) < wanted.limit:
             page = query.where(batch_tasks.c.position > after).limit(max(wanted.limit, 500))
-            rows = await self.database.read(lambda connection, page=page: connection.execute(page).all())  # type: ignore[misc]
+            rows = await self.context.database.read(
+                lambda connection, page=page: connection.execute(page).all()  # type: ignore[misc]
+            )
             if not rows:
                 break
             # Targets that had no run wait for theirs all together, or were canceled all together.
             stopped = batch.pending == 0
-            past = await self.database.read(lambda connection, rows=rows: _past(connection, rows))  # type: ignore[misc]
-            tasks = self.set_aside.readable(
+            past = await self.context.database.read(lambda connection, rows=rows: _past(connection, rows))  # type: ignore[misc]
+            tasks = self.context.set_aside.readable(
                 "targets listed",
                 "batch",
                 rows,
@@ -168,7 +179,7 @@ class BatchLooks(StorePart):
             query = self._visible().where(batches.c.id == batch_id).with_for_update()
             row = connection.execute(query).one_or_none()
             if row is None:
-                raise NotFound(f"no batch {batch_id} in namespace {self.namespace!r}")
+                raise NotFound(f"no batch {batch_id} in namespace {self.context.namespace!r}")
             kept = {BatchStatus(name): int(getattr(row, name)) for name in COUNTED}
             applied, undone = runs.alias(), runs.alias()
             query = (
@@ -192,7 +203,7 @@ class BatchLooks(StorePart):
                 counted[status] = counted.get(status, 0) + int(count)
             return kept, counted
 
-        return await self.database.write(work)
+        return await self.context.database.write(work)
 
 
 def _counted_as(

@@ -7,6 +7,7 @@ from sqlalchemy import Connection, null, select, update
 from fusee.batches.model.batch import BatchPhase
 from fusee.batches.store.intake import DISCARDED, BatchIntake
 from fusee.batches.store.tables import batches
+from fusee.engine.store.context import StoreContext
 
 __all__ = ["BatchRetention"]
 
@@ -15,7 +16,11 @@ ABANDONED_AFTER = 3_600_000_000
 MOST_AT_ONCE = 100
 
 
-class BatchRetention(BatchIntake):
+class BatchRetention:
+    def __init__(self, context: StoreContext, intake: BatchIntake) -> None:
+        self.context = context
+        self.intake = intake
+
     async def sweep_batches(self) -> int:
         """Give up uploads that nobody goes on with, and delete some of what was discarded; answers how many
         batches and targets were touched: none is left to do when that is 0."""
@@ -23,16 +28,18 @@ class BatchRetention(BatchIntake):
         def work(connection: Connection) -> int:
             given_up = (
                 batches.c.phase == BatchPhase.UPLOADING,
-                batches.c.updated_at < self._now(connection) - ABANDONED_AFTER,
+                batches.c.updated_at < self.context.now(connection) - ABANDONED_AFTER,
             )
             touched = self._hide(connection, *given_up)
             query = select(batches.c.id).where(batches.c.phase == BatchPhase.DISCARDED)
-            locked = query.limit(1).with_for_update(skip_locked=self.database.capabilities.skip_locked)
+            locked = query.limit(1).with_for_update(
+                skip_locked=self.context.database.capabilities.skip_locked
+            )
             for batch_id in connection.execute(locked).scalars().all():
-                touched += 1 + self._delete_some(connection, batch_id)
+                touched += 1 + self.intake.delete_some(connection, batch_id)
             return touched
 
-        return await self.database.write(work)
+        return await self.context.database.write(work)
 
     async def forget_batches(self, older_than: float) -> int:
         """Delete batches that ended more than `older_than` seconds ago, and write on the others until when
@@ -43,12 +50,12 @@ class BatchRetention(BatchIntake):
             until = batches.c.finished_at + round(older_than * 1_000_000) if older_than else null()
             stale = batches.c.kept_until.is_distinct_from(until)
             connection.execute(update(batches).where(done, stale).values(kept_until=until))
-            return self._hide(connection, done, batches.c.kept_until < self._now(connection))
+            return self._hide(connection, done, batches.c.kept_until < self.context.now(connection))
 
-        return await self.database.write(work)
+        return await self.context.database.write(work)
 
     def _hide(self, connection: Connection, *conditions: object) -> int:
-        skip_locked = self.database.capabilities.skip_locked
+        skip_locked = self.context.database.capabilities.skip_locked
         query = select(batches.c.id).where(*conditions).limit(MOST_AT_ONCE)  # type: ignore[arg-type]
         found = connection.execute(query.with_for_update(skip_locked=skip_locked)).scalars().all()
         if found:

@@ -118,7 +118,7 @@ class DeadLetterConsumer:
             runs = []
         token = f"{message.header.properties.message_id}:{death.get('time')}"
         try:
-            if await self.store.bury(queue, reason, message.body, runs, token):
+            if await self.store.dead_letters.bury(queue, reason, message.body, runs, token):
                 self.bus.emit(MessageDeadLettered(queue=queue, reason=reason))
         except Exception:
             # The store does not respond. This queue has no delivery limit, so waiting loses nothing.

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 from weakref import WeakValueDictionary
 
+from fusee.bulk.backend import BulkBackend
 from fusee.bulk.business import BulkContext, Business, SelfStart, call_back
 from fusee.bulk.execution.calls import Calls
 from fusee.bulk.execution.careful import Turns
@@ -22,7 +23,6 @@ from fusee.engine.model.outcome import Abandon, HandBack
 from fusee.engine.worker.context import RunContext
 from fusee.errors import Conflict, FuseeError, Invalid, LeaseLost, NotFound, StoreUnavailable
 from fusee.events import BulkProgressed, BulkSegmentEnded, Bus
-from fusee.stores import Store
 
 __all__ = ["BulkServer", "context_of"]
 
@@ -35,7 +35,7 @@ class BulkServer:
 
     def __init__(
         self,
-        store: Callable[[], Store],
+        store: Callable[[], BulkBackend],
         sources: SourceKinds,
         node: NodeCap,
         bus: Bus,
@@ -192,7 +192,7 @@ class BulkServer:
         finally:
             self.node.leave((job_id, number))
 
-    async def _run(self, run: RunContext, business: Business, taken: Any, store: Store) -> Any:
+    async def _run(self, run: RunContext, business: Business, taken: Any, store: BulkBackend) -> Any:
         job, number = taken.job, taken.segment.number
         function = business.undo if job.undo_of is not None else business.function
         if function is None:

@@ -56,25 +56,27 @@ class BusinessOperations:
         if spec.name in await self._in_python():
             raise Conflict(f"workers serve a business {spec.name!r} in Python: choose another name")
         request = KeyedRequest.of(idempotency_key, "business", asked(spec))
-        business = await self.store.register_business(spec, request)
+        business = await self.store.bulk.businesses.register_business(spec, request)
         return business, request is None or not request.repeated
 
     async def get(self, name: str) -> KnownBusiness:
         """Registered, or brought along by a worker."""
-        registered = await self.store.business(_name(name))
+        registered = await self.store.bulk.businesses.business(_name(name))
         if registered is not None:
             return KnownBusiness(name=name, kind="http", registered=registered)
         known = await self._in_python()
         if name in known:
             return KnownBusiness(name=name, kind="python")
-        every = sorted(known | {one.spec.name for one in await self.store.registered_businesses()})
+        every = sorted(
+            known | {one.spec.name for one in await self.store.bulk.businesses.registered_businesses()}
+        )
         raise NotFound(f"no business {name!r}; known are: {', '.join(every) or 'none yet'}")
 
     async def list(self, *, after: str | None = None, limit: int = 50) -> Sequence[KnownBusiness]:
         """By name; those of workers among them."""
         if not 1 <= limit <= MOST_LISTED:
             raise Invalid(f"limit must be from 1 to {MOST_LISTED}", field="limit")
-        registered = await self.store.registered_businesses(after=after, limit=limit)
+        registered = await self.store.bulk.businesses.registered_businesses(after=after, limit=limit)
         found = {
             one.spec.name: KnownBusiness(name=one.spec.name, kind="http", registered=one)
             for one in registered
@@ -103,13 +105,13 @@ class BusinessOperations:
             raise Conflict("a business keeps its name: register another, and delete this one")
         spec = business_from(merged(before, changes))
         self._check(spec)
-        return await self.store.update_business(name, spec, version)
+        return await self.store.bulk.businesses.update_business(name, spec, version)
 
     async def delete(self, name: str, *, version: int | None = None) -> None:
         """Refused while a job that is not finished needs it."""
         if (await self.get(name)).registered is None:
             raise Conflict(f"business {name!r} is in Python: it goes when no worker has it any more")
-        await self.store.delete_business(name, version)
+        await self.store.bulk.businesses.delete_business(name, version)
 
     def _check(self, spec: HttpBusiness) -> None:
         try:

@@ -94,7 +94,7 @@ class BulkOperations:
         digest = None
         if idempotency_key is not None:
             digest = digest_of("create", {"job": _as_asked(fields), "data": data, "start": start})
-            before = await self.store.bulk_job_under(idempotency_key, digest)
+            before = await self.store.bulk.jobs.bulk_job_under(idempotency_key, digest)
             if before is not None:  # its source may be gone by now, and its business is not asked again
                 return await self._started(before, start, who), False
         spec, business = await self._spec(fields)
@@ -107,7 +107,7 @@ class BulkOperations:
             check = "here"
         elif business is None and await self._asks(spec.business):
             check = "worker"
-        job, new = await self.store.create_bulk_job(
+        job, new = await self.store.bulk.jobs.create_bulk_job(
             spec,
             data,
             idempotency_key=idempotency_key,
@@ -135,7 +135,7 @@ class BulkOperations:
         business = await self._here(named)
         if business is not None:
             return bulk_from_fields(fields, defaults=business.defaults), business
-        defaults = await self.store.business_defaults(str(named)) if named else {}
+        defaults = await self.store.sessions.business_defaults(str(named)) if named else {}
         spec = bulk_from_fields(fields, defaults=defaults)
         await self._known(spec.business)
         return spec, None
@@ -143,7 +143,7 @@ class BulkOperations:
     async def _here(self, name: object) -> Business | None:
         """Of the registry, or of this process; None when neither knows it."""
         try:
-            registered = await self.store.business(check_name(name, "business"))
+            registered = await self.store.bulk.businesses.business(check_name(name, "business"))
         except ValueError:
             return None
         if registered is not None:
@@ -159,7 +159,7 @@ class BulkOperations:
 
     async def _asks(self, business: str) -> bool:
         """Whether workers elsewhere have the business, and it wants to be asked; also while none is there."""
-        return await self.store.business_checks(business)
+        return await self.store.sessions.business_checks(business)
 
     async def _ask(self, on_create: Callable[..., Any], job: BulkJob) -> BulkJob:
         """A business refuses a job by raising; nothing of the job is left then."""
@@ -171,15 +171,15 @@ class BulkOperations:
             await call_back(on_create, context)
         except Exception as error:
             refusal = f"business {name!r} refuses the job: {error}"
-            await asyncio.shield(self.store.withdraw_bulk_job(job.id, refusal))
+            await asyncio.shield(self.store.bulk.checks.withdraw_bulk_job(job.id, refusal))
             if isinstance(error, FuseeError):
                 raise
             raise Invalid(refusal, field="business") from None
         except BaseException:
-            await asyncio.shield(self.store.withdraw_bulk_job(job.id, None))
+            await asyncio.shield(self.store.bulk.checks.withdraw_bulk_job(job.id, None))
             raise
-        await self.store.conclude_check(job.id, None)
-        return await self.store.bulk_job(job.id)
+        await self.store.bulk.checks.conclude_check(job.id, None)
+        return await self.store.bulk.queries.bulk_job(job.id)
 
     async def _answer_of_worker(self, job: BulkJob) -> BulkJob:
         """The job as soon as its business has agreed, `Invalid` when it refuses; still `checking` when no
@@ -187,10 +187,10 @@ class BulkOperations:
         deadline = time.monotonic() + CHECK_WITHIN
         while job.checking and time.monotonic() < deadline:
             await asyncio.sleep(CHECK_EVERY)
-            job = await self.store.bulk_job(job.id)
+            job = await self.store.bulk.queries.bulk_job(job.id)
         if job.status is BulkStatus.FAILED:
             refusal = job.reason or "its business refuses the job"
-            await self.store.withdraw_bulk_job(job.id, refusal)
+            await self.store.bulk.checks.withdraw_bulk_job(job.id, refusal)
             raise Invalid(refusal, field="business")
         return job
 
@@ -199,7 +199,7 @@ class BulkOperations:
         if handler_of_business(business) in elsewhere:
             return
         there = {name.removeprefix("bulk.") for name in elsewhere if name.startswith("bulk.")}
-        there |= {one.spec.name for one in await self.store.registered_businesses()}
+        there |= {one.spec.name for one in await self.store.bulk.businesses.registered_businesses()}
         known = ", ".join(sorted(there | {business.name for business in self.businesses}))
         raise Invalid(
             f"no worker knows business {business!r}; known are: {known or 'none yet'}", field="business"
@@ -218,7 +218,7 @@ class BulkOperations:
     ) -> BulkJob:
         """Start it, or go on where it was; one that failed gets a fresh error budget. `force` starts also one
         that waits for its business. The job's `changed` is false when it was running already."""
-        return await self.store.start_bulk_job(
+        return await self.store.bulk.jobs.start_bulk_job(
             job_id, by_business=by_business, force=force, who=who, version=version
         )
 
@@ -233,7 +233,7 @@ class BulkOperations:
         version: int | None = None,
     ) -> BulkJob:
         """No further item starts; seen by every worker within 2 s. It can be resumed."""
-        return await self.store.stop_bulk_job(job_id, reason=reason, who=who, version=version)
+        return await self.store.bulk.jobs.stop_bulk_job(job_id, reason=reason, who=who, version=version)
 
     async def extend(
         self, job_id: int, *, start: bool = False, who: str = "", version: int | None = None
@@ -255,7 +255,7 @@ class BulkOperations:
         except (ClientError, OSError, TimeoutError) as error:
             raise Invalid(f"source: it cannot be read: {error}", field="source") from None
         found = Found(*bounds, fingerprint, rows)
-        job = await self.store.extend_bulk_job(job_id, found, who=who, version=version)
+        job = await self.store.bulk.jobs.extend_bulk_job(job_id, found, who=who, version=version)
         return await self.start(job_id, who=who) if start else job
 
     async def adjust(
@@ -307,42 +307,42 @@ class BulkOperations:
             raise Invalid(
                 "give a rate, a concurrency, a window, an item timeout or an error budget", field="rate"
             )
-        return await self.store.adjust_bulk_job(job_id, changes, who=who, version=version)
+        return await self.store.bulk.jobs.adjust_bulk_job(job_id, changes, who=who, version=version)
 
     async def set_data(self, job_id: int, data: Any, *, who: str = "", version: int | None = None) -> BulkJob:
         """The business's own data; refused while the job runs."""
-        return await self.store.set_bulk_data(job_id, data, who=who, version=version)
+        return await self.store.bulk.jobs.set_bulk_data(job_id, data, who=who, version=version)
 
     async def delete(self, job_id: int, *, version: int | None = None) -> None:
         """Delete it with its segments, its quarantine and its logs; refused while it is not at rest."""
-        await self.store.delete_bulk_job(job_id, version)
+        await self.store.bulk.deletes.delete_bulk_job(job_id, version)
 
     # -- looking
 
     async def get(self, job_id: int) -> BulkJob:
-        return await self.store.bulk_job(job_id)
+        return await self.store.bulk.queries.bulk_job(job_id)
 
     async def list(self, wanted: BulkFilter | None = None) -> Sequence[BulkJob]:
         wanted = wanted or BulkFilter()
         _within("limit", wanted.limit)
-        return await self.store.bulk_jobs(wanted)
+        return await self.store.bulk.queries.bulk_jobs(wanted)
 
     async def loads(self) -> Sequence[BulkLoad]:
         """What is not over, by business and state."""
-        return await self.store.bulk_loads()
+        return await self.store.bulk.queries.bulk_loads()
 
     async def segments(self, job_id: int) -> Sequence[Segment]:
-        return await self.store.bulk_segments(job_id)
+        return await self.store.bulk.queries.bulk_segments(job_id)
 
     async def quarantine(self, job_id: int, *, after: int = -1, limit: int = 100) -> Sequence[Quarantined]:
         """A page of quarantined items, by index, from `after` on."""
         _within("limit", limit)
-        return await self.store.bulk_quarantine(job_id, after=after, limit=limit)
+        return await self.store.bulk.queries.bulk_quarantine(job_id, after=after, limit=limit)
 
     async def quarantined(self, job_id: int) -> AsyncIterator[Quarantined]:
         """All quarantined items, by index: for downloads."""
         after = -1
-        while page := await self.store.bulk_quarantine(job_id, after=after, limit=LONGEST_LIST):
+        while page := await self.store.bulk.queries.bulk_quarantine(job_id, after=after, limit=LONGEST_LIST):
             for item in page:
                 yield item
             after = page[-1].place
@@ -353,7 +353,7 @@ class BulkOperations:
             raise Invalid("text must not be empty", field="text")
         _check_key(idempotency_key)
         request = KeyedRequest.of(idempotency_key, "log line", {"job": job_id, "text": text})
-        return await self.store.log_bulk_data(job_id, text, who, request)
+        return await self.store.bulk.jobs.log_bulk_data(job_id, text, who, request)
 
     async def logs(
         self, job_id: int, *, kind: str | None = None, after: int = 0, limit: int = 100
@@ -362,7 +362,7 @@ class BulkOperations:
         if kind not in (None, "data", "operator"):
             raise Invalid("kind must be data or operator", field="kind")
         _within("limit", limit)
-        return await self.store.bulk_logs(job_id, kind=kind, after=after, limit=limit)
+        return await self.store.bulk.queries.bulk_logs(job_id, kind=kind, after=after, limit=limit)
 
     # -- again, and back
 
@@ -419,7 +419,7 @@ class BulkOperations:
 
     async def _before(self, key: str | None, digest: str) -> BulkJob | None:
         _check_key(key)
-        return None if key is None else await self.store.bulk_job_under(key, digest)
+        return None if key is None else await self.store.bulk.jobs.bulk_job_under(key, digest)
 
     async def _follow_up(
         self,
@@ -440,7 +440,7 @@ class BulkOperations:
         kept["item_timeout"] = job.item_timeout or "none"
         spec = bulk_from_fields({**kept, **changes, "name": name[:200], "source": source})
         await self._find(spec.business)
-        made, _ = await self.store.create_bulk_job(
+        made, _ = await self.store.bulk.jobs.create_bulk_job(
             spec,
             job.data,
             undo_of=undo_of,
@@ -451,7 +451,7 @@ class BulkOperations:
         return await self._started(made, start, who)
 
     async def _at_rest(self, job_id: int) -> BulkJob:
-        job = await self.store.bulk_job(job_id)
+        job = await self.store.bulk.queries.bulk_job(job_id)
         if job.status not in AT_REST:
             raise Conflict(f"bulk job {job_id} is {job.status}: stop it first, or wait for its end")
         return job

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from fusee.bulk.backend import BulkBackend
 from fusee.bulk.sources.base import SourceKinds
 from fusee.bulk.sources.derived import DoneSource, QuarantineSource
 from fusee.bulk.sources.files import FileSource, UrlSource
 from fusee.bulk.sources.simple import ListSource, RangeSource
 from fusee.bulk.sources.sql import SqlSource
-from fusee.stores import Store
 
 __all__ = ["builtin_sources"]
 
 
-def builtin_sources(store: Callable[[], Store], *, allow_private: Sequence[str] = ()) -> SourceKinds:
+def builtin_sources(store: Callable[[], BulkBackend], *, allow_private: Sequence[str] = ()) -> SourceKinds:
     """`allow_private`: which addresses besides public ones a URL may name."""
     kinds = SourceKinds()
     kinds.register("range", RangeSource)

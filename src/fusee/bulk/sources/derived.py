@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
+from fusee.bulk.backend import BulkBackend
 from fusee.bulk.sources.base import Placed, Reader, Source, SourceKinds, fields_of
 from fusee.bulk.sources.blocks import BlockReader
 from fusee.errors import Conflict
-from fusee.stores import Store
 
 __all__ = ["DoneSource", "QuarantineSource"]
 
@@ -22,7 +22,9 @@ class _Of(ABC):
     keyed = False
     placed = True
 
-    def __init__(self, given: Mapping[str, Any], kinds: SourceKinds, store: Callable[[], Store]) -> None:
+    def __init__(
+        self, given: Mapping[str, Any], kinds: SourceKinds, store: Callable[[], BulkBackend]
+    ) -> None:
         fields = fields_of(given, "job", "source")
         self.job_id = fields.get("job")
         if type(self.job_id) is not int or not isinstance(fields.get("source"), Mapping):
@@ -98,7 +100,9 @@ class DoneSource(_Of):
     """Backwards: item 0 is the highest that is done. The place of a row by key is its distance from the end
     of that job."""
 
-    def __init__(self, given: Mapping[str, Any], kinds: SourceKinds, store: Callable[[], Store]) -> None:
+    def __init__(
+        self, given: Mapping[str, Any], kinds: SourceKinds, store: Callable[[], BulkBackend]
+    ) -> None:
         super().__init__(given, kinds, store)
         self.keyed = self.inner.keyed
 

@@ -12,19 +12,22 @@ from sqlalchemy.exc import IntegrityError
 from fusee.bulk.model.business import HttpBusiness, RegisteredBusiness
 from fusee.bulk.model.job import BulkStatus
 from fusee.bulk.store.tables import bulk_jobs, businesses
-from fusee.engine.store.parts import StorePart
+from fusee.engine.store.context import StoreContext
 from fusee.engine.store.request_keys import KeyedRequest, made_before, remember, write_once
 from fusee.engine.store.rows import decode, encode
 from fusee.engine.store.set_aside import reading
 from fusee.errors import Conflict, NotFound
 
-__all__ = ["BulkBusinesses"]
+__all__ = ["BusinessRegistry"]
 
 UNFINISHED = tuple(status for status in BulkStatus if status is not BulkStatus.FINISHED)
 """A job in one of these may still call its business: a failed one is resumed when the cause is gone."""
 
 
-class BulkBusinesses(StorePart):
+class BusinessRegistry:
+    def __init__(self, context: StoreContext) -> None:
+        self.context = context
+
     async def register_business(
         self, spec: HttpBusiness, request: KeyedRequest | None = None
     ) -> RegisteredBusiness:
@@ -32,17 +35,17 @@ class BulkBusinesses(StorePart):
         definition = _written(spec)
 
         def work(connection: Connection) -> RegisteredBusiness:
-            if (made := made_before(connection, self.namespace, request)) is not None:
-                row = self._business_row(connection, made)
+            if (made := made_before(connection, self.context.namespace, request)) is not None:
+                row = self.business_row(connection, made)
                 if row is None:
                     raise Conflict(f"business {made!r} was made under this key and is deleted by now")
                 return _registered(row)
             self._refuse_in_use(connection, spec.name, "is served by workers")
-            now = self._now(connection)
-            remember(connection, self.namespace, request, spec.name, now)
+            now = self.context.now(connection)
+            remember(connection, self.context.namespace, request, spec.name, now)
             connection.execute(
                 insert(businesses).values(
-                    namespace=self.namespace,
+                    namespace=self.context.namespace,
                     name=spec.name,
                     version=1,
                     definition=definition,
@@ -50,28 +53,28 @@ class BulkBusinesses(StorePart):
                     updated_at=now,
                 )
             )
-            return _registered(self._business_row(connection, spec.name))
+            return _registered(self.business_row(connection, spec.name))
 
         try:
-            return await write_once(self.database, work, request)
+            return await write_once(self.context.database, work, request)
         except IntegrityError:
             raise Conflict(
                 f"there is a business {spec.name!r} already: change that one, or choose another name"
             ) from None
 
     async def business(self, name: str) -> RegisteredBusiness | None:
-        row = await self.database.read(lambda connection: self._business_row(connection, name))
+        row = await self.context.database.read(lambda connection: self.business_row(connection, name))
         return None if row is None else _registered(row)
 
     async def registered_businesses(
         self, *, after: str | None = None, limit: int = 1000
     ) -> list[RegisteredBusiness]:
         """By name."""
-        query = select(businesses).where(businesses.c.namespace == self.namespace)
+        query = select(businesses).where(businesses.c.namespace == self.context.namespace)
         if after is not None:
             query = query.where(businesses.c.name > after)
         query = query.order_by(businesses.c.name)
-        return await self._page(
+        return await self.context.page(
             query,
             limit,
             lambda last: businesses.c.name > last.name,
@@ -93,12 +96,12 @@ class BulkBusinesses(StorePart):
             values = {
                 "version": row.version + 1,
                 "definition": definition,
-                "updated_at": self._now(connection),
+                "updated_at": self.context.now(connection),
             }
-            connection.execute(update(businesses).where(*_key(self.namespace, name)).values(values))
-            return _registered(self._business_row(connection, name))
+            connection.execute(update(businesses).where(*_key(self.context.namespace, name)).values(values))
+            return _registered(self.business_row(connection, name))
 
-        return await self.database.write(work)
+        return await self.context.database.write(work)
 
     async def delete_business(self, name: str, version: int | None = None) -> None:
         """`Conflict` while a job that is not finished needs it."""
@@ -106,18 +109,18 @@ class BulkBusinesses(StorePart):
         def work(connection: Connection) -> None:
             self._locked_business(connection, name, version)
             self._refuse_in_use(connection, name, "is in use")
-            connection.execute(delete(businesses).where(*_key(self.namespace, name)))
+            connection.execute(delete(businesses).where(*_key(self.context.namespace, name)))
 
-        await self.database.write(work)
+        await self.context.database.write(work)
 
-    def _business_row(self, connection: Connection, name: str, *, lock: bool = False) -> Any:
-        query = select(businesses).where(*_key(self.namespace, name))
+    def business_row(self, connection: Connection, name: str, *, lock: bool = False) -> Any:
+        query = select(businesses).where(*_key(self.context.namespace, name))
         return connection.execute(query.with_for_update() if lock else query).one_or_none()
 
     def _locked_business(self, connection: Connection, name: str, version: int | None) -> Any:
-        row = self._business_row(connection, name, lock=True)
+        row = self.business_row(connection, name, lock=True)
         if row is None:
-            raise NotFound(f"no business {name!r} is registered in namespace {self.namespace!r}")
+            raise NotFound(f"no business {name!r} is registered in namespace {self.context.namespace!r}")
         if version is not None and row.version != version:
             raise Conflict(f"business {name!r} is at version {row.version}, not {version}: look at it again")
         return row
@@ -126,7 +129,7 @@ class BulkBusinesses(StorePart):
         query = (
             select(bulk_jobs.c.id, bulk_jobs.c.status)
             .where(bulk_jobs.c.status.in_(UNFINISHED), bulk_jobs.c.business == name)
-            .where(bulk_jobs.c.namespace == self.namespace)
+            .where(bulk_jobs.c.namespace == self.context.namespace)
             .order_by(bulk_jobs.c.id)
             .limit(1)
         )

@@ -33,6 +33,7 @@ from fusee.bulk.store.shares import rate_grant, running, share_of, void_parts
 from fusee.bulk.store.tables import bulk_jobs, bulk_quarantine, bulk_segments
 from fusee.engine.model.outcome import End
 from fusee.engine.model.states import RunStatus
+from fusee.engine.store.context import StoreContext
 from fusee.engine.store.tables import attempts, runs
 from fusee.engine.store.wakes import ENDED, PENDING
 from fusee.errors import Conflict, LeaseLost
@@ -146,7 +147,11 @@ class Taken:
     """Items a second that it is going to start at, by its job's rate; 0 when the job has none."""
 
 
-class BulkCheckpoints(BulkMoves):
+class BulkCheckpoints:
+    def __init__(self, context: StoreContext, moves: BulkMoves) -> None:
+        self.context = context
+        self.moves = moves
+
     async def take_segment(
         self, run_id: int, attempt: int, job_id: int, number: int, *, resume_within: float = 0.0
     ) -> Taken:
@@ -155,9 +160,9 @@ class BulkCheckpoints(BulkMoves):
         `resume_within`: a job older than so many seconds is not gone on with after a crash; 0: always."""
 
         def work(connection: Connection) -> Taken:
-            job = self._bulk_row(connection, job_id, any_namespace=True)
+            job = self.moves.bulk_row(connection, job_id, any_namespace=True)
             segment, worker = self._fenced(connection, run_id, attempt, job_id, number)
-            now = self._now(connection)
+            now = self.context.now(connection)
             if resume_within and now - job.created_at > resume_within * MICROSECONDS:
                 job = self._leave_alone(connection, job, run_id, attempt, resume_within, now)
             others = self._others(connection, job, segment)
@@ -195,9 +200,9 @@ class BulkCheckpoints(BulkMoves):
                 caution=caution,
             )
 
-        taken = await self.database.write(work)
+        taken = await self.context.database.write(work)
         if taken.answer.stop:
-            self.wakes.fire(ENDED)
+            self.context.wakes.fire(ENDED)
         return taken
 
     def _lost_with(self, connection: Connection, segment: Any, run_id: int, attempt: int) -> bool:
@@ -233,9 +238,9 @@ class BulkCheckpoints(BulkMoves):
             f"not gone on with by itself after a crash: it was created more than {duration_text(within)} ago"
             " (worker.bulk_resume_within); resume it"
         )
-        self._doom(connection, job, "stop", reason, now)
-        self._bulk_note(connection, job.id, "operator", "", reason, now)
-        return self._bulk_row(connection, job.id, any_namespace=True)
+        self.moves.begin_stop(connection, job, "stop", reason, now)
+        self.moves.bulk_note(connection, job.id, "operator", "", reason, now)
+        return self.moves.bulk_row(connection, job.id, any_namespace=True)
 
     async def hand_back_segment(
         self, run_id: int, attempt: int, job_id: int, number: int, held_by: HeldBy
@@ -243,12 +248,12 @@ class BulkCheckpoints(BulkMoves):
         """The worker cannot work on it: nothing is kept for it meanwhile, and the job says why it waits."""
 
         def work(connection: Connection) -> None:
-            self._bulk_row(connection, job_id, any_namespace=True)
+            self.moves.bulk_row(connection, job_id, any_namespace=True)
             self._fenced(connection, run_id, attempt, job_id, number)
             connection.execute(_at(job_id, number).values(**NOTHING_HELD, held_by=held_by))
-            self._set_bulk(connection, job_id, self._now(connection), held_by=held_by)
+            self.moves.set_bulk(connection, job_id, self.context.now(connection), held_by=held_by)
 
-        await self.database.write(work)
+        await self.context.database.write(work)
 
     async def checkpoint(
         self, run_id: int, attempt: int, job_id: int, number: int, progress: Progress
@@ -261,7 +266,7 @@ class BulkCheckpoints(BulkMoves):
             query = select(*_JOB).where(bulk_jobs.c.id == job_id).with_for_update()
             job: Any = connection.execute(query).one_or_none()
             segment, worker = self._fenced(connection, run_id, attempt, job_id, number)
-            now = self._now(connection)
+            now = self.context.now(connection)
             mark = progress.checkpoint.watermark
             ended = progress.ended + progress.absent
             others = self._others(connection, job, segment)
@@ -323,7 +328,7 @@ class BulkCheckpoints(BulkMoves):
             added = ended - segment.ended
             moves = added > 0 or not _under_way(segment, progress, others)
             quarantined = job.quarantined + progress.quarantined - segment.quarantined
-            self._set_bulk(
+            self.moves.set_bulk(
                 connection,
                 job_id,
                 now,
@@ -342,14 +347,14 @@ class BulkCheckpoints(BulkMoves):
             )
             if job.status == BulkStatus.RUNNING and job.allowed is not None and quarantined > job.allowed:
                 reason = f"error budget: {quarantined} items are quarantined, {job.allowed} are allowed"
-                self._doom(connection, job, "fail", reason, now)
+                self.moves.begin_stop(connection, job, "fail", reason, now)
                 woken.append(ENDED)
                 job = connection.execute(query).one()
             return _answer(job, stop, share, given, now, quarantined=quarantined)
 
-        answer = await self.database.write(work)
+        answer = await self.context.database.write(work)
         for hint in woken:
-            self.wakes.fire(hint)
+            self.context.wakes.fire(hint)
         return answer
 
     # -- parts of it
@@ -402,14 +407,14 @@ class BulkCheckpoints(BulkMoves):
         rest = segment.stop - progress.reached
         if any(row.status != RunStatus.RUNNING or row.stop - row.reached > rest for row in others):
             return False  # something waits for a worker already, or another has more to give
-        return self._workers_of(connection, job) > len(others) + 1
+        return self.moves.workers_of(connection, job) > len(others) + 1
 
     def _split(
         self, connection: Connection, job_id: int, number: int, segment: Any, at: int, now: int
     ) -> None:
         connection.execute(insert(bulk_segments).values(_segment(job_id, number, at, segment.stop)))
         job = connection.execute(select(bulk_jobs).where(bulk_jobs.c.id == job_id)).one()
-        self._open_segments(connection, job, [number], now)
+        self.moves.open_segments(connection, job, [number], now)
 
     def _quarantine(self, connection: Connection, job_id: int, new: Sequence[Quarantined], now: int) -> None:
         """Written with the checkpoint that calls them ended: none is lost, and none is there twice."""

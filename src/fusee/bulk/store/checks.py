@@ -10,11 +10,12 @@ from typing import Any
 from sqlalchemy import Connection, delete, select
 
 from fusee.bulk.model.job import BulkStatus, next_bulk_status
-from fusee.bulk.store.checkpoints import BulkCheckpoints
+from fusee.bulk.store.moves import BulkMoves
 from fusee.bulk.store.rows import counted_in, spec_of_bulk
 from fusee.bulk.store.tables import bulk_jobs, bulk_logs
 from fusee.engine.model.retry import RetryPolicy
 from fusee.engine.model.states import IllegalTransition, RunStatus
+from fusee.engine.store.context import StoreContext
 from fusee.engine.store.tables import runs
 from fusee.engine.store.wakes import ENDED, PENDING
 from fusee.errors import Conflict, LeaseLost
@@ -26,14 +27,18 @@ CHECK_RETRY = RetryPolicy(max_attempts=1000, base=1.0, max=60.0, on=("lost",))
 CHECK_TIMEOUT = 300.0
 
 
-class BulkChecks(BulkCheckpoints):
+class BulkChecks:
+    def __init__(self, context: StoreContext, moves: BulkMoves) -> None:
+        self.context = context
+        self.moves = moves
+
     async def conclude_check(
         self, job_id: int, refusal: str | None, run_id: int | None = None, attempt: int = 0
     ) -> None:
         """The business agreed, or refused with these words; by a run of it, fenced by its attempt."""
 
         def work(connection: Connection) -> None:
-            job = self._bulk_row(connection, job_id, any_namespace=run_id is not None)
+            job = self.moves.bulk_row(connection, job_id, any_namespace=run_id is not None)
             if job is None:
                 return
             if run_id is not None:
@@ -43,21 +48,21 @@ class BulkChecks(BulkCheckpoints):
                 owned = connection.execute(mine.with_for_update()).one_or_none()
                 if owned is None or job.checker != run_id:
                     raise LeaseLost(f"attempt {attempt} of run {run_id} is over: it decides nothing")
-            now = self._now(connection)
+            now = self.context.now(connection)
             if refusal is not None:
-                self._refuse(connection, job, refusal, "refused", now)
+                self.moves.refuse(connection, job, refusal, "refused", now)
                 return
-            self._set_bulk(connection, job_id, now, checking=None, checker=None)
+            self.moves.set_bulk(connection, job_id, now, checking=None, checker=None)
             if job.checking == "start":
                 verb = "start" if job.status == BulkStatus.CREATED else "resume"
-                words = self._start(connection, job, verb, now)
-                self._bulk_note(
+                words = self.start(connection, job, verb, now)
+                self.moves.bulk_note(
                     connection, job_id, "operator", "", f"its business agreed: started{words}", now
                 )
 
-        await self.database.write(work)
-        self.wakes.fire(PENDING)
-        self.wakes.fire(ENDED)
+        await self.context.database.write(work)
+        self.context.wakes.fire(PENDING)
+        self.context.wakes.fire(ENDED)
 
     async def withdraw_bulk_job(self, job_id: int, refusal: str | None) -> None:
         """Who asked for the job is told that it was refused, or has gone away: nothing of it is left.
@@ -67,49 +72,49 @@ class BulkChecks(BulkCheckpoints):
         business asked."""
 
         def work(connection: Connection) -> None:
-            job = self._bulk_row(connection, job_id)
+            job = self.moves.bulk_row(connection, job_id)
             if job is None or job.checking is None or job.started_at is not None:
                 return
             if job.idempotency_key is None and job.waiter is None:
                 connection.execute(delete(bulk_logs).where(bulk_logs.c.job_id == job_id))
                 connection.execute(delete(bulk_jobs).where(bulk_jobs.c.id == job_id))
             elif refusal is not None:
-                now = self._now(connection)
+                now = self.context.now(connection)
                 if job.status == BulkStatus.CREATED:
-                    self._refuse(connection, job, refusal, "refused", now)
-                self._set_bulk(connection, job_id, now, idempotency_key=None)  # it may be used again
+                    self.moves.refuse(connection, job, refusal, "refused", now)
+                self.moves.set_bulk(connection, job_id, now, idempotency_key=None)  # it may be used again
 
-        await self.database.write(work)
-        self.wakes.fire(ENDED)
+        await self.context.database.write(work)
+        self.context.wakes.fire(ENDED)
 
     # -- parts of it
 
-    def _begin_check(self, connection: Connection, job: Any, now: int) -> None:
+    def begin_check(self, connection: Connection, job: Any, now: int) -> None:
         payload = {"job": job.id, "check": True}
-        (run_id,) = self._bulk_run(connection, job, [payload], CHECK_RETRY, now, timeout=CHECK_TIMEOUT)
-        self._set_bulk(connection, job.id, now, checker=run_id)
+        (run_id,) = self.moves.bulk_run(connection, job, [payload], CHECK_RETRY, now, timeout=CHECK_TIMEOUT)
+        self.moves.set_bulk(connection, job.id, now, checker=run_id)
 
-    def _start_when_checked(self, connection: Connection, job: Any, who: str, now: int) -> bool:
+    def start_when_checked(self, connection: Connection, job: Any, who: str, now: int) -> bool:
         if job.checking == "refused":
             raise Conflict(
                 f"bulk job {job.id} was refused by its business ({job.reason}): create another one"
             )
         if job.checking == "start" and job.checker is not None:
             return False
-        self._set_bulk(connection, job.id, now, checking="start")
+        self.moves.set_bulk(connection, job.id, now, checking="start")
         if job.checker is None:
-            self._begin_check(connection, job, now)
-        self._bulk_note(connection, job.id, "operator", who, "starts when its business has agreed", now)
+            self.begin_check(connection, job, now)
+        self.moves.bulk_note(connection, job.id, "operator", who, "starts when its business has agreed", now)
         return True
 
-    def _start(self, connection: Connection, job: Any, verb: str, now: int) -> str:
+    def start(self, connection: Connection, job: Any, verb: str, now: int) -> str:
         """Let it be launched; what is to be said about its error budget."""
         status = BulkStatus(job.status)
         running = next_of(job, verb)
         allowed, words = _fresh_budget(job, status)
         by_business = status is BulkStatus.WAITING_BUSINESS
-        launcher = self._bear_launcher(connection, job, now, by_business=by_business)
-        self._set_bulk(
+        launcher = self.moves.insert_launcher(connection, job, now, by_business=by_business)
+        self.moves.set_bulk(
             connection,
             job.id,
             now,

@@ -9,9 +9,10 @@ from sqlalchemy import Connection, delete, or_, select
 
 from fusee.bulk.model.job import BulkStatus
 from fusee.bulk.store.moves import BulkMoves
-from fusee.bulk.store.queries import BulkLooks
+from fusee.bulk.store.queries import BulkQueries
 from fusee.bulk.store.tables import bulk_jobs, bulk_logs, bulk_quarantine, bulk_segments
 from fusee.engine.model.states import TERMINAL
+from fusee.engine.store.context import StoreContext
 from fusee.engine.store.rows import decode
 from fusee.errors import Conflict
 
@@ -20,15 +21,20 @@ __all__ = ["BulkDeletes"]
 AT_REST = (BulkStatus.CREATED, BulkStatus.STOPPED, BulkStatus.FINISHED, BulkStatus.FAILED)
 
 
-class BulkDeletes(BulkLooks, BulkMoves):
+class BulkDeletes:
+    def __init__(self, context: StoreContext, moves: BulkMoves, queries: BulkQueries) -> None:
+        self.context = context
+        self.moves = moves
+        self.queries = queries
+
     async def delete_bulk_job(self, job_id: int, version: int | None = None) -> None:
         """Delete it with its segments, its quarantine and its logs. `Conflict` while it is not at rest, while
         a run waits for it, and while an unfinished job undoes it or runs its quarantine again."""
 
         def work(connection: Connection) -> None:
-            job = self._bulk_row(connection, job_id)
+            job = self.moves.bulk_row(connection, job_id)
             if job is None:
-                raise self._no_bulk(job_id)
+                raise self.queries.no_bulk(job_id)
             if version is not None and job.version != version:
                 raise Conflict(
                     f"bulk job {job_id} is at version {job.version}, not {version}: look at it again"
@@ -38,7 +44,7 @@ class BulkDeletes(BulkLooks, BulkMoves):
             if job.checker is not None and job.checking in ("wait", "start"):
                 raise Conflict(f"bulk job {job_id} is being checked by its business: delete it after that")
             if job.waiter is not None:
-                waiter = self._run_of(connection, job.waiter)
+                waiter = self.moves.run_of(connection, job.waiter)
                 if waiter is not None and waiter.status not in TERMINAL:
                     raise Conflict(f"run {job.waiter} waits for bulk job {job_id}: let it end, or cancel it")
             needed_by = self._reader_of(connection, job_id)
@@ -51,14 +57,14 @@ class BulkDeletes(BulkLooks, BulkMoves):
                 connection.execute(delete(table).where(table.c.job_id == job_id))
             connection.execute(delete(bulk_jobs).where(bulk_jobs.c.id == job_id))
 
-        await self.database.write(work)
+        await self.context.database.write(work)
 
     def _reader_of(self, connection: Connection, job_id: int) -> int | None:
         """An unfinished job over items of this one."""
         derived = or_(bulk_jobs.c.undo_of == job_id, bulk_jobs.c.source.like('%"quarantine"%'))
         query = (
             select(bulk_jobs.c.id, bulk_jobs.c.source)
-            .where(bulk_jobs.c.namespace == self.namespace, bulk_jobs.c.id > job_id)
+            .where(bulk_jobs.c.namespace == self.context.namespace, bulk_jobs.c.id > job_id)
             .where(bulk_jobs.c.status != BulkStatus.FINISHED, derived)
             .order_by(bulk_jobs.c.id)
         )

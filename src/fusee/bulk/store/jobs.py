@@ -19,15 +19,16 @@ from fusee.bulk.model.job import (
     next_bulk_status,
 )
 from fusee.bulk.model.pacing import rate_shown
-from fusee.bulk.store.businesses import BulkBusinesses
+from fusee.bulk.store.businesses import BusinessRegistry
 from fusee.bulk.store.checkpoints import Found
 from fusee.bulk.store.checks import BulkChecks, next_of
-from fusee.bulk.store.deletes import BulkDeletes
-from fusee.bulk.store.queries import BulkLooks
+from fusee.bulk.store.moves import BulkMoves
+from fusee.bulk.store.queries import BulkQueries
 from fusee.bulk.store.rows import counted_in, definition_of, items_in, job_from, spec_of_bulk
-from fusee.bulk.store.stalls import BulkStalls
 from fusee.bulk.store.tables import bulk_jobs, bulk_segments
 from fusee.engine.model.states import RunStatus
+from fusee.engine.store.context import StoreContext
+from fusee.engine.store.outbox import Outbox
 from fusee.engine.store.request_keys import (
     KeyedRequest,
     asked,
@@ -52,7 +53,23 @@ ONLY_AT_REST = ("item_attempts", "item_backoff")
 """What a worker reads when it takes a segment."""
 
 
-class BulkJobs(BulkDeletes, BulkLooks, BulkChecks, BulkStalls, BulkBusinesses):
+class BulkJobs:
+    def __init__(
+        self,
+        context: StoreContext,
+        moves: BulkMoves,
+        checks: BulkChecks,
+        businesses: BusinessRegistry,
+        outbox: Outbox,
+        queries: BulkQueries,
+    ) -> None:
+        self.context = context
+        self.moves = moves
+        self.checks = checks
+        self.businesses = businesses
+        self.outbox = outbox
+        self.queries = queries
+
     async def create_bulk_job(
         self,
         spec: BulkSpec,
@@ -79,7 +96,7 @@ class BulkJobs(BulkDeletes, BulkLooks, BulkChecks, BulkStalls, BulkBusinesses):
                 mine = bulk_jobs.c.idempotency_key == idempotency_key
             else:
                 return None
-            query = select(bulk_jobs).where(bulk_jobs.c.namespace == self.namespace, mine)
+            query = select(bulk_jobs).where(bulk_jobs.c.namespace == self.context.namespace, mine)
             return connection.execute(query).one_or_none()
 
         def work(connection: Connection) -> tuple[BulkJob, bool]:
@@ -88,11 +105,11 @@ class BulkJobs(BulkDeletes, BulkLooks, BulkChecks, BulkStalls, BulkBusinesses):
                 if waiter is None:
                     check_same(idempotency_key, row.request_digest, digest, f"bulk job {row.id}")
                 return job_from(row), False
-            now = self._now(connection)
-            remote = self._business_row(connection, spec.business, lock=True) is not None
+            now = self.context.now(connection)
+            remote = self.businesses.business_row(connection, spec.business, lock=True) is not None
             added = connection.execute(
                 insert(bulk_jobs).values(
-                    namespace=self.namespace,
+                    namespace=self.context.namespace,
                     name=spec.name,
                     business=spec.business,
                     status=BulkStatus.CREATED,
@@ -120,24 +137,24 @@ class BulkJobs(BulkDeletes, BulkLooks, BulkChecks, BulkStalls, BulkBusinesses):
             key = added.inserted_primary_key
             assert key is not None
             job_id = int(key[0])
-            self._bulk_note(connection, job_id, "operator", who or spec.creator, "created", now)
+            self.moves.bulk_note(connection, job_id, "operator", who or spec.creator, "created", now)
             if check == "worker":
-                self._begin_check(connection, connection.execute(_job(job_id)).one(), now)
+                self.checks.begin_check(connection, connection.execute(_job(job_id)).one(), now)
             if waiter is not None:
-                self._tell(connection, [("waiter", waiter)])
+                self.outbox.add(connection, [("waiter", waiter)])
             return job_from(connection.execute(_job(job_id)).one()), True
 
         try:
-            return await self.database.write(work)
+            return await self.context.database.write(work)
         except IntegrityError:  # another was first with this key, at the same moment
-            return await self.database.write(work)
+            return await self.context.database.write(work)
 
     async def bulk_job_under(self, key: str, digest: str) -> BulkJob | None:
         """The job that this request made under that idempotency key."""
         query = select(bulk_jobs).where(
-            bulk_jobs.c.namespace == self.namespace, bulk_jobs.c.idempotency_key == key
+            bulk_jobs.c.namespace == self.context.namespace, bulk_jobs.c.idempotency_key == key
         )
-        row = await self.database.read(lambda connection: connection.execute(query).one_or_none())
+        row = await self.context.database.read(lambda connection: connection.execute(query).one_or_none())
         if row is None:
             return None
         check_same(key, row.request_digest, digest, f"bulk job {row.id}")
@@ -163,7 +180,7 @@ class BulkJobs(BulkDeletes, BulkLooks, BulkChecks, BulkStalls, BulkBusinesses):
             if status is BulkStatus.RUNNING:
                 return False
             if job.checking is not None:
-                return self._start_when_checked(connection, job, who, now)
+                return self.checks.start_when_checked(connection, job, who, now)
             if status is BulkStatus.WAITING_BUSINESS and not by_business and not force:
                 raise Conflict(
                     f"bulk job {job.id} waits for its business to start it; to start it all the same: force"
@@ -176,12 +193,12 @@ class BulkJobs(BulkDeletes, BulkLooks, BulkChecks, BulkStalls, BulkBusinesses):
                 verb = "business_start"
             else:
                 verb = "start" if status is BulkStatus.CREATED else "resume"
-            words = self._start(connection, job, verb, now)
+            words = self.checks.start(connection, job, verb, now)
             text = "started" if verb == "start" else "resumed"
             if verb == "business_start":
                 by_force = "started by force while it waited for its business"
                 text = "started by its business" if by_business else by_force
-            self._bulk_note(connection, job.id, "operator", who, text + words, now)
+            self.moves.bulk_note(connection, job.id, "operator", who, text + words, now)
             return True
 
         return await self._bulk_command(job_id, version, change)
@@ -196,18 +213,18 @@ class BulkJobs(BulkDeletes, BulkLooks, BulkChecks, BulkStalls, BulkBusinesses):
             if status in (BulkStatus.STOPPING, BulkStatus.STOPPED):
                 return False
             if job.checking == "start":
-                self._set_bulk(connection, job.id, now, checking="wait")
-                self._bulk_note(connection, job.id, "operator", who, "will not start by itself", now)
+                self.moves.set_bulk(connection, job.id, now, checking="wait")
+                self.moves.bulk_note(connection, job.id, "operator", who, "will not start by itself", now)
                 return True
             if status is BulkStatus.WAITING_BUSINESS:
-                self._set_bulk(connection, job.id, now, status=next_of(job, "stop"), reason=reason[:500])
-                self._call_back(connection, job, "stop", now)  # it had its start: it prepared itself
+                self.moves.set_bulk(connection, job.id, now, status=next_of(job, "stop"), reason=reason[:500])
+                self.moves.call_back(connection, job, "stop", now)  # it had its start: it prepared itself
                 if job.waiter is not None:
-                    self._tell(connection, [("waiter", job.waiter)])
+                    self.outbox.add(connection, [("waiter", job.waiter)])
             else:
                 next_of(job, "stop")
-                self._doom(connection, job, "stop", reason, now)
-            self._bulk_note(connection, job.id, "operator", who, f"stopped: {reason}", now)
+                self.moves.begin_stop(connection, job, "stop", reason, now)
+            self.moves.bulk_note(connection, job.id, "operator", who, f"stopped: {reason}", now)
             return True
 
         return await self._bulk_command(job_id, version, change)
@@ -247,9 +264,9 @@ class BulkJobs(BulkDeletes, BulkLooks, BulkChecks, BulkStalls, BulkBusinesses):
                     before = (spec.errors_allowed(counted_in(job)) or 0) if job.allowed is not None else 0
                     granted = (job.allowed or 0) - before  # by resumes
                     values["allowed"] = None if fresh is None else granted + fresh
-            self._set_bulk(connection, job.id, now, rate_at=now, **values)
+            self.moves.set_bulk(connection, job.id, now, rate_at=now, **values)
             shown = ", ".join(f"{name} {_shown(name, value)}" for name, value in different.items())
-            self._bulk_note(connection, job.id, "operator", who, f"changed: {shown}", now)
+            self.moves.bulk_note(connection, job.id, "operator", who, f"changed: {shown}", now)
             return True
 
         return await self._bulk_command(job_id, version, change)
@@ -270,7 +287,7 @@ class BulkJobs(BulkDeletes, BulkLooks, BulkChecks, BulkStalls, BulkBusinesses):
                     f"the source has no items beyond those of bulk job {job.id}: it ends at {found.stop},"
                     f" the job at {end}"
                 )
-            numbers = self._cut(connection, job, end, found.stop, now)
+            numbers = self.moves.cut(connection, job, end, found.stop, now)
             total, spec = found.stop - job.first, spec_of_bulk(job)
             items = None if found.rows is None else UNKNOWN
             if found.rows not in (None, UNKNOWN) and job.item_count != UNKNOWN:
@@ -281,7 +298,7 @@ class BulkJobs(BulkDeletes, BulkLooks, BulkChecks, BulkStalls, BulkBusinesses):
             values: dict[str, Any] = {}
             if job.status == BulkStatus.FINISHED:
                 values = {"finished_at": None, "reason": "extended: start it to handle the new items"}
-            self._set_bulk(
+            self.moves.set_bulk(
                 connection,
                 job.id,
                 now,
@@ -295,7 +312,7 @@ class BulkJobs(BulkDeletes, BulkLooks, BulkChecks, BulkStalls, BulkBusinesses):
             )
             added = "unknown many" if found.rows == UNKNOWN else found.rows or found.stop - end
             text = f"extended by {added} items: from {end} to {found.stop - 1}"
-            self._bulk_note(connection, job.id, "operator", who, text, now)
+            self.moves.bulk_note(connection, job.id, "operator", who, text, now)
             return True
 
         return await self._bulk_command(job_id, version, change)
@@ -309,8 +326,8 @@ class BulkJobs(BulkDeletes, BulkLooks, BulkChecks, BulkStalls, BulkBusinesses):
         def change(connection: Connection, job: Any, now: int) -> bool:
             if job.status in (BulkStatus.RUNNING, BulkStatus.STOPPING) and job.launcher is None:
                 raise Conflict(f"bulk job {job.id} is {job.status}: stop it before you change its data")
-            self._set_bulk(connection, job.id, now, data=text)
-            self._bulk_note(connection, job.id, "operator", who, "data changed", now)
+            self.moves.set_bulk(connection, job.id, now, data=text)
+            self.moves.bulk_note(connection, job.id, "operator", who, "data changed", now)
             return True
 
         return await self._bulk_command(job_id, version, change)
@@ -321,35 +338,35 @@ class BulkJobs(BulkDeletes, BulkLooks, BulkChecks, BulkStalls, BulkBusinesses):
         """A line in the job's data log; returns its number."""
 
         def work(connection: Connection) -> int:
-            if self._bulk_row(connection, job_id) is None:
-                raise self._no_bulk(job_id)
-            if (made := made_before(connection, self.namespace, request)) is not None:
+            if self.moves.bulk_row(connection, job_id) is None:
+                raise self.queries.no_bulk(job_id)
+            if (made := made_before(connection, self.context.namespace, request)) is not None:
                 return int(made)
-            now = self._now(connection)
-            number = self._bulk_note(connection, job_id, "data", who, text, now)
-            remember(connection, self.namespace, request, number, now)
+            now = self.context.now(connection)
+            number = self.moves.bulk_note(connection, job_id, "data", who, text, now)
+            remember(connection, self.context.namespace, request, number, now)
             return number
 
-        return await write_once(self.database, work, request)
+        return await write_once(self.context.database, work, request)
 
     async def _bulk_command(self, job_id: int, version: int | None, change: Change) -> BulkJob:
         def work(connection: Connection) -> BulkJob:
-            row = self._bulk_row(connection, job_id)
+            row = self.moves.bulk_row(connection, job_id)
             if row is None:
-                raise self._no_bulk(job_id)
+                raise self.queries.no_bulk(job_id)
             if version is not None and row.version != version:
                 raise Conflict(
                     f"bulk job {job_id} is at version {row.version}, not {version}: look at it again"
                 )
-            now = self._now(connection)
+            now = self.context.now(connection)
             changed = change(connection, row, now)
             if changed:
-                self._set_bulk(connection, job_id, now, version=row.version + 1)
+                self.moves.set_bulk(connection, job_id, now, version=row.version + 1)
             return replace(job_from(connection.execute(_job(job_id)).one()), changed=changed)
 
-        job = await self.database.write(work)
+        job = await self.context.database.write(work)
         for kind in (PENDING, ENDED, "cancel"):
-            self.wakes.fire(kind)
+            self.context.wakes.fire(kind)
         return job
 
     # -- what a launcher does
@@ -366,11 +383,11 @@ class BulkJobs(BulkDeletes, BulkLooks, BulkChecks, BulkStalls, BulkBusinesses):
             job = self._launching(connection, run_id, attempt, job_id)
             if job.status != BulkStatus.RUNNING:
                 return False
-            now = self._now(connection)
+            now = self.context.now(connection)
             first, stop = found.first, found.stop
             if job.total is None or job.made == 0:
                 items = stop - first if found.rows in (None, UNKNOWN) else found.rows
-                self._set_bulk(
+                self.moves.set_bulk(
                     connection,
                     job_id,
                     now,
@@ -379,15 +396,15 @@ class BulkJobs(BulkDeletes, BulkLooks, BulkChecks, BulkStalls, BulkBusinesses):
                     item_count=found.rows,
                     allowed=spec_of_bulk(job).errors_allowed(items),
                 )
-                numbers = self._cut(connection, job, first, stop, now)
-                self._set_bulk(connection, job_id, now, made=len(numbers))
+                numbers = self.moves.cut(connection, job, first, stop, now)
+                self.moves.set_bulk(connection, job_id, now, made=len(numbers))
             else:
                 idle = select(bulk_segments.c.number).where(
                     bulk_segments.c.job_id == job_id, bulk_segments.c.state == SegmentState.IDLE
                 )
                 numbers = sorted(connection.execute(idle).scalars())
-            self._open_segments(connection, job, numbers, now)
-            self._set_bulk(
+            self.moves.open_segments(connection, job, numbers, now)
+            self.moves.set_bulk(
                 connection,
                 job_id,
                 now,
@@ -397,8 +414,8 @@ class BulkJobs(BulkDeletes, BulkLooks, BulkChecks, BulkStalls, BulkBusinesses):
             )
             return True
 
-        launched = await self.database.write(work)
-        self.wakes.fire(PENDING)
+        launched = await self.context.database.write(work)
+        self.context.wakes.fire(PENDING)
         return launched
 
     async def await_business(self, run_id: int, attempt: int, job_id: int, callbacks: Sequence[str]) -> None:
@@ -407,8 +424,8 @@ class BulkJobs(BulkDeletes, BulkLooks, BulkChecks, BulkStalls, BulkBusinesses):
         def work(connection: Connection) -> None:
             job = self._launching(connection, run_id, attempt, job_id)
             if job.status == BulkStatus.RUNNING:
-                now = self._now(connection)
-                self._set_bulk(
+                now = self.context.now(connection)
+                self.moves.set_bulk(
                     connection,
                     job_id,
                     now,
@@ -416,12 +433,12 @@ class BulkJobs(BulkDeletes, BulkLooks, BulkChecks, BulkStalls, BulkBusinesses):
                     launcher=None,
                     callbacks=",".join(callbacks),
                 )
-                self._bulk_note(connection, job_id, "operator", "", "its business will start it", now)
+                self.moves.bulk_note(connection, job_id, "operator", "", "its business will start it", now)
 
-        await self.database.write(work)
+        await self.context.database.write(work)
 
     def _launching(self, connection: Connection, run_id: int, attempt: int, job_id: int) -> Any:
-        job = self._bulk_row(connection, job_id, any_namespace=True)
+        job = self.moves.bulk_row(connection, job_id, any_namespace=True)
         mine = select(runs.c.id).where(
             runs.c.id == run_id, runs.c.attempt == attempt, runs.c.status == RunStatus.RUNNING
         )

@@ -27,8 +27,11 @@ from fusee.engine.model.run import Lane
 from fusee.engine.model.states import TERMINAL, RunStatus, SessionState
 from fusee.engine.model.strategy import Strategy
 from fusee.engine.store.cancels import Cancels
+from fusee.engine.store.context import StoreContext
+from fusee.engine.store.lanes import Lanes
+from fusee.engine.store.outbox import Outbox
 from fusee.engine.store.rows import encode
-from fusee.engine.store.run_writer import Birth, Births
+from fusee.engine.store.run_writer import Birth, RunWriter
 from fusee.engine.store.tables import runs, sessions
 from fusee.engine.store.wakes import ENDED
 from fusee.tasks.store.alerts import ALERT_QUEUE
@@ -51,20 +54,27 @@ LONGEST_REASON = 500
 LONGEST_LOG = 8000
 
 
-class BulkMoves(Cancels, Births):
-    def _bulk_row(self, connection: Connection, job_id: int, *, any_namespace: bool = False) -> Any:
+class BulkMoves:
+    def __init__(
+        self, context: StoreContext, run_writer: RunWriter, lanes: Lanes, cancels: Cancels, outbox: Outbox
+    ) -> None:
+        self.context = context
+        self.run_writer = run_writer
+        self.lanes = lanes
+        self.cancels = cancels
+        self.outbox = outbox
+
+    def bulk_row(self, connection: Connection, job_id: int, *, any_namespace: bool = False) -> Any:
         """Locked."""
         query = select(bulk_jobs).where(bulk_jobs.c.id == job_id)
         if not any_namespace:
-            query = query.where(bulk_jobs.c.namespace == self.namespace)
+            query = query.where(bulk_jobs.c.namespace == self.context.namespace)
         return connection.execute(query.with_for_update()).one_or_none()
 
-    def _set_bulk(self, connection: Connection, job_id: int, now: int, **values: Any) -> None:
+    def set_bulk(self, connection: Connection, job_id: int, now: int, **values: Any) -> None:
         connection.execute(update(bulk_jobs).where(bulk_jobs.c.id == job_id).values(updated_at=now, **values))
 
-    def _bulk_note(
-        self, connection: Connection, job_id: int, kind: str, who: str, text: str, now: int
-    ) -> int:
+    def bulk_note(self, connection: Connection, job_id: int, kind: str, who: str, text: str, now: int) -> int:
         """A line in the job's log; under its lock, so that numbers come in order."""
         last = select(func.coalesce(func.max(bulk_logs.c.id), 0)).where(bulk_logs.c.job_id == job_id)
         number = int(connection.execute(last).scalar_one()) + 1
@@ -77,7 +87,7 @@ class BulkMoves(Cancels, Births):
 
     # -- runs of a job
 
-    def _bulk_run(
+    def bulk_run(
         self,
         connection: Connection,
         job: Any,
@@ -97,7 +107,7 @@ class BulkMoves(Cancels, Births):
             options["timeout"] = timeout
         if apart:
             options["apart"] = list(apart)
-        lane_id, text = self._lane_id(connection, lane), encode(options, "options")
+        lane_id, text = self.lanes.lane_id(connection, lane), encode(options, "options")
         births = [
             Birth(
                 lane_id=lane_id,
@@ -109,14 +119,14 @@ class BulkMoves(Cancels, Births):
             )
             for payload in payloads
         ]
-        return self._bear(connection, births, now, job.namespace)
+        return self.run_writer.insert_runs(connection, births, now, job.namespace)
 
-    def _bear_launcher(self, connection: Connection, job: Any, now: int, *, by_business: bool) -> int:
+    def insert_launcher(self, connection: Connection, job: Any, now: int, *, by_business: bool) -> int:
         payload = {"job": job.id, "launch": "business" if by_business else "ask"}
-        (run_id,) = self._bulk_run(connection, job, [payload], LAUNCH_RETRY, now, timeout=LAUNCH_TIMEOUT + 60)
+        (run_id,) = self.bulk_run(connection, job, [payload], LAUNCH_RETRY, now, timeout=LAUNCH_TIMEOUT + 60)
         return run_id
 
-    def _open_segments(
+    def open_segments(
         self,
         connection: Connection,
         job: Any,
@@ -126,8 +136,8 @@ class BulkMoves(Cancels, Births):
         """Give each of these a run; where several workers serve the job, dispatchers spread them over those.
         From a shared queue, the first worker that looks would take them all."""
         payloads = [{"job": job.id, "segment": number} for number in numbers]
-        spread = bool(numbers) and self._workers_of(connection, job) > 1
-        ids = self._bulk_run(
+        spread = bool(numbers) and self.workers_of(connection, job) > 1
+        ids = self.bulk_run(
             connection,
             job,
             payloads,
@@ -150,13 +160,13 @@ class BulkMoves(Cancels, Births):
                 )
             )
         if numbers and job.held_by is None:
-            self._set_bulk(connection, job.id, now, held_by=HeldBy.WORKER)
+            self.set_bulk(connection, job.id, now, held_by=HeldBy.WORKER)
 
-    def _cut(self, connection: Connection, job: Any, first: int, stop: int, now: int) -> list[int]:
+    def cut(self, connection: Connection, job: Any, first: int, stop: int, now: int) -> list[int]:
         """Cut these items into segments behind those that the job has; returns their numbers."""
         spec = spec_of_bulk(job)
         total = stop - first
-        many = spec.segments or self._workers_of(connection, job)
+        many = spec.segments or self.workers_of(connection, job)
         many = max(1, min(many, job.concurrency, total))
         rows, begin = [], first
         for number in range(many if total else 0):
@@ -167,7 +177,7 @@ class BulkMoves(Cancels, Births):
             connection.execute(insert(bulk_segments), rows)
         return [row["number"] for row in rows]
 
-    def _workers_of(self, connection: Connection, job: Any) -> int:
+    def workers_of(self, connection: Connection, job: Any) -> int:
         """Live workers that serve it."""
         name = encode(_handler(job), "business").replace("_", "!_")
         query = (
@@ -194,10 +204,10 @@ class BulkMoves(Cancels, Births):
 
     # -- stopping
 
-    def _doom(self, connection: Connection, job: Any, doom: str, reason: str, now: int) -> None:
+    def begin_stop(self, connection: Connection, job: Any, doom: str, reason: str, now: int) -> None:
         """No further item starts: what waits leaves the line, what runs sees it at its next checkpoint."""
         status = next_bulk_status(BulkStatus(job.status), "stop")
-        self._set_bulk(connection, job.id, now, status=status, doom=doom, reason=reason[:LONGEST_REASON])
+        self.set_bulk(connection, job.id, now, status=status, doom=doom, reason=reason[:LONGEST_REASON])
         waiting = (
             select(runs.c.id)
             .join(bulk_segments, bulk_segments.c.run_id == runs.c.id)
@@ -208,45 +218,45 @@ class BulkMoves(Cancels, Births):
         if job.launcher is not None:
             ids.append(job.launcher)
         if ids:
-            self._cancel_many(connection, ids, reason, now)
+            self.cancels.cancel_many(connection, ids, reason, now)
         # Look at it even if nothing was running at all.
         connection.execute(insert(ended).values(kind="bulk", run_id=job.id, many=0))
-        self._notify(connection, ENDED)
+        self.context.notify(connection, ENDED)
 
     # -- what follows when runs end
 
-    def _bulk_jobs_ended(self, connection: Connection, job_ids: Sequence[int], now: int) -> list[BulkRest]:
+    def bulk_jobs_ended(self, connection: Connection, job_ids: Sequence[int], now: int) -> list[BulkRest]:
         """Answers those that came to rest."""
         rested: list[BulkRest] = []
         for job_id in sorted(set(job_ids)):
-            job = self._bulk_row(connection, job_id, any_namespace=True)
+            job = self.bulk_row(connection, job_id, any_namespace=True)
             if job is not None and (rest := self._look_at(connection, job, now)) is not None:
                 rested.append(rest)
         return rested
 
-    def _bulk_runs_ended(self, connection: Connection, run_ids: Sequence[int], now: int) -> list[BulkRest]:
+    def bulk_runs_ended(self, connection: Connection, run_ids: Sequence[int], now: int) -> list[BulkRest]:
         query = select(runs.c.owner_id).where(runs.c.id.in_(run_ids), runs.c.owner_id.is_not(None))
-        return self._bulk_jobs_ended(connection, list(connection.execute(query).scalars()), now)
+        return self.bulk_jobs_ended(connection, list(connection.execute(query).scalars()), now)
 
     def _look_at(self, connection: Connection, job: Any, now: int) -> BulkRest | None:
         """What the runs of a job really are, and what that makes of the job."""
         if job.checker is not None:
-            checker = self._run_of(connection, job.checker)
+            checker = self.run_of(connection, job.checker)
             if checker is None or checker.status in TERMINAL:
                 self._check_ended(connection, job, _why("its check", checker), now)
             return None
         if job.status not in (BulkStatus.RUNNING, BulkStatus.STOPPING):
             return None
         if job.launcher is not None:
-            launcher = self._run_of(connection, job.launcher)
+            launcher = self.run_of(connection, job.launcher)
             if launcher is not None and launcher.status not in TERMINAL:
                 return None
-            self._set_bulk(connection, job.id, now, launcher=None)
-            job = self._bulk_row(connection, job.id, any_namespace=True)
+            self.set_bulk(connection, job.id, now, launcher=None)
+            job = self.bulk_row(connection, job.id, any_namespace=True)
             if job.status == BulkStatus.RUNNING:
                 # It ended and launched nothing: its business refused, or took too long.
-                self._doom(connection, job, "stop", _why("its launch", launcher), now)
-                job = self._bulk_row(connection, job.id, any_namespace=True)
+                self.begin_stop(connection, job, "stop", _why("its launch", launcher), now)
+                job = self.bulk_row(connection, job.id, any_namespace=True)
         under_way = 0
         again: list[int] = []
         for row in connection.execute(_open_with_runs(job.id)).all():
@@ -264,10 +274,10 @@ class BulkMoves(Cancels, Births):
                     again.append(row.number)  # it was told to stop by a stop that is over
                     continue
                 doom = "stop" if row.status == RunStatus.CANCELED else "fail"
-                self._doom(connection, job, doom, _why(f"segment {row.number}", row), now)
-                job = self._bulk_row(connection, job.id, any_namespace=True)
+                self.begin_stop(connection, job, doom, _why(f"segment {row.number}", row), now)
+                job = self.bulk_row(connection, job.id, any_namespace=True)
         if job.status == BulkStatus.RUNNING and again:
-            self._open_segments(connection, job, again, now)
+            self.open_segments(connection, job, again, now)
             under_way += len(again)
         return self._come_to_rest(connection, job, now) if under_way == 0 else None
 
@@ -282,7 +292,7 @@ class BulkMoves(Cancels, Births):
         status = next_bulk_status(BulkStatus(job.status), verb)
         over = status in (BulkStatus.FINISHED, BulkStatus.FAILED)
         reason = None if status is BulkStatus.FINISHED else job.reason
-        self._set_bulk(
+        self.set_bulk(
             connection,
             job.id,
             now,
@@ -293,17 +303,17 @@ class BulkMoves(Cancels, Births):
             speed=0.0,
             held_by=None,
         )
-        self._call_back(connection, job, "finish" if status is BulkStatus.FINISHED else "stop", now)
+        self.call_back(connection, job, "finish" if status is BulkStatus.FINISHED else "stop", now)
         if status is BulkStatus.FAILED:
             facts = {"reason": reason, "ended": job.ended, "quarantined": job.quarantined, "total": job.total}
-            self._bulk_alarm(connection, job, "bulk_job_failed", facts, now)
+            self.bulk_alarm(connection, job, "bulk_job_failed", facts, now)
         if job.waiter is not None:
-            self._tell(connection, [("waiter", job.waiter)])
+            self.outbox.add(connection, [("waiter", job.waiter)])
         return BulkRest(
             job_id=job.id, namespace=job.namespace, business=job.business, status=status, reason=reason
         )
 
-    def _bulk_alarm(
+    def bulk_alarm(
         self, connection: Connection, job: Any, event: str, facts: dict[str, Any], now: int
     ) -> None:
         """Tell the job's webhook, where it wants to hear of this."""
@@ -320,34 +330,32 @@ class BulkMoves(Cancels, Births):
             **facts,
         }
         birth = Birth(
-            lane_id=self._lane_id(connection, Lane(job.namespace, ALERT_QUEUE, "http", "http")),
+            lane_id=self.lanes.lane_id(connection, Lane(job.namespace, ALERT_QUEUE, "http", "http")),
             payload=encode({"url": alerts.webhook, "method": "POST", "body": body}, "the alert"),
             options=encode({"retry": ALERT_RETRY.to_dict(), "timeout": 30.0}, "options"),
         )
-        self._bear(connection, [birth], now, job.namespace)
+        self.run_writer.insert_runs(connection, [birth], now, job.namespace)
 
-    def _call_back(self, connection: Connection, job: Any, callback: str, now: int) -> None:
+    def call_back(self, connection: Connection, job: Any, callback: str, now: int) -> None:
         """Have the business told, where it wants to be."""
         if callback in job.callbacks.split(","):
             payload = {"job": job.id, "callback": callback}
-            self._bulk_run(connection, job, [payload], CALLBACK_RETRY, now, timeout=LAUNCH_TIMEOUT, kind=None)
+            self.bulk_run(connection, job, [payload], CALLBACK_RETRY, now, timeout=LAUNCH_TIMEOUT, kind=None)
 
     def _check_ended(self, connection: Connection, job: Any, why: str, now: int) -> None:
         """The run that asked the business is over, and said nothing."""
-        self._refuse(connection, job, why, "wait", now)
+        self.refuse(connection, job, why, "wait", now)
 
-    def _refuse(self, connection: Connection, job: Any, reason: str, checking: str, now: int) -> None:
+    def refuse(self, connection: Connection, job: Any, reason: str, checking: str, now: int) -> None:
         values: dict[str, Any] = {}
         if job.status == BulkStatus.CREATED:
             values = {"status": next_bulk_status(BulkStatus.CREATED, "refuse"), "finished_at": now}
-        self._set_bulk(
-            connection, job.id, now, checking=checking, checker=None, reason=reason[:500], **values
-        )
-        self._bulk_note(connection, job.id, "operator", "", f"not accepted: {reason}", now)
+        self.set_bulk(connection, job.id, now, checking=checking, checker=None, reason=reason[:500], **values)
+        self.bulk_note(connection, job.id, "operator", "", f"not accepted: {reason}", now)
         if job.waiter is not None:
-            self._tell(connection, [("waiter", job.waiter)])
+            self.outbox.add(connection, [("waiter", job.waiter)])
 
-    def _run_of(self, connection: Connection, run_id: int) -> Any:
+    def run_of(self, connection: Connection, run_id: int) -> Any:
         query = select(runs.c.id, runs.c.status, runs.c.error, runs.c.reason).where(runs.c.id == run_id)
         return connection.execute(query).one_or_none()
 

@@ -8,25 +8,31 @@ from typing import Any
 from sqlalchemy import Connection
 
 from fusee.bulk.model.job import BulkStatus, next_bulk_status
-from fusee.bulk.store.jobs import BulkJobs
+from fusee.bulk.store.moves import BulkMoves
 from fusee.bulk.store.tables import bulk_jobs
 from fusee.engine.model.outcome import End
-from fusee.engine.store.parents import Awaiting, Outcome, Started
+from fusee.engine.store.context import StoreContext
+from fusee.engine.store.parents import Outcome, Parents, Started
 
-__all__ = ["BulkWaiters"]
+__all__ = ["BulkParents"]
 
 OVER = (BulkStatus.FINISHED, BulkStatus.FAILED, BulkStatus.STOPPED)
 
 
-class BulkWaiters(BulkJobs, Awaiting):
-    def _bulk_waiters_due(self, connection: Connection, run_ids: Sequence[int], now: int) -> list[int]:
-        return self._look_at_waiters(connection, run_ids, BULK_JOB, self._abandon_bulk, now)
+class BulkParents:
+    def __init__(self, context: StoreContext, parents: Parents, moves: BulkMoves) -> None:
+        self.context = context
+        self.parents = parents
+        self.moves = moves
+
+    def bulk_waiters_due(self, connection: Connection, run_ids: Sequence[int], now: int) -> list[int]:
+        return self.parents.look_at_waiters(connection, run_ids, BULK_JOB, self._abandon_bulk, now)
 
     def _abandon_bulk(self, connection: Connection, job: Any, why: str, now: int) -> None:
         if job.status == BulkStatus.RUNNING:
-            self._doom(connection, job, "stop", why, now)
+            self.moves.begin_stop(connection, job, "stop", why, now)
         elif job.status == BulkStatus.WAITING_BUSINESS:
-            self._set_bulk(
+            self.moves.set_bulk(
                 connection, job.id, now, status=next_bulk_status(BulkStatus.WAITING_BUSINESS, "stop")
             )
 

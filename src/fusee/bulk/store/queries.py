@@ -20,10 +20,10 @@ from fusee.bulk.store.rows import (
     segment_from,
 )
 from fusee.bulk.store.tables import bulk_jobs, bulk_logs, bulk_quarantine, bulk_segments
-from fusee.engine.store.parts import StorePart
+from fusee.engine.store.context import StoreContext
 from fusee.errors import NotFound
 
-__all__ = ["BulkFilter", "BulkLooks"]
+__all__ = ["BulkFilter", "BulkQueries"]
 
 
 NOT_OVER = (
@@ -46,21 +46,24 @@ class BulkFilter:
     limit: int = 50
 
 
-class BulkLooks(StorePart):
-    def _no_bulk(self, job_id: int) -> NotFound:
-        return NotFound(f"no bulk job {job_id} in namespace {self.namespace!r}")
+class BulkQueries:
+    def __init__(self, context: StoreContext) -> None:
+        self.context = context
+
+    def no_bulk(self, job_id: int) -> NotFound:
+        return NotFound(f"no bulk job {job_id} in namespace {self.context.namespace!r}")
 
     async def bulk_job(self, job_id: int) -> BulkJob:
         query = self._bulk_jobs_now().where(bulk_jobs.c.id == job_id)
-        row = await self.database.read(lambda connection: connection.execute(query).one_or_none())
+        row = await self.context.database.read(lambda connection: connection.execute(query).one_or_none())
         if row is None:
-            raise self._no_bulk(job_id)
+            raise self.no_bulk(job_id)
         return job_from(row)
 
     def _bulk_jobs_now(self) -> Select[Any]:
         """With the time at which they are read, which tells whether their speed still holds."""
-        asked_at = self.database.now.label("asked_at")
-        return select(bulk_jobs, asked_at).where(bulk_jobs.c.namespace == self.namespace)
+        asked_at = self.context.database.now.label("asked_at")
+        return select(bulk_jobs, asked_at).where(bulk_jobs.c.namespace == self.context.namespace)
 
     async def bulk_jobs(self, wanted: BulkFilter) -> list[BulkJob]:
         query = self._bulk_jobs_now()
@@ -73,14 +76,14 @@ class BulkLooks(StorePart):
         if wanted.before is not None:
             query = query.where(bulk_jobs.c.id < wanted.before)
         query = query.order_by(bulk_jobs.c.id.desc())
-        return await self._page(
+        return await self.context.page(
             query, wanted.limit, lambda last: bulk_jobs.c.id < last.id, "bulk job", job_from
         )
 
     async def bulk_loads(self) -> list[BulkLoad]:
         """What is not over, by business, state, and what holds it."""
         runs = bulk_jobs.c.status == BulkStatus.RUNNING
-        holds = bulk_jobs.c.speed_at >= self.database.now - SPEED_HOLDS
+        holds = bulk_jobs.c.speed_at >= self.context.database.now - SPEED_HOLDS
         places = func.coalesce(bulk_jobs.c.total, 0) - bulk_jobs.c.ended
         left = bulk_jobs.c.item_count - bulk_jobs.c.ended + bulk_jobs.c.absent
         uncounted = bulk_jobs.c.item_count.is_(None)
@@ -98,10 +101,10 @@ class BulkLooks(StorePart):
                 ),
                 func.sum(case((and_(runs, holds), bulk_jobs.c.speed), else_=0.0)).label("speed"),
             )
-            .where(bulk_jobs.c.namespace == self.namespace, bulk_jobs.c.status.in_(NOT_OVER))
+            .where(bulk_jobs.c.namespace == self.context.namespace, bulk_jobs.c.status.in_(NOT_OVER))
             .group_by(bulk_jobs.c.business, bulk_jobs.c.status, case((runs, bulk_jobs.c.held_by)))
         )
-        rows = await self.database.read(lambda connection: connection.execute(query).all())
+        rows = await self.context.database.read(lambda connection: connection.execute(query).all())
         return [
             BulkLoad(
                 business=row.business,
@@ -118,7 +121,7 @@ class BulkLooks(StorePart):
     async def bulk_segments(self, job_id: int) -> list[Segment]:
         await self.bulk_job(job_id)
         query = select(bulk_segments).where(bulk_segments.c.job_id == job_id).order_by(bulk_segments.c.first)
-        rows = await self.database.read(lambda connection: connection.execute(query).all())
+        rows = await self.context.database.read(lambda connection: connection.execute(query).all())
         return [segment_from(row) for row in rows]
 
     async def bulk_quarantine(self, job_id: int, *, after: int = -1, limit: int = 100) -> list[Quarantined]:
@@ -130,7 +133,7 @@ class BulkLooks(StorePart):
             .order_by(bulk_quarantine.c.item_index)
             .limit(limit)
         )
-        rows = await self.database.read(lambda connection: connection.execute(query).all())
+        rows = await self.context.database.read(lambda connection: connection.execute(query).all())
         return [quarantined_from(row) for row in rows]
 
     async def quarantined_indexes(self, job_id: int, offset: int, limit: int) -> list[int]:
@@ -142,11 +145,15 @@ class BulkLooks(StorePart):
             .offset(offset)
             .limit(limit)
         )
-        return list(await self.database.read(lambda connection: connection.execute(query).scalars().all()))
+        return list(
+            await self.context.database.read(lambda connection: connection.execute(query).scalars().all())
+        )
 
     async def quarantined_count(self, job_id: int) -> int:
         query = select(func.count()).where(bulk_quarantine.c.job_id == job_id)
-        return int(await self.database.read(lambda connection: connection.execute(query).scalar_one()))
+        return int(
+            await self.context.database.read(lambda connection: connection.execute(query).scalar_one())
+        )
 
     async def bulk_logs(
         self, job_id: int, *, kind: str | None = None, after: int = 0, limit: int = 100
@@ -156,7 +163,7 @@ class BulkLooks(StorePart):
         if kind is not None:
             query = query.where(bulk_logs.c.kind == kind)
         query = query.order_by(bulk_logs.c.id).limit(limit)
-        rows = await self.database.read(lambda connection: connection.execute(query).all())
+        rows = await self.context.database.read(lambda connection: connection.execute(query).all())
         return [log_from(row) for row in rows]
 
     async def done_ranges(self, job_id: int) -> list[tuple[int, int]]:
@@ -172,7 +179,7 @@ class BulkLooks(StorePart):
             else:
                 found.append((first, end))
 
-        for row in await self.database.read(lambda connection: connection.execute(query).all()):
+        for row in await self.context.database.read(lambda connection: connection.execute(query).all()):
             add(row.first, row.watermark)
             for first, end in done_runs(checkpoint_of(row).done):
                 add(row.watermark + first, row.watermark + end)

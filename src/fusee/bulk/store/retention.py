@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlalchemy import Connection, delete, func, select
 
 from fusee.bulk.store.tables import bulk_jobs, bulk_logs, bulk_quarantine, bulk_segments
-from fusee.engine.store.parts import StorePart
+from fusee.engine.store.context import StoreContext
 
 __all__ = ["BulkRetention"]
 
@@ -13,8 +13,11 @@ MOST_AT_ONCE = 50
 ROWS_AT_ONCE = 5000
 
 
-class BulkRetention(StorePart):
-    def _forget_bulk_jobs(self, connection: Connection, cutoff: int) -> int:
+class BulkRetention:
+    def __init__(self, context: StoreContext) -> None:
+        self.context = context
+
+    def forget_bulk_jobs(self, connection: Connection, cutoff: int) -> int:
         """Jobs that finished or failed before `cutoff`; a large quarantine goes in portions, its job last.
 
         A stopped job is kept: someone may go on with it."""

@@ -8,19 +8,24 @@ from fusee.bulk.model.job import BulkStatus, SegmentState, StalledJob
 from fusee.bulk.store.moves import BulkMoves
 from fusee.bulk.store.tables import bulk_jobs, bulk_segments
 from fusee.engine.model.states import RunStatus
+from fusee.engine.store.context import StoreContext
 from fusee.engine.store.tables import runs
 
 __all__ = ["BulkStalls"]
 
 
-class BulkStalls(BulkMoves):
+class BulkStalls:
+    def __init__(self, context: StoreContext, moves: BulkMoves) -> None:
+        self.context = context
+        self.moves = moves
+
     async def stalled_bulk_jobs(self, after: float) -> list[StalledJob]:
         """Jobs, of all namespaces, that have ended no item for `after` seconds. `new` is true for each of
         them once, whichever dispatcher asks."""
 
         def look(connection: Connection) -> list[StalledJob]:
             running = bulk_jobs.c.status == BulkStatus.RUNNING
-            now = self._now(connection)
+            now = self.context.now(connection)
             under_way = (
                 select(bulk_segments.c.number)
                 .join(runs, runs.c.id == bulk_segments.c.run_id)
@@ -56,10 +61,10 @@ class BulkStalls(BulkMoves):
             ]
 
         def mark(connection: Connection) -> set[int]:
-            now = self._now(connection)
+            now = self.context.now(connection)
             told: set[int] = set()
             for job_id in sorted(one.job_id for one in found if one.new):
-                job = self._bulk_row(connection, job_id, any_namespace=True)
+                job = self.moves.bulk_row(connection, job_id, any_namespace=True)
                 if job is None or job.status != BulkStatus.RUNNING or job.stalled_at is not None:
                     continue
                 if now - job.progressed_at < after * 1_000_000:
@@ -68,14 +73,14 @@ class BulkStalls(BulkMoves):
                 if connection.execute(mine.values(stalled_at=now)).rowcount == 1:
                     seconds = (now - job.progressed_at) // 1_000_000
                     text = f"stalled: no item has ended for {seconds} s though items are under way"
-                    self._bulk_note(connection, job_id, "operator", "", text, now)
+                    self.moves.bulk_note(connection, job_id, "operator", "", text, now)
                     facts = {"seconds": seconds, "ended": job.ended, "total": job.total}
-                    self._bulk_alarm(connection, job, "bulk_job_stalled", facts, now)
+                    self.moves.bulk_alarm(connection, job, "bulk_job_stalled", facts, now)
                     told.add(job_id)
             return told
 
-        found = await self.database.read(look)
+        found = await self.context.database.read(look)
         if not any(one.new for one in found):
             return found
-        told = await self.database.write(mark)
+        told = await self.context.database.write(mark)
         return [one._replace(new=one.job_id in told) for one in found]

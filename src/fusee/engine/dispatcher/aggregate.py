@@ -31,7 +31,7 @@ class Aggregate(Service):
     async def run_once(self) -> Aggregated:
         await asyncio.sleep(max(0.0, self._last + GATHER - monotonic()))
         self._last = monotonic()
-        did = await self.store.aggregate(region=self.region)
+        did = await self.store.aggregation.aggregate(region=self.region)
         for rest in did.rested:
             self.bus.emit(
                 BulkJobRested(

@@ -19,7 +19,7 @@ class Expire(Service):
         self.store = store
 
     async def run_once(self) -> Sequence[Concluded]:
-        expired = await self.store.expire()
+        expired = await self.store.callbacks.expire()
         for one in expired:
             self.bus.emit(RunAttemptEnded(**asdict(one)))
         return expired

@@ -18,4 +18,4 @@ class Lift(Service):
         self.after = after
 
     async def run_once(self) -> None:
-        await self.store.lift(self.after)
+        await self.store.aging.lift(self.after)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fusee.engine.store.upkeep import Promoted
+from fusee.engine.store.promotion import Promoted
 from fusee.events import Bus, RunsPromoted
 from fusee.service import Service
 from fusee.stores import Store
@@ -18,7 +18,7 @@ class Promote(Service):
         self.store = store
 
     async def run_once(self) -> Promoted:
-        promoted = await self.store.promote()
+        promoted = await self.store.promotion.promote()
         self.pause = promoted.next_in
         if promoted.count:
             self.bus.emit(RunsPromoted(count=promoted.count))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fusee.engine.store.upkeep import Pruned
+from fusee.engine.store.retention import Pruned
 from fusee.events import Bus, RunsPruned
 from fusee.service import Service
 from fusee.stores import Store
@@ -35,11 +35,11 @@ class Prune(Service):
 
     async def run_once(self) -> Pruned:
         if self._cursor == 0:  # once in a walk through all runs
-            await self.store.forget_batches(self.batch_retention)
-            await self.store.forget_keys(self.retention or KEYS_KEPT)
+            await self.store.batches.retention.forget_batches(self.batch_retention)
+            await self.store.retention.forget_keys(self.retention or KEYS_KEPT)
         if self.retention == 0:
             return Pruned(0, 0)
-        pruned = await self.store.prune(self.retention, self._cursor, self.batch)
+        pruned = await self.store.retention.prune(self.retention, self._cursor, self.batch)
         self._cursor = pruned.cursor
         if pruned.count:
             self.bus.emit(RunsPruned(count=pruned.count))

@@ -132,8 +132,8 @@ class Publish(Service):
     async def _look(self) -> None:
         """Read which lanes have workers, and how many runs these execute at once."""
         slots: dict[int, int] = {}
-        lanes, placed = await self.store.shared_lanes()
-        for session in await self.store.fed_sessions(self.gateway.worker_broker):
+        lanes, placed = await self.store.dispatches.shared_lanes()
+        for session in await self.store.sessions.fed_sessions(self.gateway.worker_broker):
             for lane_id, lane in lanes.items():
                 if lane.namespace == session.namespace and serves(session.info, lane):
                     slots[lane_id] = slots.get(lane_id, 0) + session.info.capacity
@@ -147,7 +147,7 @@ class Publish(Service):
     async def _send(self) -> int:
         if not self.fed:
             return 0
-        sent = await self.store.dispatch({lane: fed.ahead for lane, fed in self.fed.items()})
+        sent = await self.store.dispatches.dispatch({lane: fed.ahead for lane, fed in self.fed.items()})
         if sent:
             await self.gateway.publish(sent, {lane: fed.bundle for lane, fed in self.fed.items()})
             self.bus.emit(RunsPublished(count=len(sent), again=False))
@@ -163,17 +163,17 @@ class Publish(Service):
         """Publish again the runs that were dispatched long ago and are in no queue, and take back those of
         lanes without a worker. Returns how many there were of both."""
         after = self.redispatch_after
-        healed = await self.store.recall_unserved(self.fed, after)
+        healed = await self.store.dispatches.recall_unserved(self.fed, after)
         if healed:
             self.bus.emit(RunsRecalled(count=healed))
-        for overdue in await self.store.overdue(after):
+        for overdue in await self.store.dispatches.overdue(after):
             if overdue.lane_id not in self.fed:
                 continue
             # First in, first out: the queue holds the newest ones, so the missing ones are the oldest.
             missing = overdue.standing - await self.gateway.count_ready(overdue.lane_id, overdue.level)
             if missing <= 0:
                 continue
-            lost = await self.store.republish(
+            lost = await self.store.dispatches.republish(
                 overdue.lane_id, overdue.level, after, min(missing, overdue.late)
             )
             if lost:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from fusee.engine.model.states import RunStatus
-from fusee.engine.store.upkeep import Recovered
+from fusee.engine.store.recovery import Recovered
 from fusee.events import Bus, SessionLost
 from fusee.service import Service
 from fusee.stores import Store
@@ -21,7 +21,7 @@ class Recover(Service):
         """Sessions that were taken and whose runs are still being returned: (worker, what became of them)."""
 
     async def run_once(self) -> Recovered:
-        recovered = await self.store.recover()
+        recovered = await self.store.recovery.recover()
         for session, worker in recovered.sessions:
             self._lost[session] = (worker, Counter())
         for session, tally in recovered.by_session.items():

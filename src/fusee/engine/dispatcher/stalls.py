@@ -29,7 +29,7 @@ class Stalls(Service):
         self._known: frozenset[tuple[str, str]] = frozenset()
 
     async def run_once(self) -> None:
-        waiting = await self.store.stalled(self.after)
+        waiting = await self.store.aging.stalled(self.after)
         new = tuple(sorted(waiting.keys() - self._known))
         self.bus.emit(QueuesStalled(waiting=waiting, new=new))
         for namespace, queue in new:
@@ -39,7 +39,7 @@ class Stalls(Service):
         await self._look_at_bulk_jobs()
 
     async def _look_at_bulk_jobs(self) -> None:
-        jobs = await self.store.stalled_bulk_jobs(self.after)
+        jobs = await self.store.bulk.stalls.stalled_bulk_jobs(self.after)
         self.bus.emit(BulkJobsStalled(jobs=tuple(jobs)))
         for job in jobs:
             if job.new:
@@ -50,7 +50,7 @@ class Stalls(Service):
         if self.webhook is None:
             return
         store = self.store if namespace == self.store.namespace else self.store.for_namespace(namespace)
-        since = await store.database.read(store._now) // 1_000_000 // AGAIN_AFTER
+        since = await store.database.read(store.context.now) // 1_000_000 // AGAIN_AFTER
         # The same for every dispatcher: under one key there is one request.
         body = {"event": event, "namespace": namespace, **facts, "stalled_after": self.after}
         spec = RunSpec(
@@ -62,4 +62,4 @@ class Stalls(Service):
             retry=RetryPolicy(max_attempts=8, base=5.0),
             idempotency_key=f"{key}:{since}"[:200],
         )
-        await store.enqueue([spec])
+        await store.submissions.enqueue([spec])

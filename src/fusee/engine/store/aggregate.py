@@ -12,16 +12,23 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, bindparam, delete, literal, select, union_all
 
-from fusee.batches.store.parents import BatchWaiters
+from fusee.batches.store.ends import BatchEnds
+from fusee.batches.store.parents import BatchParents
 from fusee.batches.store.regions import not_of_others
 from fusee.bulk.model.job import BulkRest
-from fusee.bulk.store.parents import BulkWaiters
+from fusee.bulk.store.moves import BulkMoves
+from fusee.bulk.store.parents import BulkParents
+from fusee.engine.store.context import StoreContext
 from fusee.engine.store.set_aside import is_about_a_row
+from fusee.tasks.store.firing import Firing
+from fusee.tasks.store.state import TaskStates
 from fusee.tasks.store.tables import ended, fires, tasks
 from fusee.tasks.store.triggers import Triggers
-from fusee.workflows.store.store import Workflows
+from fusee.tasks.store.upstreams import Upstreams
+from fusee.workflows.store.ends import WorkflowEnds
+from fusee.workflows.store.parents import WorkflowParents
 
-__all__ = ["Aggregate", "Aggregated"]
+__all__ = ["Aggregated", "Aggregation"]
 
 KINDS = ("task", "gate", "after", "workflow", "waiter", "batch", "batch_run", "bulk", "bulk_run")
 """Each in a transaction of its own, so that task rows are always locked in one order."""
@@ -39,36 +46,62 @@ class Aggregated:
         return any(self.counts.values())
 
 
-class Aggregate(Triggers, Workflows, BatchWaiters, BulkWaiters):
+class Aggregation:
+    def __init__(
+        self,
+        context: StoreContext,
+        tasks_firing: Firing,
+        tasks_states: TaskStates,
+        tasks_upstreams: Upstreams,
+        tasks_triggers: Triggers,
+        workflows_ends: WorkflowEnds,
+        batches_ends: BatchEnds,
+        bulk_moves: BulkMoves,
+        workflows_parents: WorkflowParents,
+        batches_parents: BatchParents,
+        bulk_parents: BulkParents,
+    ) -> None:
+        self.context = context
+        self.tasks_firing = tasks_firing
+        self.tasks_states = tasks_states
+        self.tasks_upstreams = tasks_upstreams
+        self.tasks_triggers = tasks_triggers
+        self.workflows_ends = workflows_ends
+        self.batches_ends = batches_ends
+        self.bulk_moves = bulk_moves
+        self.workflows_parents = workflows_parents
+        self.batches_parents = batches_parents
+        self.bulk_parents = bulk_parents
+
     async def aggregate(self, limit: int = 500, region: str = "") -> Aggregated:
         """Take up to `limit` notices of each kind and react; with a region, batches of others are left to
         others."""
         counts: dict[str, int] = {}
         rested: list[BulkRest] = []
-        for kind in await self.database.read(_kinds_waiting):
+        for kind in await self.context.database.read(_kinds_waiting):
             counts[kind], rest = await self._react_to(kind, limit, region)
             rested += rest
-        self._wake_all(any(counts.values()))
+        self.tasks_firing.wake_all(any(counts.values()))
         return Aggregated(counts, rested)
 
     async def _react_to(self, kind: str, limit: int, region: str) -> tuple[int, Sequence[BulkRest]]:
         """(how many notices were taken, the bulk jobs that came to rest)."""
         place = f"ended {kind}"
         try:
-            taken, rested = await self._write_aloud(
+            taken, rested = await self.context.write_aloud(
                 lambda connection: self._react(connection, kind, limit, region)
             )
-            again = self.set_aside.due(place)
+            again = self.context.set_aside.due(place)
         except Exception as error:
             if not is_about_a_row(error):
                 raise
             taken, rested = 0, ()
-            again = await self.database.read(
+            again = await self.context.database.read(
                 lambda connection: self._notice_ids(connection, kind, limit, region)
             )
         if again:
-            done = await self.set_aside.one_by_one(
-                self._write_aloud,
+            done = await self.context.set_aside.one_by_one(
+                self.context.write_aloud,
                 place,
                 again,
                 "notice",
@@ -81,7 +114,7 @@ class Aggregate(Triggers, Workflows, BatchWaiters, BulkWaiters):
     def _notices(self, kind: str, limit: int, region: str, columns: Sequence[Any]) -> Select[Any]:
         mine = (ended.c.kind == kind, *not_of_others(kind, region))
         query = select(*columns).where(*mine).order_by(ended.c.id).limit(limit)
-        aside = self.set_aside.keys(f"ended {kind}")
+        aside = self.context.set_aside.keys(f"ended {kind}")
         return query.where(ended.c.id.not_in(aside)) if aside else query
 
     def _notice_ids(self, connection: Connection, kind: str, limit: int, region: str) -> list[int]:
@@ -94,11 +127,11 @@ class Aggregate(Triggers, Workflows, BatchWaiters, BulkWaiters):
         query = self._notices(kind, limit, region, [ended])
         if only is not None:
             query = select(ended).where(ended.c.id == only)
-        skip_locked = self.database.capabilities.skip_locked
+        skip_locked = self.context.database.capabilities.skip_locked
         notices = connection.execute(query.with_for_update(skip_locked=skip_locked)).all()
         if not notices:
             return 0, ()
-        now = self._now(connection)
+        now = self.context.now(connection)
         run_ids = sorted({notice.run_id for notice in notices})
         again: set[int] = set()
         rested: Sequence[BulkRest] = ()
@@ -106,26 +139,28 @@ class Aggregate(Triggers, Workflows, BatchWaiters, BulkWaiters):
             case "task":
                 self._task_runs_ended(connection, run_ids, now)
             case "gate":
-                self._check_gates(connection, run_ids, now)
+                self.tasks_upstreams.check_gates(connection, run_ids, now)
             case "after":
-                self._fire_after(connection, [(notice.run_id, notice.fire_time) for notice in notices], now)
+                self.tasks_triggers.fire_after(
+                    connection, [(notice.run_id, notice.fire_time) for notice in notices], now
+                )
             case "workflow":
-                self._workflow_runs_ended(connection, run_ids, now)
+                self.workflows_ends.workflow_runs_ended(connection, run_ids, now)
             case "waiter":
-                again.update(self._waiters_due(connection, run_ids, now))
-                again.update(self._batch_waiters_due(connection, run_ids, now))
-                again.update(self._bulk_waiters_due(connection, run_ids, now))
+                again.update(self.workflows_parents.waiters_due(connection, run_ids, now))
+                again.update(self.batches_parents.batch_waiters_due(connection, run_ids, now))
+                again.update(self.bulk_parents.bulk_waiters_due(connection, run_ids, now))
             case "batch":
                 counts: Counter[int] = Counter()
                 for notice in notices:
                     counts[notice.run_id] += notice.many
-                self._batch_successes(connection, counts, now)
+                self.batches_ends.batch_successes(connection, counts, now)
             case "batch_run":
-                self._batch_runs_ended(connection, run_ids, now)
+                self.batches_ends.batch_runs_ended(connection, run_ids, now)
             case "bulk":  # of this kind: the jobs
-                rested = self._bulk_jobs_ended(connection, run_ids, now)
+                rested = self.bulk_moves.bulk_jobs_ended(connection, run_ids, now)
             case "bulk_run":
-                rested = self._bulk_runs_ended(connection, run_ids, now)
+                rested = self.bulk_moves.bulk_runs_ended(connection, run_ids, now)
             case _:
                 raise AssertionError(kind)
         # What is to be looked at again stays, and does not count as done: the next pass may come later.
@@ -136,7 +171,7 @@ class Aggregate(Triggers, Workflows, BatchWaiters, BulkWaiters):
     def _take_away(self, connection: Connection, notices: Sequence[int]) -> None:
         if not notices:
             return
-        if self.database.capabilities.returning:
+        if self.context.database.capabilities.returning:
             connection.execute(delete(ended).where(ended.c.id.in_(notices)))
         else:
             # One by one: of a table that is mostly empty MySQL reads all for an IN, waiting for the rows that
@@ -150,9 +185,9 @@ class Aggregate(Triggers, Workflows, BatchWaiters, BulkWaiters):
             return
         locked = select(tasks).where(tasks.c.id.in_(task_ids)).order_by(tasks.c.id).with_for_update()
         rows = connection.execute(locked).all()
-        standings, closed = self._bring_up_to_date(connection, rows, run_ids)
-        self._heard(connection, standings, closed, now)
-        self._save(connection, standings.values())
+        standings, closed = self.tasks_states.bring_up_to_date(connection, rows, run_ids)
+        self.tasks_firing.heard(connection, standings, closed, now)
+        self.tasks_firing.save(connection, standings.values())
 
 
 _TAKE_AWAY = delete(ended).where(ended.c.id == bindparam("b_id"))

@@ -12,8 +12,8 @@ from sqlalchemy import Connection, delete, insert, select, update
 
 from fusee.engine.model.run import HIGHEST_PRIORITY
 from fusee.engine.model.states import RunStatus
+from fusee.engine.store.context import StoreContext
 from fusee.engine.store.own_lanes import given_by_lane
-from fusee.engine.store.parts import StorePart
 from fusee.engine.store.tables import lanes, line, queues, runs
 
 __all__ = ["Aging"]
@@ -21,12 +21,15 @@ __all__ = ["Aging"]
 TOP = -HIGHEST_PRIORITY
 
 
-class Aging(StorePart):
+class Aging:
+    def __init__(self, context: StoreContext) -> None:
+        self.context = context
+
     async def lift(self, older_than: float) -> int:
         """Give the oldest run of each starved group the highest priority; answers how many."""
 
         def work(connection: Connection) -> int:
-            cutoff = self._now(connection) - round(older_than * 1_000_000)
+            cutoff = self.context.now(connection) - round(older_than * 1_000_000)
             groups = self._groups(connection)
             best = min((rank for _, rank, _ in groups), default=TOP)
             starved = [
@@ -36,14 +39,14 @@ class Aging(StorePart):
             ]
             return sum(self._lift_one(connection, lane, rank, cutoff) for lane, rank in starved)
 
-        return await self.database.write(work)
+        return await self.context.database.write(work)
 
     async def stalled(self, older_than: float) -> dict[tuple[str, str], float]:
         """(namespace, queue) → seconds that its oldest run has waited, where that is too long and the queue
         is not paused."""
 
         def work(connection: Connection) -> dict[tuple[str, str], float]:
-            now = self._now(connection)
+            now = self.context.now(connection)
             oldest: dict[int, int] = {}
             for lane_id, _, due_at in self._groups(connection):
                 oldest[lane_id] = min(due_at, oldest.get(lane_id, due_at))
@@ -62,7 +65,7 @@ class Aging(StorePart):
                     found[key] = max(found.get(key, 0.0), (now - oldest[row.id]) / 1_000_000)
             return found
 
-        return await self.database.read(work)
+        return await self.context.database.read(work)
 
     def _groups(self, connection: Connection) -> list[tuple[int, int, int]]:
         """(lane, rank, oldest due time) of all that stand in line: a step of the index for each group."""
@@ -88,7 +91,7 @@ class Aging(StorePart):
             .where(line.c.lane_id == lane_id, line.c.rank == rank, line.c.due_at < cutoff)
             .order_by(line.c.due_at, line.c.run_id)
             .limit(1)
-            .with_for_update(skip_locked=self.database.capabilities.skip_locked)
+            .with_for_update(skip_locked=self.context.database.capabilities.skip_locked)
         )
         place = connection.execute(oldest).one_or_none()
         if place is None:

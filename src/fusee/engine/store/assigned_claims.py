@@ -13,34 +13,45 @@ from sqlalchemy import Connection, Select, select, update
 from fusee.engine.model.queue import TokenBucket
 from fusee.engine.model.run import Claimed
 from fusee.engine.model.states import SessionState
+from fusee.engine.store.context import StoreContext
 from fusee.engine.store.contract import Order
 from fusee.engine.store.own_lanes import own_lane
 from fusee.engine.store.queues import Queues, limits_of
 from fusee.engine.store.tables import lanes, line, queues, runs, sessions
 
-__all__ = ["Given"]
+__all__ = ["AssignedClaims"]
 
 MOST_LOOKED_AT = 500
 """Entries of a worker's own lane that one claim reads: what is over its limit must not hide the rest."""
 
 
-class Given(Queues):
+class AssignedClaims:
+    def __init__(self, context: StoreContext, queues: Queues) -> None:
+        self.context = context
+        self.queues = queues
+
     async def claim_given(self, session: int, limited: Sequence[str], order: Order) -> list[Claimed]:
         """Claim what strategies gave to this session, where some of it may be of queues with limits."""
 
         def work(connection: Connection) -> list[Claimed]:
             # Their rows before the line's, as `claim_limited` takes them.
             names = queues.c.name.in_(limited)
-            query = select(queues).where(queues.c.namespace == self.namespace, names).order_by(queues.c.name)
+            query = (
+                select(queues)
+                .where(queues.c.namespace == self.context.namespace, names)
+                .order_by(queues.c.name)
+            )
             rows = {row.name: row for row in connection.execute(query.with_for_update())}
             alive = select(sessions.c.id).where(
                 sessions.c.id == session, sessions.c.state == SessionState.ALIVE
             )
             if connection.execute(alive).one_or_none() is None:
                 return []
-            now = self._now(connection)
+            now = self.context.now(connection)
             budget = {name: self._allowed(connection, row, now) for name, row in rows.items()}
-            entries = connection.execute(_own_line(session, self.database.capabilities.skip_locked)).all()
+            entries = connection.execute(
+                _own_line(session, self.context.database.capabilities.skip_locked)
+            ).all()
             queue_of = self._queues_of(connection, [entry.run_id for entry in entries])
             chosen: list[Any] = []
             for entry in entries:
@@ -50,7 +61,7 @@ class Given(Queues):
                 chosen.append(entry)
                 if queue in budget:
                     budget[queue] -= 1
-            claimed = self._take_up(
+            claimed = self.queues.take_up(
                 connection,
                 session,
                 chosen,
@@ -62,12 +73,12 @@ class Given(Queues):
                 started = sum(queue_of[run.id] == name for run in claimed)
                 if row.rate is not None and started:
                     left = TokenBucket(row.tokens, row.tokens_at).filled(limits_of(row), now).take(started)
-                    mine = (queues.c.namespace == self.namespace, queues.c.name == name)
+                    mine = (queues.c.namespace == self.context.namespace, queues.c.name == name)
                     values = {"tokens": left.tokens, "tokens_at": left.at}
                     connection.execute(update(queues).where(*mine).values(values))
             return claimed
 
-        return await self.database.write(work)
+        return await self.context.database.write(work)
 
     def _allowed(self, connection: Connection, row: Any, now: int) -> int:
         """How many of this queue, whose row is locked, may start now."""
@@ -76,7 +87,7 @@ class Given(Queues):
             return 0
         allowed = 10**9
         if limits.concurrency is not None:
-            allowed = min(allowed, limits.concurrency - self._tickets(connection, row.name))
+            allowed = min(allowed, limits.concurrency - self.queues.tickets(connection, row.name))
         if limits.rate is not None:
             bucket = TokenBucket(row.tokens, row.tokens_at).filled(limits, now)
             allowed = min(allowed, int(bucket.tokens))

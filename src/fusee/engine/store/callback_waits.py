@@ -15,13 +15,13 @@ from sqlalchemy import Connection, bindparam, delete, select, update
 
 from fusee.engine.model.outcome import Effect, End, Ended, decide
 from fusee.engine.model.states import RunStatus
+from fusee.engine.store.context import StoreContext
 from fusee.engine.store.contract import Settlement
-from fusee.engine.store.outbox import Told
-from fusee.engine.store.retry_policies import Policies
+from fusee.engine.store.retry_policies import RetryPolicies
 from fusee.engine.store.tables import runs, tickets
 from fusee.tasks.store.tables import callbacks
 
-__all__ = ["Waiting", "leave_waiting", "outcome_text"]
+__all__ = ["CallbackWaits", "leave_waiting", "outcome_text"]
 
 Owned = tuple[Settlement, Any]
 """A verdict, and the row of its run, which is locked."""
@@ -35,8 +35,12 @@ def outcome_text(ended: Ended) -> str:
     return _encoder.encode(ended).decode()
 
 
-class Waiting(Policies, Told):
-    def _heed_answers(self, connection: Connection, owned: Sequence[Owned]) -> list[Owned]:
+class CallbackWaits:
+    def __init__(self, context: StoreContext, retry_policies: RetryPolicies) -> None:
+        self.context = context
+        self.retry_policies = retry_policies
+
+    def heed_answers(self, connection: Connection, owned: Sequence[Owned]) -> list[Owned]:
         """A service may be faster than the worker that called it, or its answer to the call got lost.
 
         Then what it said of the attempt counts, whatever became of the call: it was told that we took it.
@@ -53,7 +57,7 @@ class Waiting(Policies, Told):
         ids = [run_id for run_id, _ in said]
         known = select(runs.c.id, runs.c.lane_id, runs.c.session_id, runs.c.spent, runs.c.options)
         rows = {row.id: row for row in connection.execute(known.where(runs.c.id.in_(ids)))}
-        policies = self._policies(connection, list(rows.values()))
+        policies = self.retry_policies.policies(connection, list(rows.values()))
         heeded: list[Owned] = []
         for settlement, row in owned:
             outcome = said.get((settlement.run_id, settlement.attempt))
@@ -65,7 +69,7 @@ class Waiting(Policies, Told):
         connection.execute(update(callbacks).where(callbacks.c.run_id.in_(ids)).values(outcome=None))
         return heeded
 
-    def _begin_waiting(self, connection: Connection, attempts: Mapping[int, int], now: int) -> None:
+    def begin(self, connection: Connection, attempts: Mapping[int, int], now: int) -> None:
         """These runs wait from now on, at this attempt; one without a callback has no deadline either."""
         if attempts:
             mine = (callbacks.c.run_id == bindparam("b_run"), callbacks.c.attempt == bindparam("b_attempt"))

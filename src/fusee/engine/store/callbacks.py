@@ -20,10 +20,12 @@ from fusee.engine.model.belongs import belongs_to
 from fusee.engine.model.outcome import Effect, End, Ended, decide
 from fusee.engine.model.states import TERMINAL, RunStatus
 from fusee.engine.store.callback_waits import outcome_text
+from fusee.engine.store.context import StoreContext
 from fusee.engine.store.contract import Settlement
+from fusee.engine.store.retry_policies import RetryPolicies
 from fusee.engine.store.rows import decode
 from fusee.engine.store.set_aside import is_about_a_row
-from fusee.engine.store.settle import RULED_BY, Settle
+from fusee.engine.store.settle import RULED_BY, Outcomes
 from fusee.engine.store.tables import attempts, runs
 from fusee.engine.store.wakes import DELAYED, ENDED
 from fusee.errors import LeaseLost
@@ -88,7 +90,12 @@ class Answered:
     """For an answer that was taken."""
 
 
-class Callbacks(Settle):
+class Callbacks:
+    def __init__(self, context: StoreContext, retry_policies: RetryPolicies, outcomes: Outcomes) -> None:
+        self.context = context
+        self.retry_policies = retry_policies
+        self.outcomes = outcomes
+
     async def open_callback(
         self, session: int, run_id: int, attempt: int, digest: str, *, timeout: float, signed: bool
     ) -> None:
@@ -110,7 +117,7 @@ class Callbacks(Settle):
                 return 1  # asked for again, because the answer was lost
             return connection.execute(change).rowcount
 
-        if await self.database.write(work) == 0:
+        if await self.context.database.write(work) == 0:
             raise LeaseLost(
                 f"attempt {attempt} of run {run_id} is no longer this worker's: nothing was called"
             )
@@ -118,14 +125,16 @@ class Callbacks(Settle):
     async def known_callback(self, run_id: int, digest: str) -> KnownCallback | None:
         """What the token with that digest is for."""
         query = select(callbacks).where(callbacks.c.run_id == run_id)
-        rows = await self.database.read(lambda connection: connection.execute(query).all())
+        rows = await self.context.database.read(lambda connection: connection.execute(query).all())
         # In Python and to the last row: how long it takes tells nothing about a digest.
         same = [row for row in rows if hmac.compare_digest(row.digest, digest)]
         return KnownCallback(run_id, same[0].attempt, bool(same[0].signed)) if same else None
 
     async def answer(self, known: KnownCallback, ended: Ended) -> Answered:
         """The service says how the attempt ended; the first answer counts, unless the attempt is over."""
-        answered = await self.database.write(lambda connection: self._answer(connection, known, ended))
+        answered = await self.context.database.write(
+            lambda connection: self._answer(connection, known, ended)
+        )
         if answered.status is not None:
             self._wake({answered.status})
         return answered
@@ -136,7 +145,7 @@ class Callbacks(Settle):
         row = connection.execute(query).one_or_none()
         if row is None:
             return Answered(Fate.LATE)
-        now = self._now(connection)
+        now = self.context.now(connection)
         status = RunStatus(row.status)
         mine = (callbacks.c.run_id == run_id, callbacks.c.attempt == attempt)
         waits = status is RunStatus.WAITING
@@ -158,19 +167,19 @@ class Callbacks(Settle):
 
     async def expire(self, limit: int = 100) -> list[Concluded]:
         """End the waiting of runs whose callback did not come in time, by the database's clock."""
-        ids = await self.database.read(lambda connection: self._callbacks_due(connection, limit))
-        again = self.set_aside.due(PLACE)
+        ids = await self.context.database.read(lambda connection: self._callbacks_due(connection, limit))
+        again = self.context.set_aside.due(PLACE)
         if not ids and not again:
             return []
         try:
-            expired = await self.database.write(lambda connection: self._expire(connection, ids))
+            expired = await self.context.database.write(lambda connection: self._expire(connection, ids))
         except Exception as error:
             if not is_about_a_row(error):
                 raise
             expired, again = [], [*ids, *again]
         if again:
-            each = await self.set_aside.one_by_one(
-                self._write_aloud,
+            each = await self.context.set_aside.one_by_one(
+                self.context.write_aloud,
                 PLACE,
                 again,
                 "run",
@@ -183,17 +192,17 @@ class Callbacks(Settle):
     def _callbacks_due(self, connection: Connection, limit: int) -> Sequence[int]:
         """Looked for without a lock: an answer locks the run and then its callback, and so must we."""
         this = and_(runs.c.id == callbacks.c.run_id, runs.c.attempt == callbacks.c.attempt)
-        due = (callbacks.c.deadline <= self._now(connection), runs.c.status == RunStatus.WAITING)
+        due = (callbacks.c.deadline <= self.context.now(connection), runs.c.status == RunStatus.WAITING)
         query = select(callbacks.c.run_id).join(runs, this).where(*due)
-        if aside := self.set_aside.keys(PLACE):
+        if aside := self.context.set_aside.keys(PLACE):
             query = query.where(callbacks.c.run_id.not_in(aside))
         return connection.execute(query.order_by(callbacks.c.deadline).limit(limit)).scalars().all()
 
     def _expire(self, connection: Connection, ids: Sequence[int]) -> list[Concluded]:
-        now = self._now(connection)
+        now = self.context.now(connection)
         waiting = select(*_JUDGED_BY).where(runs.c.id.in_(ids), runs.c.status == RunStatus.WAITING)
         waiting = waiting.order_by(runs.c.id)
-        skip_locked = self.database.capabilities.skip_locked
+        skip_locked = self.context.database.capabilities.skip_locked
         rows = connection.execute(waiting.with_for_update(skip_locked=skip_locked)).all()
         # Asked again: meanwhile one may have been answered and tried again, and wait under a new token.
         mine = (callbacks.c.run_id.in_([row.id for row in rows]), callbacks.c.deadline <= now)
@@ -207,8 +216,8 @@ class Callbacks(Settle):
     ) -> list[Concluded]:
         """Judge these ends of runs that are locked, by the runs' own policies; and write that down."""
         rows = [row for row, _ in ends]
-        policies = self._policies(connection, rows)
-        handlers = self._handlers(connection, {row.lane_id for row in rows})
+        policies = self.retry_policies.policies(connection, rows)
+        handlers = self.retry_policies.handlers(connection, {row.lane_id for row in rows})
         owned = []
         for row, ended in ends:
             # What the service answered to the call itself stays with the attempt.
@@ -216,9 +225,9 @@ class Callbacks(Settle):
             verdict = decide(ended, policies[row.id], row.spent, random.random())
             owned.append((Settlement(row.id, row.attempt, ended, verdict, ticket=True), row))
         if write:
-            statuses = self._apply(connection, owned, now)
+            statuses = self.outcomes.apply_verdicts(connection, owned, now)
             if RunStatus.DELAYED in statuses:
-                self._notify(connection, DELAYED)
+                self.context.notify(connection, DELAYED)
         return [
             Concluded(
                 row.id,
@@ -235,9 +244,9 @@ class Callbacks(Settle):
 
     def _wake(self, statuses: set[RunStatus]) -> None:
         if RunStatus.DELAYED in statuses:
-            self.wakes.fire(DELAYED)
+            self.context.wakes.fire(DELAYED)
         if statuses & TERMINAL:
-            self.wakes.fire(ENDED)
+            self.context.wakes.fire(ENDED)
 
 
 def _belongs(row: Any) -> dict[str, Any]:

@@ -11,7 +11,8 @@ from fusee.engine.model.outcome import Effect
 from fusee.engine.model.states import RUN, RunStatus
 from fusee.engine.store.broker_tables import dispatched
 from fusee.engine.store.callback_waits import leave_waiting
-from fusee.engine.store.outbox import Told
+from fusee.engine.store.context import StoreContext
+from fusee.engine.store.outbox import Outbox
 from fusee.engine.store.own_lanes import leave_own_lanes
 from fusee.engine.store.settle import LONGEST_REASON
 from fusee.engine.store.tables import later, line, runs
@@ -34,8 +35,12 @@ _KNOWN = (
 )
 
 
-class Cancels(Told):
-    def _cancel_many(
+class Cancels:
+    def __init__(self, context: StoreContext, outbox: Outbox) -> None:
+        self.context = context
+        self.outbox = outbox
+
+    def cancel_many(
         self, connection: Connection, run_ids: Sequence[int], reason: str, now: int
     ) -> dict[int, RunStatus]:
         """Cancel what has not started; ask what runs to stop. Answers how each stands after that."""
@@ -74,16 +79,16 @@ class Cancels(Told):
                 )
             )
             _leave(connection, over)  # again: one may have come back meanwhile
-            self._tell(connection, [(row.kind, row.id) for row in over if row.kind is not None])
+            self.outbox.add(connection, [(row.kind, row.id) for row in over if row.kind is not None])
             # An attempt may have started a workflow, which ends with it.
-            self._tell(connection, [("waiter", row.id) for row in over if row.attempt])
+            self.outbox.add(connection, [("waiter", row.id) for row in over if row.attempt])
         if running:
             connection.execute(
                 update(runs)
                 .where(runs.c.id.in_(running))
                 .values(cancel_requested_at=func.coalesce(runs.c.cancel_requested_at, now), reason=reason)
             )
-            self._notify(connection, CANCEL)
+            self.context.notify(connection, CANCEL)
         canceled = {row.id for row in over}
         return {row.id: RunStatus.CANCELED if row.id in canceled else RunStatus(row.status) for row in rows}
 

@@ -13,10 +13,11 @@ from sqlalchemy.exc import IntegrityError
 
 from fusee.engine.store.broker_tables import dead_letters, dispatched
 from fusee.engine.store.cancels import Cancels
+from fusee.engine.store.context import StoreContext
 from fusee.engine.store.wakes import ENDED
 from fusee.errors import NotFound
 
-__all__ = ["DeadLetter", "Letters"]
+__all__ = ["DeadLetter", "DeadLetters"]
 
 MOST_DEATHS = 3
 """A run whose messages died so often is held until someone looks: it may be what kills its workers."""
@@ -37,7 +38,11 @@ class DeadLetter:
     """The body was no text, and is given as base64."""
 
 
-class Letters(Cancels):
+class DeadLetters:
+    def __init__(self, context: StoreContext, cancels: Cancels) -> None:
+        self.context = context
+        self.cancels = cancels
+
     async def bury(
         self, queue: str, reason: str, body: bytes, attempts: Sequence[tuple[int, int]], token: str
     ) -> bool:
@@ -60,7 +65,7 @@ class Letters(Cancels):
             known = select(dead_letters.c.id).where(dead_letters.c.digest == values["digest"])
             if connection.execute(known).first() is not None:
                 return False
-            now = self._now(connection)
+            now = self.context.now(connection)
             connection.execute(insert(dead_letters).values(**values, died_at=now))
             for run_id, attempt in sorted(attempts):
                 mine = (dispatched.c.run_id == run_id, dispatched.c.attempt == attempt)
@@ -74,23 +79,25 @@ class Letters(Cancels):
             return True
 
         try:
-            return await self.database.write(work)
+            return await self.context.database.write(work)
         except IntegrityError:  # someone else keeps it just now
             return False
 
     async def dead_letters(self, *, after: int = 0, limit: int = 100) -> list[DeadLetter]:
         """Oldest first."""
         query = select(dead_letters).where(dead_letters.c.id > after).order_by(dead_letters.c.id).limit(limit)
-        rows = await self.database.read(lambda connection: connection.execute(query).all())
+        rows = await self.context.database.read(lambda connection: connection.execute(query).all())
         return [_letter(row) for row in rows]
 
     async def count_dead_letters(self) -> int:
         query = select(func.count()).select_from(dead_letters)
-        return int(await self.database.read(lambda connection: connection.execute(query).scalar_one()))
+        return int(
+            await self.context.database.read(lambda connection: connection.execute(query).scalar_one())
+        )
 
     async def dead_letter(self, letter_id: int) -> DeadLetter:
         query = select(dead_letters).where(dead_letters.c.id == letter_id)
-        row = await self.database.read(lambda connection: connection.execute(query).one_or_none())
+        row = await self.context.database.read(lambda connection: connection.execute(query).one_or_none())
         if row is None:
             raise NotFound(f"no dead letter {letter_id}: `fusee broker dead list` shows what there is")
         return _letter(row)
@@ -104,7 +111,7 @@ class Letters(Cancels):
             change = update(dispatched).where(waiting).values(held=False, deaths=0, published_at=0)
             return connection.execute(change).rowcount if run_ids else 0
 
-        return await self.database.write(work)
+        return await self.context.database.write(work)
 
     async def drop_letter(self, letter_id: int, reason: str) -> int:
         """Forget the letter; of its runs, those that were held are canceled. Answers how many."""
@@ -113,12 +120,12 @@ class Letters(Cancels):
             run_ids = self._take_letter(connection, letter_id)
             held = select(dispatched.c.run_id).where(dispatched.c.run_id.in_(run_ids), dispatched.c.held)
             ids = list(connection.execute(held).scalars()) if run_ids else []
-            self._cancel_many(connection, ids, reason, self._now(connection))
+            self.cancels.cancel_many(connection, ids, reason, self.context.now(connection))
             return len(ids)
 
-        canceled = await self.database.write(work)
+        canceled = await self.context.database.write(work)
         if canceled:
-            self.wakes.fire(ENDED)
+            self.context.wakes.fire(ENDED)
         return canceled
 
     def _take_letter(self, connection: Connection, letter_id: int) -> list[int]:

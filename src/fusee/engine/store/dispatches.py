@@ -32,14 +32,14 @@ from fusee.engine.model.run import Lane
 from fusee.engine.model.states import RunStatus
 from fusee.engine.model.strategy import Strategy
 from fusee.engine.store.broker_tables import dispatched
+from fusee.engine.store.context import StoreContext
 from fusee.engine.store.lanes import lane_from
 from fusee.engine.store.leaving import leave_line
-from fusee.engine.store.parts import StorePart
 from fusee.engine.store.queues import limits_of
 from fusee.engine.store.tables import lanes, line, queues, runs, tickets
 from fusee.engine.store.wakes import PENDING
 
-__all__ = ["Dispatching", "Overdue"]
+__all__ = ["Dispatches", "Overdue"]
 
 ROWS_A_STATEMENT = 500
 _MESSAGE = (
@@ -66,7 +66,10 @@ class Overdue:
     late: int
 
 
-class Dispatching(StorePart):
+class Dispatches:
+    def __init__(self, context: StoreContext) -> None:
+        self.context = context
+
     async def dispatch(self, ahead: Mapping[int, int]) -> list[Dispatched]:
         """Take pending runs of these lanes out of the line; at each level, no more than `ahead[lane]` stand.
 
@@ -74,7 +77,7 @@ class Dispatching(StorePart):
         """
 
         def work(connection: Connection) -> list[Dispatched]:
-            now = self._now(connection)
+            now = self.context.now(connection)
             room = self._dispatch_room(connection, list(ahead), now)
             taken: list[Dispatched] = []
             for lane_id in sorted(ahead):
@@ -82,7 +85,7 @@ class Dispatching(StorePart):
                     taken += self._take_pending(connection, lane_id, ahead[lane_id], room, now)
             return taken
 
-        return await self.database.write(work)
+        return await self.context.database.write(work)
 
     def _dispatch_room(self, connection: Connection, lane_ids: Sequence[int], now: int) -> _Room:
         """How much more may be dispatched. The limits are only looked at: they are kept when a run starts."""
@@ -146,7 +149,7 @@ class Dispatching(StorePart):
             .where(line.c.lane_id == lane_id)
             .order_by(line.c.rank, line.c.due_at, line.c.run_id)
             .limit(many)
-            .with_for_update(skip_locked=self.database.capabilities.skip_locked)
+            .with_for_update(skip_locked=self.context.database.capabilities.skip_locked)
         )
         entries = connection.execute(query).all()
         home = self._homes(connection, [row.run_id for row in entries]) if lane_id < 0 else {}
@@ -168,7 +171,7 @@ class Dispatching(StorePart):
             return []
         ids = [row.run_id for row in chosen]
         self._leave(connection, lane_id, chosen)
-        pending = (self._among(runs.c.id, ids), runs.c.status == RunStatus.PENDING)
+        pending = (self.context.among(runs.c.id, ids), runs.c.status == RunStatus.PENDING)
         rows = {r.id: r for r in connection.execute(select(*_MESSAGE).where(*pending).with_for_update())}
         connection.execute(
             update(runs).where(*pending).values(status=RunStatus.DISPATCHED, attempt=runs.c.attempt + 1)
@@ -177,12 +180,12 @@ class Dispatching(StorePart):
         if found:
             places = select(
                 runs.c.id, runs.c.attempt, literal(lane_id), _LEVEL, literal(now, BigInteger)
-            ).where(self._among(runs.c.id, list(rows)))
+            ).where(self.context.among(runs.c.id, list(rows)))
             connection.execute(insert(dispatched).from_select(_PLACE, places))
         return [_message(row, row.attempt + 1, lane_id, level_of(row.priority)) for row in found]
 
     def _leave(self, connection: Connection, lane_id: int, entries: Sequence[Any]) -> None:
-        if not self.database.capabilities.arrays:
+        if not self.context.database.capabilities.arrays:
             leave_line(connection, entries)
             return
         given = {name: [getattr(row, name) for row in entries] for name in ("rank", "due_at", "run_id")}
@@ -193,7 +196,7 @@ class Dispatching(StorePart):
         query = select(lanes, queues.c.strategy).outerjoin(
             queues, (queues.c.namespace == lanes.c.namespace) & (queues.c.name == lanes.c.queue)
         )
-        rows = await self.database.read(lambda connection: connection.execute(query).all())
+        rows = await self.context.database.read(lambda connection: connection.execute(query).all())
         known = {row.id: (lane_from(row), row.strategy) for row in rows}
         shared = {
             lane_id: lane
@@ -207,12 +210,12 @@ class Dispatching(StorePart):
         wanted = dict(attempts)
 
         def work(connection: Connection) -> int:
-            places = self._locked_places(connection, list(wanted))
-            return self._recall(connection, [p for p in places if wanted[p.run_id] == p.attempt])
+            places = self.locked_places(connection, list(wanted))
+            return self.recall_within(connection, [p for p in places if wanted[p.run_id] == p.attempt])
 
-        recalled = await self.database.write(work) if wanted else 0
+        recalled = await self.context.database.write(work) if wanted else 0
         if recalled:
-            self.wakes.fire(PENDING)
+            self.context.wakes.fire(PENDING)
         return recalled
 
     async def recall_unserved(self, served: Iterable[int], older_than: float) -> int:
@@ -220,26 +223,26 @@ class Dispatching(StorePart):
         lanes_served = list(served)
 
         def work(connection: Connection) -> int:
-            cutoff = self._now(connection) - round(older_than * 1_000_000)
+            cutoff = self.context.now(connection) - round(older_than * 1_000_000)
             query = (
                 select(dispatched)
                 .where(dispatched.c.lane_id.not_in(lanes_served), dispatched.c.published_at < cutoff)
                 .order_by(dispatched.c.run_id)
                 .limit(ROWS_A_STATEMENT)
-                .with_for_update(skip_locked=self.database.capabilities.skip_locked)
+                .with_for_update(skip_locked=self.context.database.capabilities.skip_locked)
             )
-            return self._recall(connection, connection.execute(query).all())
+            return self.recall_within(connection, connection.execute(query).all())
 
-        recalled = await self.database.write(work)
+        recalled = await self.context.database.write(work)
         if recalled:
-            self.wakes.fire(PENDING)
+            self.context.wakes.fire(PENDING)
         return recalled
 
     async def overdue(self, older_than: float) -> list[Overdue]:
         """Where something was published that long ago and has not started."""
 
         def work(connection: Connection) -> list[Overdue]:
-            cutoff = self._now(connection) - round(older_than * 1_000_000)
+            cutoff = self.context.now(connection) - round(older_than * 1_000_000)
             where = (dispatched.c.held.is_(False),)
             late = func.sum((dispatched.c.published_at < cutoff).cast(dispatched.c.deaths.type))
             query = (
@@ -249,13 +252,13 @@ class Dispatching(StorePart):
             )
             return [Overdue(*row) for row in connection.execute(query) if row[3]]
 
-        return await self.database.read(work)
+        return await self.context.database.read(work)
 
     async def republish(self, lane_id: int, level: int, older_than: float, most: int) -> list[Dispatched]:
         """The oldest of those published before that, to be published again under the same attempt."""
 
         def work(connection: Connection) -> list[Dispatched]:
-            now = self._now(connection)
+            now = self.context.now(connection)
             query = (
                 select(dispatched)
                 .where(
@@ -266,21 +269,23 @@ class Dispatching(StorePart):
                 )
                 .order_by(dispatched.c.published_at, dispatched.c.run_id)
                 .limit(min(most, ROWS_A_STATEMENT))
-                .with_for_update(skip_locked=self.database.capabilities.skip_locked)
+                .with_for_update(skip_locked=self.context.database.capabilities.skip_locked)
             )
             places = {row.run_id: row for row in connection.execute(query)}
             if not places:
                 return []
             ids = sorted(places)
             connection.execute(
-                update(dispatched).where(self._among(dispatched.c.run_id, ids)).values(published_at=now)
+                update(dispatched)
+                .where(self.context.among(dispatched.c.run_id, ids))
+                .values(published_at=now)
             )
             rows = connection.execute(
-                select(*_MESSAGE).where(self._among(runs.c.id, ids)).order_by(runs.c.id)
+                select(*_MESSAGE).where(self.context.among(runs.c.id, ids)).order_by(runs.c.id)
             )
             return [_message(row, places[row.id].attempt, lane_id, level) for row in rows]
 
-        return await self.database.write(work)
+        return await self.context.database.write(work)
 
     # -- parts of it
 
@@ -288,30 +293,30 @@ class Dispatching(StorePart):
         """Run → the lane that says what it is."""
         found: dict[int, int] = {}
         for start in range(0, len(run_ids), ROWS_A_STATEMENT):
-            part = self._among(runs.c.id, run_ids[start : start + ROWS_A_STATEMENT])
+            part = self.context.among(runs.c.id, run_ids[start : start + ROWS_A_STATEMENT])
             query = select(runs.c.id, runs.c.lane_id).where(part)
             found |= {row.id: row.lane_id for row in connection.execute(query)}
         return found
 
-    def _locked_places(self, connection: Connection, run_ids: Sequence[int]) -> list[Any]:
+    def locked_places(self, connection: Connection, run_ids: Sequence[int]) -> list[Any]:
         """The places of these runs; whoever moves a dispatched run on holds its place first."""
         found: list[Any] = []
         ids = sorted(set(run_ids))
         for start in range(0, len(ids), ROWS_A_STATEMENT):
-            part = self._among(dispatched.c.run_id, ids[start : start + ROWS_A_STATEMENT])
+            part = self.context.among(dispatched.c.run_id, ids[start : start + ROWS_A_STATEMENT])
             query = select(dispatched).where(part).order_by(dispatched.c.run_id).with_for_update()
             found += connection.execute(query).all()
         return found
 
-    def _recall(self, connection: Connection, places: Sequence[Any]) -> int:
+    def recall_within(self, connection: Connection, places: Sequence[Any]) -> int:
         """Back in line, for places that are locked."""
         recalled = 0
         for start in range(0, len(places), ROWS_A_STATEMENT):
             ids = [place.run_id for place in places[start : start + ROWS_A_STATEMENT]]
-            mine = (self._among(runs.c.id, ids), runs.c.status == RunStatus.DISPATCHED)
+            mine = (self.context.among(runs.c.id, ids), runs.c.status == RunStatus.DISPATCHED)
             query = select(runs.c.id, runs.c.lane_id, runs.c.priority, runs.c.due_at).where(*mine)
             rows = connection.execute(query.order_by(runs.c.id).with_for_update()).all()
-            connection.execute(delete(dispatched).where(self._among(dispatched.c.run_id, ids)))
+            connection.execute(delete(dispatched).where(self.context.among(dispatched.c.run_id, ids)))
             if not rows:
                 continue
             connection.execute(update(runs).where(*mine).values(status=RunStatus.PENDING))
@@ -321,7 +326,7 @@ class Dispatching(StorePart):
             connection.execute(insert(line), entries)
             recalled += len(rows)
         if recalled:
-            self._notify(connection, PENDING)
+            self.context.notify(connection, PENDING)
         return recalled
 
 

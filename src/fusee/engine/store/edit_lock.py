@@ -5,16 +5,19 @@ from __future__ import annotations
 from sqlalchemy import Connection, insert, select
 from sqlalchemy.exc import IntegrityError
 
-from fusee.engine.store.parts import StorePart
+from fusee.engine.store.context import StoreContext
 from fusee.tasks.store.tables import turns
 
-__all__ = ["Turns", "take_turn"]
+__all__ = ["EditLock", "take_turn"]
 
 
-class Turns(StorePart):
-    def _take_turn(self, connection: Connection, what: str) -> None:
+class EditLock:
+    def __init__(self, context: StoreContext) -> None:
+        self.context = context
+
+    def take_turn(self, connection: Connection, what: str) -> None:
         """Wait until no other transaction of this namespace is at `what`."""
-        take_turn(connection, f"{what}:{self.namespace}")
+        take_turn(connection, f"{what}:{self.context.namespace}")
 
 
 def take_turn(connection: Connection, name: str) -> None:

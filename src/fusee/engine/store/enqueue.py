@@ -10,6 +10,7 @@ from sqlalchemy.exc import IntegrityError
 
 from fusee.engine.model.run import Lane, RunSpec
 from fusee.engine.model.states import RunStatus
+from fusee.engine.store.context import StoreContext
 from fusee.engine.store.contract import Accepted, Enqueued
 from fusee.engine.store.lanes import Lanes
 from fusee.engine.store.request_keys import check_same
@@ -17,30 +18,34 @@ from fusee.engine.store.rows import Bulk, NewRun, new_run
 from fusee.engine.store.tables import later, line, runs
 from fusee.engine.store.wakes import DELAYED, PENDING
 
-__all__ = ["Enqueue"]
+__all__ = ["Submissions"]
 
 Used = tuple[int, str | None]
 """The run that a key was used for, and the digest of the request."""
 
 
-class Enqueue(Lanes):
+class Submissions:
+    def __init__(self, context: StoreContext, lanes: Lanes) -> None:
+        self.context = context
+        self.lanes = lanes
+
     async def enqueue(self, specs: Sequence[RunSpec]) -> Sequence[Enqueued]:
         """Accept them all or none; answers in the same order."""
         if not specs:
             return []
         lane_ids = await self._lanes_of(specs)
         if all(s.idempotency_key is None and s.due_at is None and s.delay == 0 for s in specs):
-            ids = await self.hot.insert_bulk(self.namespace, Bulk.of(specs, lane_ids))
-            self.wakes.fire(PENDING)
+            ids = await self.context.hot.insert_bulk(self.context.namespace, Bulk.of(specs, lane_ids))
+            self.context.wakes.fire(PENDING)
             return Accepted(ids)
         rows = [new_run(spec, lane_id) for spec, lane_id in zip(specs, lane_ids, strict=True)]
         answer: Sequence[Enqueued]
         if any(row.idempotency_key is not None for row in rows):
             answer = await self._enqueue_keyed(rows)
         else:
-            answer = Accepted(await self.hot.insert(self.namespace, rows))
+            answer = Accepted(await self.context.hot.insert(self.context.namespace, rows))
         for kind in _hints(rows):
-            self.wakes.fire(kind)
+            self.context.wakes.fire(kind)
         return answer
 
     async def enqueue_each(
@@ -53,10 +58,12 @@ class Enqueue(Lanes):
         """
         if not payloads:
             return []
-        lane = template.lane(self.namespace)
-        lane_id = (await self.lane_ids([lane]))[lane]
-        ids = await self.hot.insert_bulk(self.namespace, Bulk.each(template, lane_id, payloads))
-        self.wakes.fire(PENDING)
+        lane = template.lane(self.context.namespace)
+        lane_id = (await self.lanes.lane_ids([lane]))[lane]
+        ids = await self.context.hot.insert_bulk(
+            self.context.namespace, Bulk.each(template, lane_id, payloads)
+        )
+        self.context.wakes.fire(PENDING)
         return Accepted(ids)
 
     async def _lanes_of(self, specs: Sequence[RunSpec]) -> list[int]:
@@ -65,15 +72,17 @@ class Enqueue(Lanes):
             (spec.queue, spec.executor, spec.handler, spec.region, spec.strategy, str(spec.requires))
             for spec in specs
         ]
-        by_key = {key: Lane(self.namespace, *key) for key in set(keys)}
-        known = await self.lane_ids(by_key.values())
+        by_key = {key: Lane(self.context.namespace, *key) for key in set(keys)}
+        known = await self.lanes.lane_ids(by_key.values())
         ids = {key: known[lane] for key, lane in by_key.items()}
         return [ids[key] for key in keys]
 
     async def _enqueue_keyed(self, rows: Sequence[NewRun]) -> list[Enqueued]:
         for again in range(5):
             try:
-                return await self.database.write(lambda connection: self._insert_all(connection, rows))
+                return await self.context.database.write(
+                    lambda connection: self._insert_all(connection, rows)
+                )
             except IntegrityError:  # another caller used one of the keys just now: look again
                 if again == 4:
                     raise
@@ -81,14 +90,17 @@ class Enqueue(Lanes):
 
     def enqueue_within(self, connection: Connection, specs: Sequence[RunSpec]) -> list[Enqueued]:
         """Accept runs as part of a transaction the caller holds on this same database."""
-        self.database.join(connection)
-        lane_ids = {lane: self._lane_id(connection, lane) for lane in {s.lane(self.namespace) for s in specs}}
-        rows = [new_run(spec, lane_ids[spec.lane(self.namespace)]) for spec in specs]
+        self.context.database.join(connection)
+        lane_ids = {
+            lane: self.lanes.lane_id(connection, lane)
+            for lane in {s.lane(self.context.namespace) for s in specs}
+        }
+        rows = [new_run(spec, lane_ids[spec.lane(self.context.namespace)]) for spec in specs]
         with connection.begin_nested():
             return self._insert_all(connection, rows)
 
     def _insert_all(self, connection: Connection, rows: Sequence[NewRun]) -> list[Enqueued]:
-        now = self._now(connection)
+        now = self.context.now(connection)
         used = self._used_keys(connection, rows)
         _refuse_mixed(rows, used)
         answer: list[Enqueued] = []
@@ -103,14 +115,14 @@ class Enqueue(Lanes):
                 used[row.idempotency_key] = (run_id, row.request_digest)
             answer.append(Enqueued(run_id))
         for kind in _hints(rows):
-            self._notify(connection, kind)
+            self.context.notify(connection, kind)
         return answer
 
     def _insert_one(self, connection: Connection, row: NewRun, now: int) -> int:
         due = row.due(now)
         added = connection.execute(
             insert(runs).values(
-                namespace=self.namespace,
+                namespace=self.context.namespace,
                 lane_id=row.lane_id,
                 status=RunStatus.DELAYED if due > now else RunStatus.PENDING,
                 priority=row.priority,
@@ -140,7 +152,8 @@ class Enqueue(Lanes):
         used: dict[str, Used] = {}
         for start in range(0, len(keys), 500):
             query = select(runs.c.idempotency_key, runs.c.id, runs.c.request_digest).where(
-                runs.c.namespace == self.namespace, runs.c.idempotency_key.in_(keys[start : start + 500])
+                runs.c.namespace == self.context.namespace,
+                runs.c.idempotency_key.in_(keys[start : start + 500]),
             )
             used |= {row[0]: (row[1], row[2]) for row in connection.execute(query)}
         return used

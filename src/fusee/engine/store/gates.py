@@ -15,8 +15,8 @@ from sqlalchemy import Connection, delete, insert, select, update
 from fusee.engine.model.gate import Gate, judge
 from fusee.engine.model.outcome import Effect
 from fusee.engine.model.states import RunStatus
-from fusee.engine.store.outbox import Told
-from fusee.engine.store.run_writer import Births
+from fusee.engine.store.context import StoreContext
+from fusee.engine.store.outbox import Outbox
 from fusee.engine.store.settle import LONGEST_REASON
 from fusee.engine.store.tables import later, line, runs
 from fusee.engine.store.wakes import DELAYED, PENDING
@@ -45,8 +45,12 @@ class Counted:
             self.culprit = name
 
 
-class Gates(Told, Births):
-    def _build_gates(self, connection: Connection, rule: TriggerRule, needs: Mapping[int, int]) -> None:
+class Gates:
+    def __init__(self, context: StoreContext, outbox: Outbox) -> None:
+        self.context = context
+        self.outbox = outbox
+
+    def build_gates(self, connection: Connection, rule: TriggerRule, needs: Mapping[int, int]) -> None:
         """A gate for each of these blocked runs: so many upstreams have to end first."""
         rows = [
             {"run_id": run_id, "rule": rule, "needs": count, "succeeded": 0, "ended": 0}
@@ -55,7 +59,7 @@ class Gates(Told, Births):
         for start in range(0, len(rows), ROWS_A_STATEMENT):
             connection.execute(insert(gates), rows[start : start + ROWS_A_STATEMENT])
 
-    def _count_down(
+    def count_down(
         self,
         connection: Connection,
         counted: Mapping[int, Counted],
@@ -91,12 +95,12 @@ class Gates(Told, Births):
             for (succeeded, ended), same in standing.items():
                 stay = update(gates).where(gates.c.run_id.in_(same))
                 connection.execute(stay.values(succeeded=succeeded, ended=ended))
-        self._let_go(connection, may_start(connection, open_ids) if open_ids else (), now)
-        shut_out = self._shut_out(connection, shut, now, tell=tell)
-        self._forget_gates(connection, [*open_ids, *shut])
+        self.release(connection, may_start(connection, open_ids) if open_ids else (), now)
+        shut_out = self.skip(connection, shut, now, tell=tell)
+        self.forget_gates(connection, [*open_ids, *shut])
         return shut_out
 
-    def _let_go(
+    def release(
         self, connection: Connection, run_ids: Sequence[int], now: int, start: int | None = None
     ) -> list[int]:
         """Blocked runs become pending, or delayed until `start` or else their own time; answers those that
@@ -114,10 +118,10 @@ class Gates(Told, Births):
                 hints.add(_stand(connection, rows, now, due))
                 let_go += [row.id for row in rows]
         for hint in sorted(hints):
-            self._notify(connection, hint)
+            self.context.notify(connection, hint)
         return let_go
 
-    def _shut_out(
+    def skip(
         self,
         connection: Connection,
         reasons: Mapping[int, str],
@@ -148,11 +152,11 @@ class Gates(Told, Births):
                 record = update(fires).where(fires.c.run_id.in_(same))
                 connection.execute(record.values(decision=Decision.SKIP, code=code, rule=reason))
             if tell:
-                self._tell(connection, [(row.kind, row.id) for row in rows if row.kind is not None])
+                self.outbox.add(connection, [(row.kind, row.id) for row in rows if row.kind is not None])
             shut_out += [row.id for row in rows]
         return shut_out
 
-    def _forget_gates(self, connection: Connection, run_ids: Iterable[int]) -> None:
+    def forget_gates(self, connection: Connection, run_ids: Iterable[int]) -> None:
         ids = list(run_ids)
         for start in range(0, len(ids), ROWS_A_STATEMENT):
             part = ids[start : start + ROWS_A_STATEMENT]

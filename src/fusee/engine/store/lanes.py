@@ -9,20 +9,25 @@ from sqlalchemy import Connection, func, insert, select
 from sqlalchemy.exc import IntegrityError
 
 from fusee.engine.model.run import Lane
-from fusee.engine.store.parts import StorePart
+from fusee.engine.store.context import StoreContext
 from fusee.engine.store.tables import lanes
 
 __all__ = ["Lanes", "lane_from"]
 
 
-class Lanes(StorePart):
+class Lanes:
+    def __init__(self, context: StoreContext) -> None:
+        self.context = context
+
     async def lane_ids(self, wanted: Iterable[Lane]) -> dict[Lane, int]:
         """The number of each lane; those that are new are created."""
-        known = {lane: lane_id for lane_id, lane in self.lane_map.lanes.items()}
+        known = {lane: lane_id for lane_id, lane in self.context.lane_map.lanes.items()}
         missing = {lane for lane in wanted if lane not in known}
         for lane in sorted(missing, key=str):
-            lane_id = await self.database.write(lambda connection, lane=lane: self._lane_id(connection, lane))  # type: ignore[misc]
-            self.lane_map.lanes[lane_id] = lane
+            lane_id = await self.context.database.write(
+                lambda connection, lane=lane: self.lane_id(connection, lane)  # type: ignore[misc]
+            )
+            self.context.lane_map.lanes[lane_id] = lane
             known[lane] = lane_id
         return known
 
@@ -30,25 +35,25 @@ class Lanes(StorePart):
         """Look for lanes that other processes created; true when there were any."""
         # By count, not above the newest known: a smaller number may show up later, when another process made
         # it, or when the transaction that made it took longer.
-        mine = lanes.c.namespace == self.namespace
+        mine = lanes.c.namespace == self.context.namespace
 
         def work(connection: Connection) -> Sequence[Any]:
             many = connection.execute(select(func.count()).select_from(lanes).where(mine)).scalar_one()
-            if many == len(self.lane_map.lanes):
+            if many == len(self.context.lane_map.lanes):
                 return ()
             return connection.execute(select(lanes).where(mine)).all()
 
-        found = {row.id: lane_from(row) for row in await self.database.read(work)}
-        new = found.keys() - self.lane_map.lanes.keys()
-        self.lane_map.lanes |= found
+        found = {row.id: lane_from(row) for row in await self.context.database.read(work)}
+        new = found.keys() - self.context.lane_map.lanes.keys()
+        self.context.lane_map.lanes |= found
         return bool(new)
 
     async def all_lanes(self) -> dict[int, Lane]:
         """The lanes of all namespaces, by number."""
-        rows = await self.database.read(lambda connection: connection.execute(select(lanes)).all())
+        rows = await self.context.database.read(lambda connection: connection.execute(select(lanes)).all())
         return {row.id: lane_from(row) for row in rows}
 
-    def _lane_id(self, connection: Connection, lane: Lane) -> int:
+    def lane_id(self, connection: Connection, lane: Lane) -> int:
         """Find or create it, in the transaction of `connection`."""
         same = [
             *(lanes.c[name] == getattr(lane, name) for name in ("namespace", "queue", "executor", "handler")),

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from sqlalchemy import Connection, insert
 
-from fusee.engine.store.parts import StorePart
+from fusee.engine.store.context import StoreContext
 from fusee.engine.store.wakes import ENDED
 from fusee.tasks.store.tables import ended
 
-__all__ = ["Told"]
+__all__ = ["Outbox"]
 
 
 _AS = {"batch": "batch_run", "bulk": "bulk_run"}
@@ -18,8 +18,11 @@ _AS = {"batch": "batch_run", "bulk": "bulk_run"}
 of the owner, other ends of the run."""
 
 
-class Told(StorePart):
-    def _tell(self, connection: Connection, runs: Sequence[tuple[str, int]]) -> None:
+class Outbox:
+    def __init__(self, context: StoreContext) -> None:
+        self.context = context
+
+    def add(self, connection: Connection, runs: Sequence[tuple[str, int]]) -> None:
         """(kind, run id) of runs that ended in this very transaction: none is forgotten, none is early.
 
         Each row is new, never merged with an older one about the same run: whoever takes that one
@@ -28,4 +31,4 @@ class Told(StorePart):
         if runs:
             rows = [{"kind": _AS.get(kind, kind), "run_id": run_id} for kind, run_id in runs]
             connection.execute(insert(ended), rows)
-            self._notify(connection, ENDED)
+            self.context.notify(connection, ENDED)

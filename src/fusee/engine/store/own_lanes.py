@@ -13,8 +13,8 @@ from typing import Any
 from sqlalchemy import Connection, delete, insert, select
 
 from fusee.engine.model.states import RunStatus, SessionState
+from fusee.engine.store.context import StoreContext
 from fusee.engine.store.leaving import leave_line
-from fusee.engine.store.parts import StorePart
 from fusee.engine.store.tables import assigned, line, runs, sessions
 from fusee.engine.store.wakes import PENDING
 
@@ -97,8 +97,11 @@ def move(connection: Connection, entries: Sequence[Any], to: Sequence[int]) -> N
     )
 
 
-class OwnLanes(StorePart):
-    def _return_orphans(self, connection: Connection) -> int:
+class OwnLanes:
+    def __init__(self, context: StoreContext) -> None:
+        self.context = context
+
+    def return_orphans(self, connection: Connection) -> int:
         """Back home with what was given to workers that are not alive any more; answers how many.
 
         Looks at the lanes, not at who has just died: what was given to a worker while it died is found too.
@@ -109,24 +112,24 @@ class OwnLanes(StorePart):
         own = [own_lane(lane) for lane in lane_ids]
         alive = select(sessions.c.id).where(sessions.c.id.in_(own), sessions.c.state == SessionState.ALIVE)
         gone = set(own) - set(connection.execute(alive).scalars())
-        return sum(self._return_all(connection, session) for session in sorted(gone))
+        return sum(self.return_all(connection, session) for session in sorted(gone))
 
-    def _return_all(self, connection: Connection, session: int) -> int:
+    def return_all(self, connection: Connection, session: int) -> int:
         """Everything that waits in this session's own lane goes home."""
         back = 0
-        while back_now := self._return_some(connection, line.c.lane_id == own_lane(session)):
+        while back_now := self.return_some(connection, line.c.lane_id == own_lane(session)):
             back += back_now
         connection.execute(delete(assigned).where(assigned.c.session_id == session))
         if back:
-            self._notify(connection, PENDING)
+            self.context.notify(connection, PENDING)
         return back
 
-    def _return_some(self, connection: Connection, *which: Any) -> int:
+    def return_some(self, connection: Connection, *which: Any) -> int:
         query = (
             select(line)
             .where(*which)
             .limit(ROWS_A_STATEMENT)
-            .with_for_update(skip_locked=self.database.capabilities.skip_locked)
+            .with_for_update(skip_locked=self.context.database.capabilities.skip_locked)
         )
         entries = connection.execute(query).all()
         home = homes(connection, [row.run_id for row in entries])

@@ -11,11 +11,12 @@ from sqlalchemy import Connection, Table, delete, select, update
 
 from fusee.engine.model.outcome import Effect, End, Ended, Verdict
 from fusee.engine.model.states import TERMINAL, RunStatus
+from fusee.engine.store.context import StoreContext
 from fusee.engine.store.contract import Settlement
-from fusee.engine.store.settle import RULED_BY, Settle
+from fusee.engine.store.settle import RULED_BY, Outcomes
 from fusee.engine.store.tables import runs, tickets
 
-__all__ = ["Awaiting", "Outcome", "Started"]
+__all__ = ["Outcome", "Parents", "Started"]
 
 ROWS_A_STATEMENT = 500
 
@@ -59,8 +60,12 @@ _VERBS = {
 }
 
 
-class Awaiting(Settle):
-    def _look_at_waiters(
+class Parents:
+    def __init__(self, context: StoreContext, outcomes: Outcomes) -> None:
+        self.context = context
+        self.outcomes = outcomes
+
+    def look_at_waiters(
         self,
         connection: Connection,
         run_ids: Sequence[int],
@@ -84,7 +89,7 @@ class Awaiting(Settle):
                 if status is RunStatus.RUNNING:
                     again.append(run.id)
                 elif status is RunStatus.WAITING and kind.over(row):
-                    self._apply(connection, [(kind.end(run, row), run)], now)
+                    self.outcomes.apply_verdicts(connection, [(kind.end(run, row), run)], now)
                 elif status is RunStatus.WAITING:
                     waits = {"reason": f"waits for {kind.what} {row.id}"}
                     connection.execute(update(runs).where(runs.c.id == run.id).values(waits))

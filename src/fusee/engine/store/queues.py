@@ -12,6 +12,7 @@ from fusee.engine.model.queue import QueueLimits, TokenBucket
 from fusee.engine.model.run import Claimed, Lane
 from fusee.engine.model.states import RunStatus, SessionState
 from fusee.engine.store.broker_tables import dispatched
+from fusee.engine.store.context import StoreContext
 from fusee.engine.store.contract import Order
 from fusee.engine.store.lanes import Lanes
 from fusee.engine.store.leaving import leave_line
@@ -23,13 +24,18 @@ from fusee.engine.store.wakes import PENDING
 __all__ = ["Queues", "limits_of"]
 
 
-class Queues(Runs, Lanes):
+class Queues:
+    def __init__(self, context: StoreContext, runs: Runs, lanes: Lanes) -> None:
+        self.context = context
+        self.runs = runs
+        self.lanes = lanes
+
     async def read_limits(self) -> dict[str, QueueLimits]:
         """The limits of this namespace's queues; also remembered in the lane map."""
-        query = select(queues).where(queues.c.namespace == self.namespace)
-        rows = await self.database.read(lambda connection: connection.execute(query).all())
-        self.lane_map.limits = {row.name: limits_of(row) for row in rows}
-        return self.lane_map.limits
+        query = select(queues).where(queues.c.namespace == self.context.namespace)
+        rows = await self.context.database.read(lambda connection: connection.execute(query).all())
+        self.context.lane_map.limits = {row.name: limits_of(row) for row in rows}
+        return self.context.lane_map.limits
 
     async def set_limits(self, queue: str, limits: QueueLimits) -> None:
         """Replace a queue's limits; workers follow within a second."""
@@ -38,10 +44,10 @@ class Queues(Runs, Lanes):
     async def change_limits(self, queue: str, change: Callable[[QueueLimits], QueueLimits]) -> None:
         """Replace a queue's limits by what `change` makes of them, in one transaction: of two changes at the
         same time neither undoes the other."""
-        mine = (queues.c.namespace == self.namespace, queues.c.name == queue)
+        mine = (queues.c.namespace == self.context.namespace, queues.c.name == queue)
 
         def work(connection: Connection) -> None:
-            now = self._now(connection)
+            now = self.context.now(connection)
             row = connection.execute(select(queues).where(*mine).with_for_update()).one_or_none()
             limits = change(QueueLimits() if row is None else limits_of(row))
             if not limits.limited and (row is None or row.strategy is None):
@@ -59,35 +65,39 @@ class Queues(Runs, Lanes):
                 full = TokenBucket(0.0, 0).filled(limits, now)
                 connection.execute(
                     insert(queues).values(
-                        namespace=self.namespace, name=queue, tokens=full.tokens, tokens_at=now, **values
+                        namespace=self.context.namespace,
+                        name=queue,
+                        tokens=full.tokens,
+                        tokens_at=now,
+                        **values,
                     )
                 )
 
         try:
-            await self.database.write(work)
+            await self.context.database.write(work)
         except IntegrityError:  # someone else set the queue's first limits just now
-            await self.database.write(work)
+            await self.context.database.write(work)
         await self.read_limits()
 
     async def set_strategy(self, queue: str, strategy: str | None) -> None:
         """How its runs find their worker, where they do not say so themselves; workers follow in a second."""
-        mine = (queues.c.namespace == self.namespace, queues.c.name == queue)
+        mine = (queues.c.namespace == self.context.namespace, queues.c.name == queue)
 
         def work(connection: Connection) -> None:
             change = update(queues).where(*mine).values(strategy=strategy)
             if connection.execute(change).rowcount == 0 and strategy is not None:
                 connection.execute(
                     insert(queues).values(
-                        namespace=self.namespace, name=queue, paused=False, strategy=strategy
+                        namespace=self.context.namespace, name=queue, paused=False, strategy=strategy
                     )
                 )
 
         try:
-            await self.database.write(work)
+            await self.context.database.write(work)
         except IntegrityError:  # someone else made the queue's row just now
-            await self.database.write(work)
+            await self.context.database.write(work)
         await self.read_limits()
-        self.wakes.fire(PENDING)
+        self.context.wakes.fire(PENDING)
 
     async def claim_limited(self, session: int, queue: str, order: Order) -> list[Claimed]:
         """Claim from a queue that has limits; each run takes a ticket, which its end gives back.
@@ -97,14 +107,14 @@ class Queues(Runs, Lanes):
         """
 
         def work(connection: Connection) -> list[Claimed]:
-            mine = (queues.c.namespace == self.namespace, queues.c.name == queue)
+            mine = (queues.c.namespace == self.context.namespace, queues.c.name == queue)
             row = connection.execute(select(queues).where(*mine).with_for_update()).one_or_none()
             alive = select(sessions.c.id).where(
                 sessions.c.id == session, sessions.c.state == SessionState.ALIVE
             )
             if connection.execute(alive).one_or_none() is None:
                 return []
-            now = self._now(connection)
+            now = self.context.now(connection)
             allowed = order.want
             bucket = None
             if row is not None:
@@ -112,7 +122,7 @@ class Queues(Runs, Lanes):
                 if limits.paused:
                     return []
                 if limits.concurrency is not None:
-                    allowed = min(allowed, limits.concurrency - self._tickets(connection, queue))
+                    allowed = min(allowed, limits.concurrency - self.tickets(connection, queue))
                 if limits.rate is not None:
                     bucket = TokenBucket(row.tokens, row.tokens_at).filled(limits, now)
                     allowed = min(allowed, int(bucket.tokens))
@@ -122,11 +132,11 @@ class Queues(Runs, Lanes):
                 connection.execute(update(queues).where(*mine).values(tokens=left.tokens, tokens_at=left.at))
             return claimed
 
-        return await self.database.write(work)
+        return await self.context.database.write(work)
 
-    def _tickets(self, connection: Connection, queue: str) -> int:
+    def tickets(self, connection: Connection, queue: str) -> int:
         """Runs of this queue in the hands of any worker."""
-        mine = (tickets.c.namespace == self.namespace, tickets.c.queue == queue)
+        mine = (tickets.c.namespace == self.context.namespace, tickets.c.queue == queue)
         return int(connection.execute(select(func.count()).select_from(tickets).where(*mine)).scalar_one())
 
     def _claim(
@@ -139,14 +149,14 @@ class Queues(Runs, Lanes):
                 .where(line.c.lane_id == lane_id)
                 .order_by(line.c.rank, line.c.due_at, line.c.run_id)
                 .limit(want)
-                .with_for_update(skip_locked=self.database.capabilities.skip_locked)
+                .with_for_update(skip_locked=self.context.database.capabilities.skip_locked)
             )
             found += connection.execute(query).all()
         found.sort(key=lambda row: (row.rank, row.due_at, row.run_id))
         chosen = found[:want]
-        return self._take_up(connection, session, chosen, order.receipt, now, lambda row: queue)
+        return self.take_up(connection, session, chosen, order.receipt, now, lambda row: queue)
 
-    def _take_up(
+    def take_up(
         self,
         connection: Connection,
         session: int,
@@ -187,7 +197,10 @@ class Queues(Runs, Lanes):
         if held:
             connection.execute(
                 insert(tickets),
-                [{"namespace": self.namespace, "queue": queue, "run_id": run} for run, queue in held.items()],
+                [
+                    {"namespace": self.context.namespace, "queue": queue, "run_id": run}
+                    for run, queue in held.items()
+                ],
             )
         claimed = []
         for row in (rows[run_id] for run_id in ids if run_id in rows):
@@ -201,7 +214,7 @@ class Queues(Runs, Lanes):
 
     async def counts(self) -> dict[Lane, dict[str, tuple[int, int | None]]]:
         """For each lane with work that has not ended: status → (how many, the earliest due)."""
-        in_flight = await self.in_flight()
+        in_flight = await self.runs.in_flight()
 
         def work(connection: Connection) -> dict[int, dict[str, tuple[int, int | None]]]:
             answer: dict[int, dict[str, tuple[int, int | None]]] = {}
@@ -225,12 +238,12 @@ class Queues(Runs, Lanes):
             sent = select(dispatched.c.lane_id, many, func.min(dispatched.c.published_at))
             note("dispatched", sent.group_by(dispatched.c.lane_id))
             for status in ("blocked", "waiting"):
-                note(status, by_lane.where(runs.c.namespace == self.namespace, runs.c.rare == status))
+                note(status, by_lane.where(runs.c.namespace == self.context.namespace, runs.c.rare == status))
             return answer
 
-        by_lane_id = await self.database.read(work)
-        await self.read_new_lanes()
-        known = self.lane_map.lanes
+        by_lane_id = await self.context.database.read(work)
+        await self.lanes.read_new_lanes()
+        known = self.context.lane_map.lanes
         return {known[lane_id]: counts for lane_id, counts in by_lane_id.items() if lane_id in known}
 
 

@@ -9,13 +9,13 @@ from sqlalchemy import Connection, insert, select, text
 
 from fusee.engine.model.outcome import Effect
 from fusee.engine.model.states import TERMINAL, RunStatus
-from fusee.engine.store.lanes import Lanes
+from fusee.engine.store.context import StoreContext
 from fusee.engine.store.request_keys import check_same
 from fusee.engine.store.settle import LONGEST_REASON, RARE
 from fusee.engine.store.tables import later, line, runs
 from fusee.engine.store.wakes import DELAYED, PENDING
 
-__all__ = ["Birth", "Births"]
+__all__ = ["Birth", "RunWriter"]
 
 ROWS_A_STATEMENT = 500
 
@@ -69,28 +69,36 @@ class Birth(NamedTuple):
         }
 
 
-class Births(Lanes):
-    def _bear(
+class RunWriter:
+    def __init__(self, context: StoreContext) -> None:
+        self.context = context
+
+    def insert_runs(
         self, connection: Connection, births: Sequence[Birth], now: int, namespace: str | None = None
     ) -> list[int]:
         """Insert them, each into the line or among the later ones; their numbers in the same order."""
         ids: list[int] = []
         hints: set[str] = set()
         for start in range(0, len(births), ROWS_A_STATEMENT):
-            rows = [b.row(namespace or self.namespace, now) for b in births[start : start + ROWS_A_STATEMENT]]
+            rows = [
+                b.row(namespace or self.context.namespace, now)
+                for b in births[start : start + ROWS_A_STATEMENT]
+            ]
             added = self._numbered(connection, rows)
             ids += added
             hints |= _place(connection, added, rows)
         for hint in sorted(hints):
-            self._notify(connection, hint)
+            self.context.notify(connection, hint)
         return ids
 
     def _numbered(self, connection: Connection, rows: list[dict[str, Any]]) -> list[int]:
         """One statement for many rows; how their numbers are learnt differs."""
-        if self.database.capabilities.sequence is not None:
-            query = text(f"SELECT {self.database.capabilities.sequence} FROM generate_series(1, :count)")
+        if self.context.database.capabilities.sequence is not None:
+            query = text(
+                f"SELECT {self.context.database.capabilities.sequence} FROM generate_series(1, :count)"
+            )
             ids = sorted(connection.execute(query, {"count": len(rows)}).scalars())
-        elif self.database.capabilities.skip_locked:
+        elif self.context.database.capabilities.skip_locked:
             # The numbers of one multi-row INSERT are consecutive in every autoinc lock mode.
             step = connection.execute(text("SELECT @@auto_increment_increment")).scalar_one()
             # Written here: SQLAlchemy takes longer to compile 500 rows than the database to insert them.
@@ -108,10 +116,10 @@ class Births(Lanes):
         )
         return ids
 
-    def _key_used(self, connection: Connection, key: str, digest: str) -> int | None:
+    def run_under_key(self, connection: Connection, key: str, digest: str) -> int | None:
         """The run that was accepted for this request under that idempotency key."""
         query = select(runs.c.id, runs.c.request_digest).where(
-            runs.c.namespace == self.namespace, runs.c.idempotency_key == key
+            runs.c.namespace == self.context.namespace, runs.c.idempotency_key == key
         )
         found = connection.execute(query).one_or_none()
         if found is None:

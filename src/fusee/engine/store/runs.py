@@ -23,6 +23,7 @@ from fusee.engine.model.run import Attempt, Lane, Run
 from fusee.engine.model.states import RunStatus
 from fusee.engine.store.broker_tables import dispatched
 from fusee.engine.store.cancels import Cancels
+from fusee.engine.store.context import StoreContext
 from fusee.engine.store.request_keys import check_same
 from fusee.engine.store.rows import decode
 from fusee.engine.store.set_aside import reading
@@ -49,7 +50,11 @@ class RunFilter:
     limit: int = 50
 
 
-class Runs(Cancels):
+class Runs:
+    def __init__(self, context: StoreContext, cancels: Cancels) -> None:
+        self.context = context
+        self.cancels = cancels
+
     def _select(self, *, brief: bool = False) -> Select[Any]:
         """`brief` leaves out what can be large: a page of a thousand runs must not be a gigabyte."""
         columns = [null().label(c.name) if brief and c.name in LARGE else c for c in runs.c]
@@ -65,22 +70,22 @@ class Runs(Cancels):
             )
             .join(lanes, lanes.c.id == runs.c.lane_id)
             .outerjoin(sessions, sessions.c.id == runs.c.session_id)
-            .where(runs.c.namespace == self.namespace)
+            .where(runs.c.namespace == self.context.namespace)
         )
         called = and_(callbacks.c.run_id == runs.c.id, callbacks.c.attempt == runs.c.attempt)
         return query if brief else query.outerjoin(callbacks, called)
 
     async def run(self, run_id: int) -> Run:
         query = self._select().where(runs.c.id == run_id)
-        row = await self.database.read(lambda connection: connection.execute(query).one_or_none())
+        row = await self.context.database.read(lambda connection: connection.execute(query).one_or_none())
         if row is None:
-            raise NotFound(f"no run {run_id} in namespace {self.namespace!r}")
+            raise NotFound(f"no run {run_id} in namespace {self.context.namespace!r}")
         return reading("run", run_id, lambda: _run(row))
 
     async def run_under(self, key: str, digest: str) -> Run | None:
         """The run that this request made under that idempotency key; `Conflict` when another did."""
         query = self._select().where(runs.c.idempotency_key == key)
-        row = await self.database.read(lambda connection: connection.execute(query).one_or_none())
+        row = await self.context.database.read(lambda connection: connection.execute(query).one_or_none())
         if row is None:
             return None
         check_same(key, row.request_digest, digest, f"run {row.id}")
@@ -109,17 +114,17 @@ class Runs(Cancels):
             query = query.where(lanes.c.queue == wanted.queue)
         if wanted.before is not None:
             query = query.where(runs.c.id < wanted.before)
-        return await self._page(query, wanted.limit, lambda last: runs.c.id < last.id, "run", _run)
+        return await self.context.page(query, wanted.limit, lambda last: runs.c.id < last.id, "run", _run)
 
     async def attempts(self, run_id: int) -> list[Attempt]:
         query = (
             select(attempts, sessions.c.worker)
             .outerjoin(sessions, sessions.c.id == attempts.c.session_id)
-            .where(attempts.c.namespace == self.namespace, attempts.c.run_id == run_id)
+            .where(attempts.c.namespace == self.context.namespace, attempts.c.run_id == run_id)
             .order_by(attempts.c.attempt)
         )
-        rows = await self.database.read(lambda connection: connection.execute(query).all())
-        return self.set_aside.readable(
+        rows = await self.context.database.read(lambda connection: connection.execute(query).all())
+        return self.context.set_aside.readable(
             "attempts listed",
             "run",
             rows,
@@ -131,26 +136,32 @@ class Runs(Cancels):
     async def ended(self, run_ids: Sequence[int]) -> dict[int, RunStatus]:
         """Which of them are terminal, and how they ended; unknown ids are left out."""
         query = select(runs.c.id, runs.c.status).where(
-            runs.c.namespace == self.namespace, runs.c.id.in_(run_ids), runs.c.finished_at.is_not(None)
+            runs.c.namespace == self.context.namespace,
+            runs.c.id.in_(run_ids),
+            runs.c.finished_at.is_not(None),
         )
-        rows = await self.database.read(lambda connection: connection.execute(query).all())
+        rows = await self.context.database.read(lambda connection: connection.execute(query).all())
         return {row.id: RunStatus(row.status) for row in rows}
 
     async def cancel(self, run_id: int, reason: str) -> RunStatus:
         """Cancel what has not started; ask a running one to stop. Answers the status it has now."""
 
         def work(connection: Connection) -> RunStatus:
-            mine = select(runs.c.status).where(runs.c.namespace == self.namespace, runs.c.id == run_id)
+            mine = select(runs.c.status).where(
+                runs.c.namespace == self.context.namespace, runs.c.id == run_id
+            )
             if connection.execute(mine).one_or_none() is None:
-                raise NotFound(f"no run {run_id} in namespace {self.namespace!r}")
-            status = self._cancel_many(connection, [run_id], reason, self._now(connection))[run_id]
+                raise NotFound(f"no run {run_id} in namespace {self.context.namespace!r}")
+            status = self.cancels.cancel_many(connection, [run_id], reason, self.context.now(connection))[
+                run_id
+            ]
             if status not in (RunStatus.CANCELED, RunStatus.RUNNING):
                 raise Conflict(f"run {run_id} has ended ({status}): there is nothing to cancel")
             return status
 
-        status = await self.database.write(work)
-        self.wakes.fire(CANCEL)
-        self.wakes.fire(ENDED)
+        status = await self.context.database.write(work)
+        self.context.wakes.fire(CANCEL)
+        self.context.wakes.fire(ENDED)
         return status
 
     async def claimed_ago(self, run_id: int) -> float | None:
@@ -158,12 +169,14 @@ class Runs(Cancels):
 
         def work(connection: Connection) -> float | None:
             query = select(runs.c.started_at).where(
-                runs.c.namespace == self.namespace, runs.c.id == run_id, runs.c.status == RunStatus.RUNNING
+                runs.c.namespace == self.context.namespace,
+                runs.c.id == run_id,
+                runs.c.status == RunStatus.RUNNING,
             )
             started: int | None = connection.execute(query).scalar_one_or_none()
-            return None if started is None else (self._now(connection) - started) / 1_000_000
+            return None if started is None else (self.context.now(connection) - started) / 1_000_000
 
-        return await self.database.read(work)
+        return await self.context.database.read(work)
 
     async def confirm_start(self, session: int, run_id: int, attempt: int) -> bool:
         """Whether an attempt that was claimed a while ago may still begin: it is this session's, and nobody
@@ -177,9 +190,9 @@ class Runs(Cancels):
                 runs.c.status == RunStatus.RUNNING,
                 runs.c.cancel_requested_at.is_(None),
             )
-            .values(started_at=self.database.now)
+            .values(started_at=self.context.database.now)
         )
-        return await self.database.write(lambda connection: connection.execute(change).rowcount == 1)
+        return await self.context.database.write(lambda connection: connection.execute(change).rowcount == 1)
 
     async def cancel_requests(self, session: int, run_ids: Sequence[int]) -> list[tuple[int, int]]:
         """(run id, attempt) of those that this session runs and someone asked to stop."""
@@ -191,7 +204,9 @@ class Runs(Cancels):
                 runs.c.status == RunStatus.RUNNING,
                 runs.c.cancel_requested_at.is_not(None),
             )
-            found = await self.database.read(lambda connection, query=query: connection.execute(query).all())  # type: ignore[misc]
+            found = await self.context.database.read(
+                lambda connection, query=query: connection.execute(query).all()  # type: ignore[misc]
+            )
             rows += [(row.id, row.attempt) for row in found]
         return rows
 
@@ -200,7 +215,7 @@ class Runs(Cancels):
         query = select(receipts.c.run_ids)
         if session is not None:
             query = query.where(receipts.c.session_id == session)
-        texts = await self.database.read(lambda connection: connection.execute(query).scalars().all())
+        texts = await self.context.database.read(lambda connection: connection.execute(query).scalars().all())
         # Handed back and claimed again, a run is on two receipts.
         return sorted({int(run_id) for text in texts for run_id in text.split(",")})
 
@@ -214,7 +229,9 @@ class Runs(Cancels):
                 runs.c.session_id == session,
                 runs.c.status == RunStatus.RUNNING,
             )
-            found = await self.database.read(lambda connection, query=query: connection.execute(query).all())  # type: ignore[misc]
+            found = await self.context.database.read(
+                lambda connection, query=query: connection.execute(query).all()  # type: ignore[misc]
+            )
             rows += [(row.id, row.attempt) for row in found]
         return rows
 

@@ -11,6 +11,7 @@ from fusee.bulk.model.job import handler_of_business
 from fusee.engine.model.retry import RetryPolicy
 from fusee.engine.model.session import Session, WorkerInfo
 from fusee.engine.model.states import SessionState, sessions_that_can
+from fusee.engine.store.context import StoreContext
 from fusee.engine.store.own_lanes import OwnLanes
 from fusee.engine.store.rows import decode, encode
 from fusee.engine.store.tables import assigned, sessions
@@ -34,19 +35,23 @@ def answered_within(ttl: float) -> float:
     return min(max(1.0, ttl / 6), LONGEST_ANSWER)
 
 
-class Sessions(OwnLanes):
+class Sessions:
+    def __init__(self, context: StoreContext, own_lanes: OwnLanes) -> None:
+        self.context = context
+        self.own_lanes = own_lanes
+
     async def open_session(self, info: WorkerInfo, ttl: float) -> int:
         """Begin a session; its lease runs from now, by the database's clock."""
 
-        return await self.database.write(
-            lambda connection: self._open_session(connection, info, ttl), within=answered_within(ttl)
+        return await self.context.database.write(
+            lambda connection: self.insert_session(connection, info, ttl), within=answered_within(ttl)
         )
 
-    def _open_session(self, connection: Connection, info: WorkerInfo, ttl: float) -> int:
-        now = self._now(connection)
+    def insert_session(self, connection: Connection, info: WorkerInfo, ttl: float) -> int:
+        now = self.context.now(connection)
         added = connection.execute(
             insert(sessions).values(
-                namespace=self.namespace,
+                namespace=self.context.namespace,
                 worker=info.name,
                 host=info.host,
                 pid=info.pid,
@@ -94,24 +99,25 @@ class Sessions(OwnLanes):
         The worker sees it at its next look and goes as with SIGTERM. What it had asked for stays asked for:
         should it lose its lease meanwhile, its next session heeds it too.
         """
-        mine = (sessions.c.namespace == self.namespace, sessions.c.worker == name)
+        mine = (sessions.c.namespace == self.context.namespace, sessions.c.worker == name)
 
         def work(connection: Connection) -> None:
-            now = self._now(connection)
+            now = self.context.now(connection)
             asked = update(sessions).where(*mine, sessions.c.state.in_(LIVE))
             connection.execute(
                 asked.values(
                     state=SessionState.DRAINING, drain_asked_at=func.coalesce(sessions.c.drain_asked_at, now)
                 )
             )
-            self._notify(connection, DRAIN)
+            self.context.notify(connection, DRAIN)
 
-        await self.database.write(work)
-        self.wakes.fire(DRAIN)
+        await self.context.database.write(work)
+        self.context.wakes.fire(DRAIN)
         live = [session for session in await self.sessions() if session.info.name == name]
         if not live:
             raise NotFound(
-                f"no worker {name!r} is alive in namespace {self.namespace!r}: `fusee workers` lists them"
+                f"no worker {name!r} is alive in namespace {self.context.namespace!r}:"
+                " `fusee workers` lists them"
             )
         return live
 
@@ -120,7 +126,9 @@ class Sessions(OwnLanes):
         query = select(sessions.c.id).where(
             sessions.c.id.in_(session_ids), sessions.c.drain_asked_at.is_not(None)
         )
-        found = await self.database.read(lambda connection: connection.execute(query.limit(1)).one_or_none())
+        found = await self.context.database.read(
+            lambda connection: connection.execute(query.limit(1)).one_or_none()
+        )
         return found is not None
 
     async def end_session(self, session: int) -> None:
@@ -136,7 +144,7 @@ class Sessions(OwnLanes):
         running: int | None = None,
         state: SessionState | None = None,
     ) -> None:
-        now = self.database.now
+        now = self.context.database.now
         values: dict[str, Any] = {"seen_at": now}
         if ttl is not None:
             values["expires_at"] = now + round(ttl * 1_000_000)
@@ -153,12 +161,12 @@ class Sessions(OwnLanes):
         def work(connection: Connection) -> tuple[int, int]:
             changed = connection.execute(change).rowcount
             # Who claims no more gives back at once what was given to it.
-            return changed, self._return_all(connection, session) if state is not None else 0
+            return changed, self.own_lanes.return_all(connection, session) if state is not None else 0
 
         within = None if ttl is None else answered_within(ttl)
-        changed, returned = await self.database.write(work, within=within)
+        changed, returned = await self.context.database.write(work, within=within)
         if returned:
-            self.wakes.fire(PENDING)
+            self.context.wakes.fire(PENDING)
         if changed == 0:
             raise LeaseLost(f"session {session} is over: its lease expired, or it had ended")
 
@@ -166,12 +174,12 @@ class Sessions(OwnLanes):
         """Every handler that a worker of this namespace has had, as far as its sessions are kept."""
         query = (
             select(func.max(sessions.c.id).label("id"), sessions.c.abilities)
-            .where(sessions.c.namespace == self.namespace)
+            .where(sessions.c.namespace == self.context.namespace)
             .group_by(sessions.c.abilities)
             .limit(1000)
         )
-        rows = await self.database.read(lambda connection: connection.execute(query).all())
-        read = self.set_aside.readable("sessions", SESSION, rows, _abilities)
+        rows = await self.context.database.read(lambda connection: connection.execute(query).all())
+        read = self.context.set_aside.readable("sessions", SESSION, rows, _abilities)
         return frozenset(handler for abilities in read for handler in abilities["handlers"])
 
     async def business_defaults(self, business: str) -> Mapping[str, Any]:
@@ -187,30 +195,30 @@ class Sessions(OwnLanes):
         """What the newest worker that has this business, live or not, said about itself."""
         query = (
             select(sessions.c.id, sessions.c.abilities)
-            .where(sessions.c.namespace == self.namespace)
+            .where(sessions.c.namespace == self.context.namespace)
             .order_by(sessions.c.id.desc())
             .limit(1000)
         )
-        rows = await self.database.read(lambda connection: connection.execute(query).all())
+        rows = await self.context.database.read(lambda connection: connection.execute(query).all())
         handler = handler_of_business(business)
-        for abilities in self.set_aside.readable("sessions", SESSION, rows, _abilities):
+        for abilities in self.context.set_aside.readable("sessions", SESSION, rows, _abilities):
             if handler in abilities["handlers"]:
                 return abilities
         return {}
 
     async def sessions(self, *, all_states: bool = False) -> list[Session]:
         """The workers of this namespace, live ones unless all are asked for; newest first."""
-        mine = sessions.c.namespace == self.namespace
+        mine = sessions.c.namespace == self.context.namespace
         query = sessions_with_load().where(mine).order_by(sessions.c.id.desc())
         query = query.limit(1000) if all_states else query.where(sessions.c.state.in_(LIVE))
-        rows = await self.database.read(lambda connection: connection.execute(query).all())
-        return self.set_aside.readable("sessions", SESSION, rows, session_from)
+        rows = await self.context.database.read(lambda connection: connection.execute(query).all())
+        return self.context.set_aside.readable("sessions", SESSION, rows, session_from)
 
     async def fed_sessions(self, broker: str) -> list[Session]:
         """The live workers of all namespaces that this broker brings runs to."""
         query = sessions_with_load().where(sessions.c.state == SessionState.ALIVE)
-        rows = await self.database.read(lambda connection: connection.execute(query).all())
-        read = self.set_aside.readable("sessions", SESSION, rows, session_from)
+        rows = await self.context.database.read(lambda connection: connection.execute(query).all())
+        read = self.context.set_aside.readable("sessions", SESSION, rows, session_from)
         return [session for session in read if session.info.broker == broker]
 
 

@@ -11,13 +11,15 @@ from sqlalchemy import Connection, bindparam, delete, insert, select, update
 from fusee.batches.store.stops import heed_stops
 from fusee.engine.model.outcome import Effect, End
 from fusee.engine.model.states import TERMINAL, RunStatus
-from fusee.engine.store.callback_waits import Waiting, leave_waiting
+from fusee.engine.store.callback_waits import CallbackWaits, leave_waiting
+from fusee.engine.store.context import StoreContext
 from fusee.engine.store.contract import Settlement
+from fusee.engine.store.outbox import Outbox
 from fusee.engine.store.tables import attempts, later, line, runs, tickets
 from fusee.engine.store.totals import RESULTS_REFUSED, add_to_totals
 from fusee.engine.store.wakes import DELAYED, ENDED, PENDING
 
-__all__ = ["Settle"]
+__all__ = ["Outcomes"]
 
 ROWS_A_STATEMENT = 500
 RULED_BY = (
@@ -48,7 +50,12 @@ RARE = frozenset(RunStatus) - {
 """Found through an index of their own; the others by where they wait, or by the primary key."""
 
 
-class Settle(Waiting):
+class Outcomes:
+    def __init__(self, context: StoreContext, outbox: Outbox, callback_waits: CallbackWaits) -> None:
+        self.context = context
+        self.outbox = outbox
+        self.callback_waits = callback_waits
+
     async def settle(self, session: int, settlements: Sequence[Settlement]) -> list[tuple[int, int]]:
         """Apply each verdict where this session still owns the attempt; answers what was refused."""
 
@@ -61,14 +68,14 @@ class Settle(Waiting):
                 written += part[1]
             return refused, written
 
-        refused, written = await self.database.write(work)
+        refused, written = await self.context.database.write(work)
         statuses = {s.verdict.status for s in settlements}.union(written)
         if RunStatus.PENDING in statuses:
-            self.wakes.fire(PENDING)
+            self.context.wakes.fire(PENDING)
         if RunStatus.DELAYED in statuses:
-            self.wakes.fire(DELAYED)
+            self.context.wakes.fire(DELAYED)
         if statuses & TERMINAL:
-            self.wakes.fire(ENDED)
+            self.context.wakes.fire(ENDED)
         return refused
 
     def _settle(
@@ -81,7 +88,7 @@ class Settle(Waiting):
             .with_for_update()
         )
         rows = {(row.id, row.attempt): row for row in connection.execute(query)}
-        now = self._now(connection)
+        now = self.context.now(connection)
         owned: list[tuple[Settlement, Any]] = []
         refused: list[tuple[int, int]] = []
         for settlement in settlements:
@@ -91,19 +98,19 @@ class Settle(Waiting):
             elif row.status == RunStatus.RUNNING:
                 owned.append((settlement, row))
             # else: written already by an earlier try of this very call, whose answer was lost.
-        return refused, self._apply(connection, owned, now)
+        return refused, self.apply_verdicts(connection, owned, now)
 
-    def _apply(
+    def apply_verdicts(
         self, connection: Connection, owned: Sequence[tuple[Settlement, Any]], now: int
     ) -> list[RunStatus]:
         """Write verdicts about rows that are locked in this transaction; answers the status of each."""
         if not owned:
             return []
-        owned = heed_stops(connection, self._heed_answers(connection, owned))
+        owned = heed_stops(connection, self.callback_waits.heed_answers(connection, owned))
         changes = [_changes(settlement, row, now) for settlement, row in owned]
         connection.execute(_UPDATE, changes)
         wait_again(connection, [(change, row) for change, (_, row) in zip(changes, owned, strict=True)])
-        self._tell(
+        self.outbox.add(
             connection,
             [
                 (row.kind, row.id)
@@ -112,7 +119,7 @@ class Settle(Waiting):
             ],
         )
         begin = {c["b_id"]: c["b_attempt"] for c in changes if c["b_status"] is RunStatus.WAITING}
-        self._begin_waiting(connection, begin, now)
+        self.callback_waits.begin(connection, begin, now)
         leave_waiting(connection, [row.id for _, row in owned if row.status == RunStatus.WAITING])
         # What waits keeps its place: the work that the limit holds back goes on elsewhere.
         if held := [s.run_id for s, _ in owned if s.ticket and s.run_id not in begin]:
@@ -144,7 +151,7 @@ class Settle(Waiting):
         reports = list(late)
 
         def work(connection: Connection) -> None:
-            now = self._now(connection)
+            now = self.context.now(connection)
             connection.execute(
                 update(attempts)
                 .where(attempts.c.run_id == bindparam("b_run"), attempts.c.attempt == bindparam("b_attempt"))
@@ -159,7 +166,7 @@ class Settle(Waiting):
             add_to_totals(connection, RESULTS_REFUSED, refused)
 
         if reports:
-            await self.database.write(work)
+            await self.context.database.write(work)
 
 
 _UPDATE = (

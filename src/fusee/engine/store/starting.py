@@ -17,20 +17,26 @@ from fusee.engine.model.queue import QueueLimits, TokenBucket
 from fusee.engine.model.session import WorkerInfo
 from fusee.engine.model.states import RunStatus, SessionState
 from fusee.engine.store.broker_tables import dispatched, openings
-from fusee.engine.store.dispatches import Dispatching, count_tickets
+from fusee.engine.store.context import StoreContext
+from fusee.engine.store.dispatches import Dispatches, count_tickets
 from fusee.engine.store.queues import limits_of
 from fusee.engine.store.sessions import LIVE, Sessions
 from fusee.engine.store.tables import lanes, queues, receipts, runs, sessions, tickets
 from fusee.engine.store.wakes import PENDING
 from fusee.errors import LeaseLost
 
-__all__ = ["Granted", "Starting"]
+__all__ = ["Granted", "Starts"]
 
 Granted = tuple[int, int, bool]
 """(run id, attempt, whether it holds a place in a queue with limits)."""
 
 
-class Starting(Dispatching, Sessions):
+class Starts:
+    def __init__(self, context: StoreContext, sessions: Sessions, dispatches: Dispatches) -> None:
+        self.context = context
+        self.sessions = sessions
+        self.dispatches = dispatches
+
     async def open_session_once(self, request: str, info: WorkerInfo, ttl: float) -> int:
         """Begin a session; the same request, asked again, answers the same one."""
 
@@ -39,14 +45,14 @@ class Starting(Dispatching, Sessions):
             found = connection.execute(query).scalar_one_or_none()
             if found is not None:
                 return int(found)
-            session = self._open_session(connection, info, ttl)
+            session = self.sessions.insert_session(connection, info, ttl)
             connection.execute(insert(openings).values(request=request, session_id=session))
             return session
 
         try:
-            return await self.database.write(work)
+            return await self.context.database.write(work)
         except IntegrityError:  # asked twice at once: the other was first
-            return await self.database.write(work)
+            return await self.context.database.write(work)
 
     async def start(self, session: int, receipt: int, accepted: Sequence[tuple[int, int]]) -> list[Granted]:
         """Which of these (run, attempt) this session may start: dispatched still, and within their limits.
@@ -68,21 +74,23 @@ class Starting(Dispatching, Sessions):
             if before is not None:
                 return self._granted_before(connection, session, before, wanted)
             limited = self._limits_of(connection, list(wanted))
-            locked = self._locked_places(connection, list(wanted))
+            locked = self.dispatches.locked_places(connection, list(wanted))
             places = [place for place in locked if wanted[place.run_id] == place.attempt]
             if state != SessionState.ALIVE:  # it drains: others shall have them
-                recalled.append(self._recall(connection, places))
+                recalled.append(self.dispatches.recall_within(connection, places))
                 return []
-            now = self._now(connection)
+            now = self.context.now(connection)
             granted = self._within_limits(connection, places, limited, now)
             if len(granted) < len(places):
                 chosen = {place.run_id for place, _ in granted}
-                recalled.append(self._recall(connection, [p for p in places if p.run_id not in chosen]))
+                recalled.append(
+                    self.dispatches.recall_within(connection, [p for p in places if p.run_id not in chosen])
+                )
             return self._begin(connection, session, receipt, granted, now)
 
-        granted = await self.database.write(work) if wanted else []
+        granted = await self.context.database.write(work) if wanted else []
         if any(recalled):
-            self.wakes.fire(PENDING)
+            self.context.wakes.fire(PENDING)
         return granted
 
     def _granted_before(
@@ -93,7 +101,9 @@ class Starting(Dispatching, Sessions):
             select(runs.c.id, runs.c.attempt, tickets.c.run_id.label("ticket"))
             .outerjoin(tickets, tickets.c.run_id == runs.c.id)
             .where(
-                self._among(runs.c.id, ids), runs.c.session_id == session, runs.c.status == RunStatus.RUNNING
+                self.context.among(runs.c.id, ids),
+                runs.c.session_id == session,
+                runs.c.status == RunStatus.RUNNING,
             )
         )
         rows = connection.execute(query).all()
@@ -105,7 +115,7 @@ class Starting(Dispatching, Sessions):
             select(runs.c.id, queues.c.namespace, queues.c.name)
             .join(lanes, lanes.c.id == runs.c.lane_id)
             .join(queues, (queues.c.namespace == lanes.c.namespace) & (queues.c.name == lanes.c.queue))
-            .where(self._among(runs.c.id, run_ids), runs.c.status == RunStatus.DISPATCHED)
+            .where(self.context.among(runs.c.id, run_ids), runs.c.status == RunStatus.DISPATCHED)
         )
         named = {row.id: (row.namespace, row.name) for row in connection.execute(of_runs)}
         locked: dict[tuple[str, str], _Limited] = {}
@@ -141,15 +151,15 @@ class Starting(Dispatching, Sessions):
         attempts = {place.run_id: place.attempt for place, _ in chosen}
         if not attempts:
             return []
-        mine = (self._among(runs.c.id, list(attempts)), runs.c.status == RunStatus.DISPATCHED)
+        mine = (self.context.among(runs.c.id, list(attempts)), runs.c.status == RunStatus.DISPATCHED)
         query = select(runs.c.id, runs.c.attempt).where(*mine).order_by(runs.c.id).with_for_update()
         found = {r.id for r in connection.execute(query) if r.attempt == attempts[r.id]}
-        connection.execute(delete(dispatched).where(self._among(dispatched.c.run_id, list(attempts))))
+        connection.execute(delete(dispatched).where(self.context.among(dispatched.c.run_id, list(attempts))))
         if not found:
             return []
         connection.execute(
             update(runs)
-            .where(self._among(runs.c.id, sorted(found)))
+            .where(self.context.among(runs.c.id, sorted(found)))
             .values(status=RunStatus.RUNNING, session_id=session, started_at=now)
         )
         connection.execute(

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from sqlalchemy import Connection, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
-from fusee.engine.store.parts import StorePart
+from fusee.engine.store.context import StoreContext
 from fusee.engine.store.tables import totals
 
 __all__ = [
@@ -46,12 +46,15 @@ class Total(NamedTuple):
     value: int
 
 
-class Totals(StorePart):
+class Totals:
+    def __init__(self, context: StoreContext) -> None:
+        self.context = context
+
     async def totals(self) -> list[Total]:
         """Those of this namespace; what never happened has no row."""
-        query = select(totals).where(totals.c.namespace == self.namespace)
+        query = select(totals).where(totals.c.namespace == self.context.namespace)
         query = query.order_by(totals.c.name, totals.c.label)
-        rows = await self.database.read(lambda connection: connection.execute(query).all())
+        rows = await self.context.database.read(lambda connection: connection.execute(query).all())
         return [Total(row.name, row.label, row.value) for row in rows]
 
 

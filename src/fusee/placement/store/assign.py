@@ -17,6 +17,7 @@ from sqlalchemy.exc import IntegrityError
 from fusee.engine.model.run import Lane
 from fusee.engine.model.states import RunStatus, SessionState
 from fusee.engine.model.strategy import Need, Strategy
+from fusee.engine.store.context import StoreContext
 from fusee.engine.store.lanes import lane_from
 from fusee.engine.store.own_lanes import OwnLanes, homes, move, own_lane, own_lanes, standing_in
 from fusee.engine.store.rows import decode
@@ -27,7 +28,7 @@ from fusee.placement.placing import Candidate, Chooser
 from fusee.placement.store.broadcasts import Broadcasts
 from fusee.tasks.store.tables import turns
 
-__all__ = ["Assigned", "Placement"]
+__all__ = ["Assigned", "Assignments"]
 
 WINDOW = 1000
 """Entries of a lane looked at in one pass; beyond them, nobody is passed over for long."""
@@ -82,15 +83,20 @@ class Asked:
         return cls(need, options.get("hash_key") or own, options.get("worker"), apart)
 
 
-class Placement(Broadcasts, OwnLanes):
+class Assignments:
+    def __init__(self, context: StoreContext, own_lanes: OwnLanes, broadcasts: Broadcasts) -> None:
+        self.context = context
+        self.own_lanes = own_lanes
+        self.broadcasts = broadcasts
+
     async def assign(self, region: str = "") -> Assigned:
         """Take back what lost its worker, and give what waits to workers; with a region, only what may run
         there. Every namespace's."""
-        if not await self.database.read(self._anything_placed):
+        if not await self.context.database.read(self._anything_placed):
             return Assigned()
-        did = await self.database.write(lambda connection: self._assign(connection, region))
+        did = await self.context.database.write(lambda connection: self._assign(connection, region))
         if did:
-            self.wakes.fire(PENDING)
+            self.context.wakes.fire(PENDING)
         return did
 
     def _anything_placed(self, connection: Connection) -> bool:
@@ -105,8 +111,8 @@ class Placement(Broadcasts, OwnLanes):
     def _assign(self, connection: Connection, region: str) -> Assigned:
         if not self._my_turn(connection):
             return Assigned(in_use=True, busy=True)
-        now = self._now(connection)
-        returned = self._return_orphans(connection) + self._tidy(connection, now)
+        now = self.context.now(connection)
+        returned = self.own_lanes.return_orphans(connection) + self._tidy(connection, now)
         wanted = self._placed_lanes(connection)
         if region:
             wanted = [one for one in wanted if one.lane.region in ("", region)]
@@ -116,13 +122,13 @@ class Placement(Broadcasts, OwnLanes):
             for one in wanted:
                 placed += self._place(connection, one, by_namespace.get(one.lane.namespace, []), now)
         if placed or returned:
-            self._notify(connection, PENDING)
+            self.context.notify(connection, PENDING)
         return Assigned(placed, returned, in_use=bool(wanted))
 
     def _my_turn(self, connection: Connection) -> bool:
         """False when another dispatcher has it: what it gives away, we must not give away too."""
         mine = select(turns.c.name).where(turns.c.name == _TURN)
-        locked = mine.with_for_update(skip_locked=self.database.capabilities.skip_locked)
+        locked = mine.with_for_update(skip_locked=self.context.database.capabilities.skip_locked)
         if connection.execute(locked).one_or_none() is not None:
             return True
         if connection.execute(mine).one_or_none() is not None:
@@ -183,7 +189,7 @@ class Placement(Broadcasts, OwnLanes):
         back = 0
         for session, ids in late.items():
             for part in _parts(ids):
-                back += self._return_some(
+                back += self.own_lanes.return_some(
                     connection, line.c.lane_id == own_lane(session), line.c.run_id.in_(part)
                 )
             over += ids
@@ -196,7 +202,9 @@ class Placement(Broadcasts, OwnLanes):
         waiting = Counter(row.lane_id for row in standing_in(connection, own_lanes(connection)))
         found: dict[str, list[Candidate]] = {}
         query = sessions_with_load().where(sessions.c.state == SessionState.ALIVE).order_by(sessions.c.id)
-        for session in self.set_aside.readable("sessions", SESSION, connection.execute(query), session_from):
+        for session in self.context.set_aside.readable(
+            "sessions", SESSION, connection.execute(query), session_from
+        ):
             if not session.info.given:
                 continue  # it would never look
             candidate = Candidate.of(session, waiting[own_lane(session.id)])
@@ -218,16 +226,16 @@ class Placement(Broadcasts, OwnLanes):
             if run is None:
                 continue
             # What a run that cannot be read asks for is unknown: it waits where it is.
-            if not (read := self.set_aside.readable("assign", "run", [run], Asked.of)):
+            if not (read := self.context.set_aside.readable("assign", "run", [run], Asked.of)):
                 continue
             (asked,) = read
             if one.strategy is Strategy.BROADCAST and run.kind in (None, "task"):
                 if asked.target is None:
-                    made += self._spread(connection, run, chooser.everyone(asked.need), now)
+                    made += self.broadcasts.spread(connection, run, chooser.everyone(asked.need), now)
                     continue
                 worker = chooser.pinned(asked.target, asked.need)
                 if worker is None and asked.target not in chooser.by_name:
-                    made += self._give_up_if_left(connection, entry, run, asked.target, now)
+                    made += self.broadcasts.give_up_if_left(connection, entry, run, asked.target, now)
             else:
                 worker = chooser.choose(asked.need, asked.key, asked.apart)
             if worker is not None:
@@ -243,7 +251,7 @@ class Placement(Broadcasts, OwnLanes):
             .where(line.c.lane_id == lane_id)
             .order_by(line.c.rank, line.c.due_at, line.c.run_id)
             .limit(WINDOW)
-            .with_for_update(skip_locked=self.database.capabilities.skip_locked)
+            .with_for_update(skip_locked=self.context.database.capabilities.skip_locked)
         )
         return connection.execute(query).all()
 

@@ -13,9 +13,10 @@ from sqlalchemy import Connection, delete, func, insert, select, update
 
 from fusee.engine.model.outcome import Effect
 from fusee.engine.model.states import RunStatus
-from fusee.engine.store.outbox import Told
+from fusee.engine.store.context import StoreContext
+from fusee.engine.store.outbox import Outbox
 from fusee.engine.store.rows import decode, encode
-from fusee.engine.store.run_writer import Birth, Births
+from fusee.engine.store.run_writer import Birth, RunWriter
 from fusee.engine.store.tables import line, runs, sessions
 from fusee.placement.placing import Candidate
 from fusee.tasks.store.tables import fires
@@ -26,8 +27,13 @@ COMES_BACK_WITHIN = 60_000_000
 """Microseconds for which a run waits for its worker to come back under the same name: a restart."""
 
 
-class Broadcasts(Told, Births):
-    def _spread(self, connection: Connection, run: Any, workers: Sequence[Candidate], now: int) -> int:
+class Broadcasts:
+    def __init__(self, context: StoreContext, run_writer: RunWriter, outbox: Outbox) -> None:
+        self.context = context
+        self.run_writer = run_writer
+        self.outbox = outbox
+
+    def spread(self, connection: Connection, run: Any, workers: Sequence[Candidate], now: int) -> int:
         """Name a worker for each; answers how many runs there are now, none when nobody is there."""
         if not workers:
             return 0
@@ -50,7 +56,7 @@ class Broadcasts(Told, Births):
             )
             for text in texts[1:]
         ]
-        ids = self._bear(connection, births, now, run.namespace)
+        ids = self.run_writer.insert_runs(connection, births, now, run.namespace)
         fire = connection.execute(select(fires).where(fires.c.run_id == run.id)).one_or_none()
         if fire is not None and ids:
             row = dict(fire._mapping)
@@ -58,7 +64,7 @@ class Broadcasts(Told, Births):
             connection.execute(insert(fires), shards)
         return many
 
-    def _give_up_if_left(self, connection: Connection, entry: Any, run: Any, worker: str, now: int) -> int:
+    def give_up_if_left(self, connection: Connection, entry: Any, run: Any, worker: str, now: int) -> int:
         """Its worker is not there: it is skipped, unless that one may come back; 1 when it was."""
         query = select(func.max(func.coalesce(sessions.c.ended_at, sessions.c.expires_at))).where(
             sessions.c.namespace == run.namespace, sessions.c.worker == worker
@@ -80,5 +86,5 @@ class Broadcasts(Told, Births):
         place = (line.c.lane_id == entry.lane_id, line.c.rank == entry.rank, line.c.due_at == entry.due_at)
         connection.execute(delete(line).where(*place, line.c.run_id == run.id))
         if run.kind is not None:
-            self._tell(connection, [(run.kind, run.id)])
+            self.outbox.add(connection, [(run.kind, run.id)])
         return 1

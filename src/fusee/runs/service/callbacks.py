@@ -67,7 +67,7 @@ class CallbackOperations:
 
     async def known(self, run_id: int, token: str) -> KnownCallback:
         """What this token is for. A wrong one, another run's, and a run that does not exist look alike."""
-        found = await self.store.known_callback(run_id, token_digest(token))
+        found = await self.store.callbacks.known_callback(run_id, token_digest(token))
         if found is None:
             raise NotFound(
                 "no callback of this run has this token: each attempt has its own, see its request"
@@ -89,7 +89,7 @@ class CallbackOperations:
 
     async def answer(self, known: KnownCallback, ended: Ended) -> CallbackAnswer:
         """End the attempt; `Conflict` when it was answered before, or is over without that."""
-        answered = await self.store.answer(known, ended)
+        answered = await self.store.callbacks.answer(known, ended)
         match answered.fate:
             case Fate.APPLIED | Fate.KEPT:
                 self._tell(answered)

@@ -39,9 +39,9 @@ class OwnedRuns:
     async def retry(self, run: Run, idempotency_key: str | None = None) -> Retried:
         match run.kind:
             case "task":
-                fired = await self.store.fire_again(run.id, idempotency_key)
+                fired = await self.store.tasks.triggers.fire_again(run.id, idempotency_key)
                 (new,) = fired.run_ids
-                return Retried(new, (await self.store.run(new)).status, fired.rule, fired.created)
+                return Retried(new, (await self.store.runs.run(new)).status, fired.rule, fired.created)
             case "batch":
                 raise Conflict(await self._of_batch(run))
             case "workflow":
@@ -57,13 +57,13 @@ class OwnedRuns:
         belongs = f"run {run.id} belongs to target {target_id} of batch {batch_id}"
         wanted = TargetFilter(after=payload["position"] - 1, limit=1)
         try:
-            found = await self.store.batch_tasks(batch_id, wanted)
+            found = await self.store.batches.queries.batch_tasks(batch_id, wanted)
         except NotFound:
             return f"{belongs}, which is deleted: make a new batch for that target"
         return f"{belongs}{_batch_advice(found[0], batch_id)}" if found else belongs
 
     async def _of_workflow(self, run: Run) -> str:
-        step = await self.store.workflow_step(run.id)
+        step = await self.store.workflows.queries.workflow_step(run.id)
         if step is None:
             return f"run {run.id} was a step of a workflow that is deleted: start a workflow anew"
         belongs = f"run {run.id} is node {step.node} of workflow run {step.workflow_run_id}"

@@ -34,9 +34,9 @@ class QueueOperations:
 
     async def list(self) -> Sequence[QueueStats]:
         """Every queue that has work or limits, by name."""
-        counts = await self.store.counts()
-        limits = await self.store.read_limits()
-        sessions = await self.store.sessions()
+        counts = await self.store.queues.counts()
+        limits = await self.store.queues.read_limits()
+        sessions = await self.store.sessions.sessions()
         names = sorted({lane.queue for lane in counts} | set(limits))
         return [self._stats(name, counts, limits.get(name, QueueLimits()), sessions) for name in names]
 
@@ -47,7 +47,7 @@ class QueueOperations:
 
     async def limit(self, name: str, limits: QueueLimits) -> QueueStats:
         """Replace a queue's limits; they hold across all workers within a second."""
-        await self.store.set_limits(_checked(name), limits)
+        await self.store.queues.set_limits(_checked(name), limits)
         return await self.get(name)
 
     async def place(self, name: str, strategy: str) -> QueueStats:
@@ -57,7 +57,7 @@ class QueueOperations:
             strategy = check_strategy(strategy)
         except ValueError as error:
             raise Invalid(str(error), field="strategy") from None
-        await self.store.set_strategy(name, None if strategy == Strategy.SHARED else strategy)
+        await self.store.queues.set_strategy(name, None if strategy == Strategy.SHARED else strategy)
         return await self.get(name)
 
     async def change(self, name: str, changes: Mapping[str, Any]) -> QueueStats:
@@ -73,7 +73,7 @@ class QueueOperations:
             return QueueLimits(**{**after, "paused": bool(after["paused"])})
 
         try:
-            await self.store.change_limits(_checked(name), changed)
+            await self.store.queues.change_limits(_checked(name), changed)
         except ValueError as error:
             raise Invalid(str(error), field=str(error).split(" ", 1)[0]) from None
         return await self.get(name)
@@ -170,21 +170,21 @@ class KeyOperations:
             )
         key = "fusee_" + secrets.token_urlsafe(32)
         request = KeyedRequest.of(idempotency_key, "api key", {"name": name, "role": role})
-        return await self.store.add_key(name, role, digest(key), request), key
+        return await self.store.api_keys.add_key(name, role, digest(key), request), key
 
     async def list(self) -> Sequence[ApiKey]:
-        return await self.store.keys()
+        return await self.store.api_keys.keys()
 
     async def revoke(self, key_id: int) -> None:
-        await self.store.revoke_key(key_id)
+        await self.store.api_keys.revoke_key(key_id)
 
     async def any(self) -> bool:
-        return bool(self.configured) or await self.store.count_keys() > 0
+        return bool(self.configured) or await self.store.api_keys.count_keys() > 0
 
     async def caller(self, key: str) -> Caller | None:
         """Who holds that key; found by digest, so comparing leaks nothing of the key."""
         hashed = digest(key)
         if hashed in self.configured:
             return Caller("configured", "admin", self.store.namespace)
-        found = await self.store.key_by_digest(hashed)
+        found = await self.store.api_keys.key_by_digest(hashed)
         return None if found is None else Caller(found.name, found.role, found.namespace)

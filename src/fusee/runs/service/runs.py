@@ -118,7 +118,7 @@ class RunOperations:
         """Accept all or none. A handler that no worker has ever had is refused, unless that is allowed."""
         for spec in specs:
             await self.check(spec, allow_unknown=allow_unknown)
-        enqueued = await self.store.enqueue(specs)
+        enqueued = await self.store.submissions.enqueue(specs)
         if self.bus.wants(RunsEnqueued):
             new = (spec for spec, run in zip(specs, enqueued, strict=True) if run.created)
             self._tell(Counter((spec.queue, spec.handler) for spec in new))
@@ -149,7 +149,7 @@ class RunOperations:
                     self._check(replace(template, payload=payload))
                 except Invalid as error:
                     raise Invalid(f"payload {nr}: {error}", field="payload") from None
-        enqueued = await self.store.enqueue_each(template, payloads)
+        enqueued = await self.store.submissions.enqueue_each(template, payloads)
         if enqueued:
             self._tell({(template.queue, template.handler): len(enqueued)})
         return enqueued
@@ -159,7 +159,7 @@ class RunOperations:
         if spec.executor != "python":
             self._check(spec)
         elif not allow_unknown and not self._known(spec.handler):
-            self._elsewhere = await self.store.known_handlers()
+            self._elsewhere = await self.store.sessions.known_handlers()
             if not self._known(spec.handler):
                 raise self._unknown(spec.handler)
 
@@ -168,7 +168,7 @@ class RunOperations:
         for spec in specs:
             if spec.executor != "python":
                 self._check(spec)
-        return self.store.enqueue_within(connection, specs)
+        return self.store.submissions.enqueue_within(connection, specs)
 
     def _known(self, handler: str) -> bool:
         return handler in self.handlers or handler in self._elsewhere
@@ -199,23 +199,23 @@ class RunOperations:
             )
 
     async def get(self, run_id: int) -> RunWithAttempts:
-        run = await self.store.run(run_id)
-        return RunWithAttempts(run, await self.store.attempts(run_id))
+        run = await self.store.runs.run(run_id)
+        return RunWithAttempts(run, await self.store.runs.attempts(run_id))
 
     async def peek(self, run_id: int) -> Run:
         """The run alone; for those who look often."""
-        return await self.store.run(run_id)
+        return await self.store.runs.run(run_id)
 
     async def list(self, wanted: RunFilter) -> Sequence[Run]:
         if not 1 <= wanted.limit <= LONGEST_LIST:
             raise Invalid(f"limit must be from 1 to {LONGEST_LIST}", field="limit")
-        return await self.store.runs(wanted)
+        return await self.store.runs.runs(wanted)
 
     async def ended(self, run_ids: Sequence[int]) -> Mapping[int, RunStatus]:
         """How those of them ended that have ended."""
         found: dict[int, RunStatus] = {}
         for start in range(0, len(run_ids), AT_ONCE):
-            found |= await self.store.ended(run_ids[start : start + AT_ONCE])
+            found |= await self.store.runs.ended(run_ids[start : start + AT_ONCE])
         return found
 
     async def cancel(self, run_id: int, reason: str = "canceled by request") -> CancelAnswer:
@@ -223,13 +223,13 @@ class RunOperations:
 
         A worker may hold a freshly claimed run for a moment before it starts it: the answer waits that long.
         """
-        status = await self.store.cancel(run_id, reason[:500])
+        status = await self.store.runs.cancel(run_id, reason[:500])
         while status is RunStatus.RUNNING:
-            ago = await self.store.claimed_ago(run_id)
+            ago = await self.store.runs.claimed_ago(run_id)
             if ago is None or ago > START_CERTAIN_AFTER:
                 break
             await asyncio.sleep(0.05)
-        run = await self.store.run(run_id)
+        run = await self.store.runs.run(run_id)
         return CancelAnswer(run, run.status is RunStatus.CANCELED)
 
     async def retry(self, run_id: int, *, idempotency_key: str | None = None) -> Retried:
@@ -240,10 +240,10 @@ class RunOperations:
         """
         if idempotency_key is not None:
             _check_key(idempotency_key)
-            before = await self.store.run_under(idempotency_key, digest_of("retry", run_id))
+            before = await self.store.runs.run_under(idempotency_key, digest_of("retry", run_id))
             if before is not None:
                 return Retried(before.id, before.status, created=False)
-        run = await self.store.run(run_id)
+        run = await self.store.runs.run(run_id)
         if not run.ended:
             raise Conflict(f"run {run_id} has not ended ({run.status}): cancel it, or wait")
         if run.kind is not None:
@@ -274,8 +274,8 @@ class RunOperations:
         pause = 0.005
         look_at = 0.0
         while True:
-            if await self.store.ended([run_id]) or time.monotonic() > look_at:
-                run = await self.store.run(run_id)  # NotFound, should it have been pruned meanwhile
+            if await self.store.runs.ended([run_id]) or time.monotonic() > look_at:
+                run = await self.store.runs.run(run_id)  # NotFound, should it have been pruned meanwhile
                 if run.ended:
                     return run
                 look_at = time.monotonic() + 5.0

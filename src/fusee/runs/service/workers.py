@@ -67,7 +67,7 @@ class WorkerOperations:
         """Newest first; also those that are down, where `all_states` or the filter's state asks for them."""
         wanted = wanted or WorkerFilter()
         live = wanted.state in (None, SessionState.ALIVE, SessionState.DRAINING)
-        found = await self.store.sessions(all_states=all_states or not live)
+        found = await self.store.sessions.sessions(all_states=all_states or not live)
         return [session for session in found if wanted.fits(session)]
 
     async def get(self, name: str) -> Session:
@@ -85,14 +85,14 @@ class WorkerOperations:
 
         Answers its live sessions: more than one where several processes share the name.
         """
-        return await self.store.ask_to_drain(_checked(name))
+        return await self.store.sessions.ask_to_drain(_checked(name))
 
     async def wait_until_down(self, sessions: Sequence[Session], timeout: float) -> Sequence[Session]:
         """Those of them that are still there when all have left, or time is up: none, one hopes."""
         deadline = time.monotonic() + timeout
         ids = {session.id for session in sessions}
         while True:
-            left = [session for session in await self.store.sessions() if session.id in ids]
+            left = [session for session in await self.store.sessions.sessions() if session.id in ids]
             if not left or time.monotonic() >= deadline:
                 return left
             await asyncio.sleep(0.1)

@@ -8,11 +8,13 @@ from typing import Any
 from sqlalchemy import Connection, and_, func, select, update
 
 from fusee.engine.model.states import RunStatus
+from fusee.engine.store.context import StoreContext
+from fusee.engine.store.gates import Gates
 from fusee.engine.store.tables import runs
 from fusee.tasks.model.fire import Cause, Held
 from fusee.tasks.model.policy import Decision, rule_on_head, start_at
 from fusee.tasks.model.task import TaskStatus
-from fusee.tasks.store.state import IN_LINE, Closed, OpenFire, Standing, Standings
+from fusee.tasks.store.state import IN_LINE, Closed, OpenFire, Standing
 from fusee.tasks.store.tables import backfills, fires
 from fusee.tasks.store.upstreams import Gated, Upstreams
 
@@ -25,20 +27,25 @@ WAITS_FOR_OTHERS = (Cause.SCHEDULE, Cause.AFTER)
 """By hand and by backfill, a fire does not wait for the tasks before it."""
 
 
-class Admission(Standings, Upstreams):
-    def _admit(
+class Admission:
+    def __init__(self, context: StoreContext, gates: Gates, upstreams: Upstreams) -> None:
+        self.context = context
+        self.gates = gates
+        self.upstreams = upstreams
+
+    def admit(
         self, connection: Connection, standings: Iterable[Standing], closed: Sequence[Closed], now: int
     ) -> None:
         """Fill the places that are free: one more fire of each such task a round."""
         for standing in standings:
             if standing.queued and standing.status in EMPTIED_BY:  # an older version left its line as it was
-                self._empty(connection, standing.row.id, standing.status, now)
+                self.empty(connection, standing.row.id, standing.status, now)
                 standing.queued = 0
         waiting = {s.row.id: s for s in standings if _has_room(s)}
         while waiting:
             waiting = self._let_out_heads(connection, waiting, now)
         for backfill_id in sorted({c.fire.backfill_id for c in closed if c.fire.backfill_id is not None}):
-            self._go_on_with(connection, backfill_id, now)
+            self.go_on_with(connection, backfill_id, now)
 
     def _let_out_heads(
         self, connection: Connection, waiting: dict[int, Standing], now: int
@@ -74,16 +81,16 @@ class Admission(Standings, Upstreams):
                     since = self._fire_before(connection, standing, at)
                     gated.append(Gated(task_id, at, since, standing.spec.trigger_rule, run_ids))
                 elif start > now:
-                    self._let_go(connection, run_ids, now, start)
+                    self.gates.release(connection, run_ids, now, start)
                 else:
                     free += run_ids
             if _has_room(standing):
                 again[task_id] = standing
-        self._shut_out(connection, left_out, now, code="failure")
+        self.gates.skip(connection, left_out, now, code="failure")
         self._leave_line(connection, leaving, None)
-        self._let_go(connection, free, now, now)
+        self.gates.release(connection, free, now, now)
         self._leave_line(connection, [run_id for one in gated for run_id in one.run_ids], Held.UPSTREAM)
-        self._raise_gates(connection, gated)
+        self.upstreams.raise_gates(connection, gated)
         return again
 
     def _number(self, connection: Connection, run_ids: Sequence[int], attempt: int) -> None:
@@ -91,7 +98,7 @@ class Admission(Standings, Upstreams):
         mine = (runs.c.id.in_(run_ids), runs.c.status == RunStatus.BLOCKED)
         connection.execute(update(runs).where(*mine).values(attempt=attempt))
 
-    def _skip_waiting(
+    def skip_waiting(
         self, connection: Connection, task_id: int, held: Sequence[Held], code: str, rule: str, now: int
     ) -> int:
         """Leave out the fires of a task (locked) that wait in these ways; returns how many fires.
@@ -104,17 +111,17 @@ class Admission(Standings, Upstreams):
         )
         rows = connection.execute(waiting).all()
         ids = sorted(row.run_id for row in rows)
-        self._forget_gates(connection, ids)
-        self._shut_out(connection, dict.fromkeys(ids, rule), now, code=code)
+        self.gates.forget_gates(connection, ids)
+        self.gates.skip(connection, dict.fromkeys(ids, rule), now, code=code)
         self._leave_line(connection, ids, None)
         return len({row.fire_time for row in rows})
 
-    def _empty(self, connection: Connection, task_id: int, status: TaskStatus, now: int) -> None:
+    def empty(self, connection: Connection, task_id: int, status: TaskStatus, now: int) -> None:
         """The task (locked) is disabled or deleted: nothing of it waits any more."""
         rule = f"{status}: the task was {status} before this fire started"
-        self._skip_waiting(connection, task_id, tuple(Held), str(status), rule, now)
+        self.skip_waiting(connection, task_id, tuple(Held), str(status), rule, now)
 
-    def _leave_gates(self, connection: Connection, opened: Iterable[OpenFire]) -> None:
+    def leave_gates(self, connection: Connection, opened: Iterable[OpenFire]) -> None:
         """What was canceled before its gate was decided stands before it no more."""
         gone = [
             run.run_id
@@ -123,7 +130,7 @@ class Admission(Standings, Upstreams):
             if run.held == Held.UPSTREAM and run.finished_at is not None
         ]
         if gone:
-            self._forget_gates(connection, gone)
+            self.gates.forget_gates(connection, gone)
             self._leave_line(connection, gone, None)
 
     def _leave_line(self, connection: Connection, run_ids: Sequence[int], held: Held | None) -> None:
@@ -163,7 +170,7 @@ class Admission(Standings, Upstreams):
                 found.setdefault(row.task_id, []).append(row)
         return found
 
-    def _go_on_with(self, connection: Connection, backfill_id: int, now: int) -> None:
+    def go_on_with(self, connection: Connection, backfill_id: int, now: int) -> None:
         """Start the next fires of a backfill, as many at once as it may have."""
         backfill = connection.execute(select(backfills).where(backfills.c.id == backfill_id)).one_or_none()
         if backfill is None:
@@ -185,9 +192,9 @@ class Admission(Standings, Upstreams):
         of_those = (fires.c.task_id == backfill.task_id, fires.c.fire_time.in_(times))
         run_ids = connection.execute(select(fires.c.run_id).where(*of_those)).scalars().all()
         self._leave_line(connection, run_ids, None)
-        self._let_go(connection, run_ids, now, now)
+        self.gates.release(connection, run_ids, now, now)
 
-    def _runs_of(self, connection: Connection, task_id: int, at: int) -> list[int]:
+    def runs_of(self, connection: Connection, task_id: int, at: int) -> list[int]:
         query = select(fires.c.run_id).where(fires.c.task_id == task_id, fires.c.fire_time == at)
         return [int(run_id) for run_id in connection.execute(query).scalars()]
 

@@ -10,13 +10,15 @@ from sqlalchemy import Connection
 from fusee.engine.model.retry import RetryPolicy
 from fusee.engine.model.run import Lane
 from fusee.engine.model.states import RunStatus
+from fusee.engine.store.context import StoreContext
+from fusee.engine.store.lanes import Lanes
 from fusee.engine.store.rows import encode
-from fusee.engine.store.run_writer import Birth, Births
+from fusee.engine.store.run_writer import Birth, RunWriter
 from fusee.tasks.model.task import Alerts
 from fusee.tasks.store.state import Closed, Standing
 from fusee.values.times import iso
 
-__all__ = ["ALERT_QUEUE", "Alarms"]
+__all__ = ["ALERT_QUEUE", "TaskAlerts"]
 
 ALERT_QUEUE = "fusee.alerts"
 AT_MOST_EVERY = 300_000_000
@@ -25,8 +27,13 @@ RETRY = RetryPolicy(max_attempts=8, base=5.0)
 LONGEST_ERROR = 2000
 
 
-class Alarms(Births):
-    def _alarm_of_failures(self, connection: Connection, closed: Sequence[Closed], now: int) -> None:
+class TaskAlerts:
+    def __init__(self, context: StoreContext, run_writer: RunWriter, lanes: Lanes) -> None:
+        self.context = context
+        self.run_writer = run_writer
+        self.lanes = lanes
+
+    def alarm_of_failures(self, connection: Connection, closed: Sequence[Closed], now: int) -> None:
         for one in closed:
             standing, alerts = one.standing, one.standing.spec.alerts
             if alerts is None or one.fire.backfill_id is not None or one.fire.end is not RunStatus.FAILED:
@@ -44,7 +51,7 @@ class Alarms(Births):
             if alerts.on_failures_in_a_row == one.failures:
                 self._alarm(connection, standing, alerts, "failures_in_a_row", facts, now)
 
-    def _alarm_if_late(self, connection: Connection, standing: Standing, at: int, now: int) -> None:
+    def alarm_if_late(self, connection: Connection, standing: Standing, at: int, now: int) -> None:
         alerts = standing.spec.alerts
         if alerts is None or alerts.on_lateness is None or now - at <= alerts.on_lateness * 1_000_000:
             return
@@ -67,8 +74,8 @@ class Alarms(Births):
         body = {"event": event, "namespace": namespace, "task": standing.row.name, "at": iso(now), **facts}
         lane = Lane(namespace, ALERT_QUEUE, "http", "http")
         birth = Birth(
-            lane_id=self._lane_id(connection, lane),
+            lane_id=self.lanes.lane_id(connection, lane),
             payload=encode({"url": alerts.webhook, "method": "POST", "body": body}, "the alert"),
             options=encode({"retry": RETRY.to_dict(), "timeout": 30.0}, "options"),
         )
-        self._bear(connection, [birth], now, namespace)
+        self.run_writer.insert_runs(connection, [birth], now, namespace)

@@ -6,20 +6,25 @@ from collections.abc import Iterable, Sequence
 
 from sqlalchemy import Connection, delete, insert, select
 
-from fusee.engine.store.edit_lock import Turns
+from fusee.engine.store.context import StoreContext
+from fusee.engine.store.edit_lock import EditLock
 from fusee.errors import Conflict, Invalid
 from fusee.tasks.store.tables import task_edges, tasks
 
-__all__ = ["TaskGraph"]
+__all__ = ["TaskDependencies"]
 
 
-class TaskGraph(Turns):
-    def _set_upstreams(self, connection: Connection, task_id: int, name: str, after: Sequence[str]) -> None:
+class TaskDependencies:
+    def __init__(self, context: StoreContext, edit_lock: EditLock) -> None:
+        self.context = context
+        self.edit_lock = edit_lock
+
+    def set_upstreams(self, connection: Connection, task_id: int, name: str, after: Sequence[str]) -> None:
         """Replace what a task waits for; refused when that would close a circle.
 
         Edits of edges take turns: two that are harmless each on its own can close a circle together.
         """
-        self._take_turn(connection, "task-edges")
+        self.edit_lock.take_turn(connection, "task-edges")
         known = self._ids_of(connection, after)
         missing = [upstream for upstream in after if upstream not in known]
         if missing:
@@ -30,14 +35,14 @@ class TaskGraph(Turns):
         connection.execute(delete(task_edges).where(task_edges.c.downstream_id == task_id))
         if known:
             rows = [
-                {"upstream_id": upstream, "downstream_id": task_id, "namespace": self.namespace}
+                {"upstream_id": upstream, "downstream_id": task_id, "namespace": self.context.namespace}
                 for upstream in known.values()
             ]
             connection.execute(insert(task_edges), rows)
 
-    def _refuse_if_awaited(self, connection: Connection, task_id: int, name: str) -> None:
+    def refuse_if_awaited(self, connection: Connection, task_id: int, name: str) -> None:
         """A task that others wait for is not deleted under them."""
-        self._take_turn(connection, "task-edges")
+        self.edit_lock.take_turn(connection, "task-edges")
         query = (
             select(tasks.c.name)
             .join(task_edges, task_edges.c.downstream_id == tasks.c.id)
@@ -77,7 +82,7 @@ class TaskGraph(Turns):
         if not names:
             return {}
         query = select(tasks.c.live_name, tasks.c.id).where(
-            tasks.c.namespace == self.namespace, tasks.c.live_name.in_(names)
+            tasks.c.namespace == self.context.namespace, tasks.c.live_name.in_(names)
         )
         return {row.live_name: row.id for row in connection.execute(query)}
 

@@ -18,9 +18,11 @@ from sqlalchemy.exc import IntegrityError
 from fusee.engine.model.run import Lane
 from fusee.engine.model.states import RunStatus
 from fusee.engine.store.cancels import Cancels
-from fusee.engine.store.lanes import lane_from
+from fusee.engine.store.context import StoreContext
+from fusee.engine.store.gates import Gates
+from fusee.engine.store.lanes import Lanes, lane_from
 from fusee.engine.store.rows import encode
-from fusee.engine.store.run_writer import Birth
+from fusee.engine.store.run_writer import Birth, RunWriter
 from fusee.engine.store.set_aside import is_about_a_row
 from fusee.engine.store.tables import lanes
 from fusee.engine.store.totals import FIRES_MISSED, add_to_totals
@@ -30,12 +32,12 @@ from fusee.tasks.model.fire import Cause, Held
 from fusee.tasks.model.policy import Decision, Ruling, jitter_of, rule_on, start_at
 from fusee.tasks.model.task import TaskStatus
 from fusee.tasks.store.admission import WAITS_FOR_OTHERS, Admission
-from fusee.tasks.store.alerts import Alarms
+from fusee.tasks.store.alerts import TaskAlerts
 from fusee.tasks.store.regions import TaskRegions, served_by
-from fusee.tasks.store.state import Closed, OpenFire, Standing
+from fusee.tasks.store.state import Closed, OpenFire, Standing, TaskStates
 from fusee.tasks.store.tables import fires, tasks
 from fusee.tasks.store.tasks import lane_of
-from fusee.tasks.store.upstreams import EndedFire, Gated
+from fusee.tasks.store.upstreams import EndedFire, Gated, Upstreams
 from fusee.values.times import iso
 from fusee.workflows.model.action import batch_payload
 
@@ -99,7 +101,31 @@ class Planned:
         return self.standing.spec.shards if self.ruling.decision in (Decision.RUN, Decision.QUEUE) else 1
 
 
-class Firing(Admission, Cancels, Alarms, TaskRegions):
+class Firing:
+    def __init__(
+        self,
+        context: StoreContext,
+        states: TaskStates,
+        gates: Gates,
+        cancels: Cancels,
+        upstreams: Upstreams,
+        admission: Admission,
+        alerts: TaskAlerts,
+        regions: TaskRegions,
+        run_writer: RunWriter,
+        lanes: Lanes,
+    ) -> None:
+        self.context = context
+        self.states = states
+        self.gates = gates
+        self.cancels = cancels
+        self.upstreams = upstreams
+        self.admission = admission
+        self.alerts = alerts
+        self.regions = regions
+        self.run_writer = run_writer
+        self.lanes = lanes
+
     async def fire_due(self, limit: int = 500, region: str = "") -> Fired:
         """Decide every fire that is due, of up to `limit` tasks; earliest first. With a region, only of tasks
         of that region, and of those that have none."""
@@ -108,19 +134,23 @@ class Firing(Admission, Cancels, Alarms, TaskRegions):
         except Exception as error:
             if not is_about_a_row(error):
                 raise
-            ids = await self.database.read(lambda connection: self._due_ids(connection, limit, region))
+            ids = await self.context.database.read(
+                lambda connection: self._due_ids(connection, limit, region)
+            )
             fired = await self._fire_one_by_one(ids, region)
-        if again := self.set_aside.due(PLACE):
+        if again := self.context.set_aside.due(PLACE):
             fired = _together([fired, await self._fire_one_by_one(again, region)])
-        self._wake_all(bool(fired))
+        self.wake_all(bool(fired))
         return fired
 
     async def _fire_all_due(self, limit: int, region: str) -> Fired:
         try:
-            return await self._write_aloud(lambda connection: self._fire_due(connection, limit, region))
+            return await self.context.write_aloud(
+                lambda connection: self._fire_due(connection, limit, region)
+            )
         except IntegrityError:
             # Such a fire is on record: the database's clock went back meanwhile. This time, look first.
-            return await self._write_aloud(
+            return await self.context.write_aloud(
                 lambda connection: self._fire_due(connection, limit, region, look=True)
             )
 
@@ -130,7 +160,9 @@ class Firing(Admission, Cancels, Alarms, TaskRegions):
         def fire(connection: Connection, task_id: int) -> Fired:
             return self._fire_due(connection, 1, region, look=True, only=task_id)
 
-        return _together(await self.set_aside.one_by_one(self._write_aloud, PLACE, ids, "task", fire))
+        return _together(
+            await self.context.set_aside.one_by_one(self.context.write_aloud, PLACE, ids, "task", fire)
+        )
 
     def _due(self, now: int, limit: int, region: str, columns: Sequence[Any]) -> Select[Any]:
         return (
@@ -141,11 +173,11 @@ class Firing(Admission, Cancels, Alarms, TaskRegions):
         )
 
     def _not_set_aside(self) -> Sequence[ColumnElement[bool]]:
-        aside = self.set_aside.keys(PLACE)
+        aside = self.context.set_aside.keys(PLACE)
         return (tasks.c.id.not_in(aside),) if aside else ()
 
     def _due_ids(self, connection: Connection, limit: int, region: str) -> list[int]:
-        query = self._due(self._now(connection), limit, region, [tasks.c.id])
+        query = self._due(self.context.now(connection), limit, region, [tasks.c.id])
         return list(connection.execute(query).scalars())
 
     def _fire_due(
@@ -157,20 +189,20 @@ class Firing(Admission, Cancels, Alarms, TaskRegions):
         look: bool = False,
         only: int | None = None,
     ) -> Fired:
-        now = self._now(connection)
+        now = self.context.now(connection)
         query = self._due(now, limit, region, [tasks])
         if only is not None:
             query = select(tasks).where(tasks.c.id == only, tasks.c.next_fire_at <= now)
-        skip_locked = self.database.capabilities.skip_locked
+        skip_locked = self.context.database.capabilities.skip_locked
         rows = connection.execute(query.with_for_update(skip_locked=skip_locked)).all()
         if not rows:
             return Fired({}, next_in=self._next_in(connection, now, region))
         if region:
-            rows = self._mine(connection, rows, region)
+            rows = self.regions.mine(connection, rows, region)
             if not rows:
                 return Fired({}, next_in=0.0)  # the column told wrong, and is right now
-        standings, closed = self._bring_up_to_date(connection, rows)
-        self._heard(connection, standings, closed, now)
+        standings, closed = self.states.bring_up_to_date(connection, rows)
+        self.heard(connection, standings, closed, now)
         planned: list[Planned] = []
         decided = rows_made = 0
         for standing in standings.values():
@@ -180,8 +212,8 @@ class Firing(Admission, Cancels, Alarms, TaskRegions):
             self._decide_due(connection, standing, planned, now, look)
             rows_made += sum(one.shards for one in planned[before:])
             decided += 1
-        self._write(connection, planned, now)
-        self._save(connection, standings.values())
+        self.write(connection, planned, now)
+        self.save(connection, standings.values())
         counts = Counter(one.ruling.code for one in planned)
         late = Counter(
             (one.standing.row.namespace, one.ruling.code) for one in planned if one.ruling.code in MISSED
@@ -200,12 +232,12 @@ class Firing(Admission, Cancels, Alarms, TaskRegions):
         due, next_fire_at = self._undecided(connection, standing, now, look)
         since = standing.row.last_fire_at or standing.row.anchor
         for one in due:
-            planned.append(self._decide(connection, standing, one, Cause.SCHEDULE, planned, now, since))
+            planned.append(self.decide(connection, standing, one, Cause.SCHEDULE, planned, now, since))
             since = one.at
         standing.values["next_fire_at"] = next_fire_at
         if due:
             standing.values["last_fire_at"] = due[-1].through or due[-1].at
-            self._alarm_if_late(connection, standing, due[0].at, now)
+            self.alerts.alarm_if_late(connection, standing, due[0].at, now)
 
     def _undecided(
         self, connection: Connection, standing: Standing, now: int, look: bool
@@ -218,10 +250,10 @@ class Firing(Admission, Cancels, Alarms, TaskRegions):
         # Decided already, should the database's clock have gone back meanwhile.
         news = [one for one in due.fires if row.last_fire_at is None or one.at > row.last_fire_at]
         if look:
-            news = [one for one in news if not self._fired_at(connection, [row.id], one.at)]
+            news = [one for one in news if not self.upstreams.fired_at(connection, [row.id], one.at)]
         return news, due.next_fire_at
 
-    def _pass_over(self, connection: Connection, standing: Standing, ruling: Ruling, now: int) -> None:
+    def pass_over(self, connection: Connection, standing: Standing, ruling: Ruling, now: int) -> None:
         """A task stops firing by itself: what was due by then, and nobody came to, leaves its rows too."""
         if standing.row.next_fire_at is None or standing.row.next_fire_at > now:
             return
@@ -229,9 +261,9 @@ class Firing(Admission, Cancels, Alarms, TaskRegions):
         if due:
             standing.values["last_fire_at"] = due[-1].through or due[-1].at
         planned = [Planned(standing, d.at, Cause.SCHEDULE, ruling, now, through=d.through) for d in due]
-        self._write(connection, planned, now)
+        self.write(connection, planned, now)
 
-    def _decide(
+    def decide(
         self,
         connection: Connection,
         standing: Standing,
@@ -263,7 +295,7 @@ class Firing(Admission, Cancels, Alarms, TaskRegions):
         if ruling.decision is Decision.SKIP and ruling.code == "failure":
             standing.skip_for_failure(ruling.attempt)
         if ruling.cancel_previous:
-            self._write(connection, [one for one in unwritten if not one.run_ids], now)
+            self.write(connection, [one for one in unwritten if not one.run_ids], now)
             standing.active = self._supersede(connection, standing, due.at, now)
             standing.queued = 0
         if ruling.decision is Decision.QUEUE or (ruling.after_previous and standing.active):
@@ -289,9 +321,9 @@ class Firing(Admission, Cancels, Alarms, TaskRegions):
             fires.c.open_task == standing.row.id, fires.c.backfill_id.is_(None)
         )
         ids = sorted({*ids, *connection.execute(query).scalars()})
-        self._forget_gates(connection, ids)
+        self.gates.forget_gates(connection, ids)
         reason = f"overlap_action CANCEL_PREV: the fire of {iso(at)} takes its place"
-        statuses = self._cancel_many(connection, ids, reason, now)
+        statuses = self.cancels.cancel_many(connection, ids, reason, now)
         for start in range(0, len(ids), 500):
             part = fires.c.run_id.in_(ids[start : start + 500])
             connection.execute(update(fires).where(part).values(superseded=True, held=None))
@@ -301,7 +333,7 @@ class Firing(Admission, Cancels, Alarms, TaskRegions):
 
     # -- writing
 
-    def _write(self, connection: Connection, planned: Sequence[Planned], now: int) -> None:
+    def write(self, connection: Connection, planned: Sequence[Planned], now: int) -> None:
         """Runs, fires and gates of what was decided; each once."""
         planned = [one for one in planned if not one.run_ids]
         lane_ids = self._lane_numbers(connection, {_lane(one.standing) for one in planned})
@@ -310,13 +342,13 @@ class Firing(Admission, Cancels, Alarms, TaskRegions):
             by_namespace.setdefault(one.standing.row.namespace, []).append(one)
         for namespace, some in by_namespace.items():
             births = [birth for one in some for birth in _births(one, lane_ids[_lane(one.standing)])]
-            ids = iter(self._bear(connection, births, now, namespace))
+            ids = iter(self.run_writer.insert_runs(connection, births, now, namespace))
             for one in some:
                 one.run_ids = [next(ids) for _ in range(one.shards)]
         rows = [row for one in planned for row in _fire_rows(one, now)]
         for start in range(0, len(rows), 500):
             connection.execute(insert(fires), rows[start : start + 500])
-        self._raise_gates(
+        self.upstreams.raise_gates(
             connection,
             [
                 Gated(one.standing.row.id, one.at, one.since, one.standing.spec.trigger_rule, one.run_ids)
@@ -334,9 +366,9 @@ class Firing(Admission, Cancels, Alarms, TaskRegions):
         ends = [
             EndedFire(one.standing.row.id, one.standing.row.name, one.at, False, one.through) for one in over
         ]
-        self._count_ends(connection, ends, now)
+        self.upstreams.count_ends(connection, ends, now)
 
-    def _save(self, connection: Connection, standings: Iterable[Standing]) -> None:
+    def save(self, connection: Connection, standings: Iterable[Standing]) -> None:
         """The tasks' rows; those that change in the same columns in one statement."""
         alike: dict[tuple[str, ...], list[dict[str, Any]]] = {}
         for standing in standings:
@@ -348,23 +380,23 @@ class Firing(Admission, Cancels, Alarms, TaskRegions):
             change = update(tasks).where(tasks.c.id == bindparam("b_id"))
             connection.execute(change.values({name: bindparam(f"b_{name}") for name in names}), rows)
 
-    def _heard(
+    def heard(
         self, connection: Connection, standings: Mapping[int, Standing], closed: Sequence[Closed], now: int
     ) -> None:
         """What follows from fires that have ended."""
-        self._leave_gates(
+        self.admission.leave_gates(
             connection, [*(f for s in standings.values() for f in s.active), *(c.fire for c in closed)]
         )
-        self._admit(connection, standings.values(), closed, now)
-        self._tell_downstream(connection, closed, now)
-        self._alarm_of_failures(connection, closed, now)
+        self.admission.admit(connection, standings.values(), closed, now)
+        self.upstreams.tell_downstream(connection, closed, now)
+        self.alerts.alarm_of_failures(connection, closed, now)
         for standing in standings.values():
             if standing.values.get("status") is TaskStatus.PAUSED:
                 rule = str(standing.values["reason"])
                 ruling = Ruling(decision=Decision.SKIP, code="failure", rule=rule)
-                self._pass_over(connection, standing, ruling, now)
+                self.pass_over(connection, standing, ruling, now)
                 paused = TaskPaused(namespace=standing.row.namespace, task=standing.row.name, reason=rule)
-                self._note(connection, paused)
+                self.context.note(connection, paused)
 
     def _next_in(self, connection: Connection, now: int, region: str = "") -> float | None:
         earliest = select(func.min(tasks.c.next_fire_at)).where(*served_by(region), *self._not_set_aside())
@@ -376,19 +408,19 @@ class Firing(Admission, Cancels, Alarms, TaskRegions):
 
     def _lane_numbers(self, connection: Connection, wanted: set[Lane]) -> dict[Lane, int]:
         """Lanes of any namespace; remembered once they are known to be committed."""
-        seen = self.lane_map.seen
+        seen = self.context.lane_map.seen
         missing = [lane for lane in wanted if lane not in seen]
         if missing:
             names = {lane.handler for lane in missing}
             query = select(lanes).where(lanes.c.handler.in_(names))
             for row in connection.execute(query):
                 seen[lane_from(row)] = row.id
-        return {lane: seen[lane] if lane in seen else self._lane_id(connection, lane) for lane in wanted}
+        return {lane: seen[lane] if lane in seen else self.lanes.lane_id(connection, lane) for lane in wanted}
 
-    def _wake_all(self, did: bool) -> None:
+    def wake_all(self, did: bool) -> None:
         if did:
             for kind in ("pending", "delayed", "ended", "cancel"):
-                self.wakes.fire(kind)
+                self.context.wakes.fire(kind)
 
 
 def _together(passes: Sequence[Fired]) -> Fired:

@@ -9,13 +9,14 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Select, and_, select
 
 from fusee.engine.model.states import RunStatus
+from fusee.engine.store.context import StoreContext
 from fusee.engine.store.tables import runs
 from fusee.tasks.model.fire import Cause, Fire, Held
 from fusee.tasks.model.policy import Decision
 from fusee.tasks.store.tables import fires
-from fusee.tasks.store.tasks import Tasks
+from fusee.tasks.store.tasks import TaskDefinitions
 
-__all__ = ["FireFilter", "Past", "Record"]
+__all__ = ["FireFilter", "FireHistory", "Past"]
 
 SECOND = 1_000_000
 
@@ -45,9 +46,15 @@ class Past:
     started_at: int | None = None
 
 
-class Record(Tasks):
+class FireHistory:
+    def __init__(self, context: StoreContext, definitions: TaskDefinitions) -> None:
+        self.context = context
+        self.definitions = definitions
+
     async def fires(self, ref: str | int, wanted: FireFilter) -> list[Fire]:
-        task = await self.database.read(lambda connection: self._recorded_task(connection, ref))
+        task = await self.context.database.read(
+            lambda connection: self.definitions.recorded_task(connection, ref)
+        )
         query = _select().where(fires.c.task_id == task.id)
         if wanted.since is not None:
             query = query.where(fires.c.fire_time >= wanted.since)
@@ -58,7 +65,7 @@ class Record(Tasks):
         if wanted.before is not None:
             query = query.where(_before(*wanted.before))
         query = query.order_by(fires.c.fire_time.desc(), fires.c.shard.desc())
-        return await self._page(
+        return await self.context.page(
             query,
             wanted.limit,
             lambda last: _before(last.fire_time, last.shard),
@@ -73,7 +80,7 @@ class Record(Tasks):
         stands for it after a long outage."""
 
         def work(connection: Connection) -> list[Fire]:
-            task = self._recorded_task(connection, ref)
+            task = self.definitions.recorded_task(connection, ref)
             mine = _select().where(fires.c.task_id == task.id)
             last = at + SECOND - 1 if at % SECOND == 0 else at
             query = mine.where(fires.c.fire_time.between(at, last)).order_by(fires.c.fire_time, fires.c.shard)
@@ -83,19 +90,19 @@ class Record(Tasks):
                 rows = connection.execute(covering.order_by(fires.c.fire_time.desc()).limit(1)).all()
             return [fire_from(row) for row in rows]
 
-        return await self.database.read(work)
+        return await self.context.database.read(work)
 
     async def fire_of(self, run_id: int) -> Fire | None:
         """The fire that made this run."""
-        query = _select().where(fires.c.run_id == run_id, fires.c.namespace == self.namespace)
-        row = await self.database.read(lambda connection: connection.execute(query).one_or_none())
+        query = _select().where(fires.c.run_id == run_id, fires.c.namespace == self.context.namespace)
+        row = await self.context.database.read(lambda connection: connection.execute(query).one_or_none())
         return None if row is None else fire_from(row)
 
     async def past(self, ref: str | int, begin: int, end: int, limit: int = 20_000) -> list[Past]:
         """How the fires of a stretch of time went, oldest first."""
 
         def work(connection: Connection) -> list[Past]:
-            task = self._recorded_task(connection, ref)
+            task = self.definitions.recorded_task(connection, ref)
             query = (
                 select(
                     fires.c.fire_time,
@@ -115,7 +122,7 @@ class Record(Tasks):
                 by_time.setdefault(row.fire_time, []).append(row)
             return [_past(at, rows) for at, rows in by_time.items()]
 
-        return await self.database.read(work)
+        return await self.context.database.read(work)
 
 
 def _before(at: int, shard: int) -> ColumnElement[bool]:

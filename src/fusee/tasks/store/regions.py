@@ -11,7 +11,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, or_, update
 
-from fusee.engine.store.parts import StorePart
+from fusee.engine.store.context import StoreContext
 from fusee.tasks.store.tables import tasks
 from fusee.tasks.store.tasks import spec_of
 
@@ -23,8 +23,11 @@ def served_by(region: str) -> Sequence[ColumnElement[bool]]:
     return (or_(tasks.c.region.is_(None), tasks.c.region.in_(("", region))),) if region else ()
 
 
-class TaskRegions(StorePart):
-    def _mine(self, connection: Connection, rows: Sequence[Any], region: str) -> Sequence[Any]:
+class TaskRegions:
+    def __init__(self, context: StoreContext) -> None:
+        self.context = context
+
+    def mine(self, connection: Connection, rows: Sequence[Any], region: str) -> Sequence[Any]:
         """Of these tasks (locked) those of the region; where the column is wrong, it is put right."""
         mine = [row for row in rows if spec_of(row).region in ("", region)]
         for row in rows:

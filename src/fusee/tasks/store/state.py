@@ -13,7 +13,7 @@ from typing import Any
 from sqlalchemy import Connection, and_, func, or_, select, update
 
 from fusee.engine.model.states import RunStatus
-from fusee.engine.store.parts import StorePart
+from fusee.engine.store.context import StoreContext
 from fusee.engine.store.tables import runs
 from fusee.tasks.model.fire import Held, fire_end
 from fusee.tasks.model.policy import Failure, Situation
@@ -21,7 +21,7 @@ from fusee.tasks.model.task import TaskSpec, TaskStatus
 from fusee.tasks.store.tables import fires
 from fusee.tasks.store.tasks import spec_of, task_status_of
 
-__all__ = ["Closed", "OpenFire", "Standing", "Standings"]
+__all__ = ["Closed", "OpenFire", "Standing", "TaskStates"]
 
 IN_LINE = (Held.QUEUE, Held.PREVIOUS)
 BAD = (RunStatus.FAILED, RunStatus.TIMED_OUT, RunStatus.CANCELED)
@@ -148,8 +148,11 @@ class Closed:
     """Failures in a row, this one counted."""
 
 
-class Standings(StorePart):
-    def _bring_up_to_date(
+class TaskStates:
+    def __init__(self, context: StoreContext) -> None:
+        self.context = context
+
+    def bring_up_to_date(
         self, connection: Connection, rows: Sequence[Any], hinted: Iterable[int] = ()
     ) -> tuple[dict[int, Standing], list[Closed]]:
         """Read how these tasks (locked) stand; fires that have ended are closed and heard of, in order.

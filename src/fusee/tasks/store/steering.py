@@ -10,23 +10,42 @@ from typing import Any
 
 from sqlalchemy import Connection, insert, select
 
+from fusee.engine.store.context import StoreContext
+from fusee.engine.store.lanes import Lanes
 from fusee.engine.store.rows import decode, encode
 from fusee.engine.store.wakes import ENDED, SCHEDULE
 from fusee.errors import Conflict, Unreadable
 from fusee.tasks.model.policy import Decision, Ruling
 from fusee.tasks.model.task import Task, TaskSpec, TaskStatus, next_task_status
-from fusee.tasks.store.admission import EMPTIED_BY
+from fusee.tasks.store.admission import EMPTIED_BY, Admission
+from fusee.tasks.store.dependencies import TaskDependencies
 from fusee.tasks.store.firing import Firing
 from fusee.tasks.store.state import IN_LINE, Standing
 from fusee.tasks.store.tables import ended, fires, tasks, waits
-from fusee.tasks.store.tasks import Tasks, lane_of, spec_of, task_from, task_status_of
+from fusee.tasks.store.tasks import TaskDefinitions, lane_of, spec_of, task_from, task_status_of
 
 __all__ = ["Steering"]
 
 PAST = {"pause": "paused", "disable": "disabled", "delete": "deleted"}
 
 
-class Steering(Firing, Tasks):
+class Steering:
+    def __init__(
+        self,
+        context: StoreContext,
+        dependencies: TaskDependencies,
+        admission: Admission,
+        definitions: TaskDefinitions,
+        firing: Firing,
+        lanes: Lanes,
+    ) -> None:
+        self.context = context
+        self.dependencies = dependencies
+        self.admission = admission
+        self.definitions = definitions
+        self.firing = firing
+        self.lanes = lanes
+
     async def update_task(self, ref: str | int, spec: TaskSpec, version: int | None) -> Task:
         """Replace what a task is; `Conflict` when it is not at `version` any more.
 
@@ -34,14 +53,14 @@ class Steering(Firing, Tasks):
         """
 
         def work(connection: Connection) -> Task:
-            row = self._task_row(connection, ref, lock=True)
+            row = self.definitions.task_row(connection, ref, lock=True)
             _at_version(row, version)
             before = spec_of(row)
             if spec.name != before.name:
                 raise Conflict(
                     f"a task keeps its name: make a new one called {spec.name!r} and delete this one"
                 )
-            now = self._now(connection)
+            now = self.context.now(connection)
             kept = spec.to_dict_beside(TaskSpec.unknown_in(decode(row.definition)))
             values: dict[str, Any] = {
                 "definition": encode(kept, "the task"),
@@ -55,14 +74,14 @@ class Steering(Firing, Tasks):
                     "anchor": now,
                     "next_fire_at": schedule.next(now) if schedule is not None and scheduled else None,
                 }
-            self._lane_id(connection, lane_of(spec, self.namespace))
+            self.lanes.lane_id(connection, lane_of(spec, self.context.namespace))
             if set(spec.after) != set(before.after):
-                self._set_upstreams(connection, row.id, spec.name, spec.after)
-            self._change_task(connection, row.id, now, values)
-            return task_from(self._task_row(connection, row.id))
+                self.dependencies.set_upstreams(connection, row.id, spec.name, spec.after)
+            self.definitions.change_task(connection, row.id, now, values)
+            return task_from(self.definitions.task_row(connection, row.id))
 
-        task = await self.database.write(work)
-        self.wakes.fire(SCHEDULE)
+        task = await self.context.database.write(work)
+        self.context.wakes.fire(SCHEDULE)
         return task
 
     async def steer_task(
@@ -74,7 +93,7 @@ class Steering(Firing, Tasks):
         """
 
         def work(connection: Connection) -> Task:
-            row = self._task_row(connection, ref, lock=True)
+            row = self.definitions.task_row(connection, ref, lock=True)
             _at_version(row, version)
             if verb == "delete" and not _is_readable(row):
                 return self._delete_unreadable(connection, row)
@@ -84,7 +103,7 @@ class Steering(Firing, Tasks):
                 raise Conflict(f"task {row.name} is {status}: it cannot {verb}")
             if to is status:
                 return task_from(row)
-            now = self._now(connection)
+            now = self.context.now(connection)
             values: dict[str, Any] = {"status": to, "reason": reason, "next_fire_at": None}
             if to is TaskStatus.ENABLED:
                 schedule = spec_of(row).schedule(now)
@@ -97,41 +116,43 @@ class Steering(Firing, Tasks):
             else:
                 values |= self._miss_undecided(connection, row, PAST[verb], now)
             if to in EMPTIED_BY:
-                self._empty(connection, row.id, to, now)
+                self.admission.empty(connection, row.id, to, now)
             if to is TaskStatus.DELETED:
-                self._refuse_if_awaited(connection, row.id, row.name)
+                self.dependencies.refuse_if_awaited(connection, row.id, row.name)
                 self._tell_who_waits(connection, row.id)
                 values |= {"live_name": None, "deleted_at": now}
-            self._change_task(connection, row.id, now, values)
+            self.definitions.change_task(connection, row.id, now, values)
             return task_from(connection.execute(select(tasks).where(tasks.c.id == row.id)).one())
 
-        task = await self.database.write(work)
-        self.wakes.fire(SCHEDULE)
-        self.wakes.fire(ENDED)
+        task = await self.context.database.write(work)
+        self.context.wakes.fire(SCHEDULE)
+        self.context.wakes.fire(ENDED)
         return task
 
     def _delete_unreadable(self, connection: Connection, row: Any) -> Task:
         """The way out for a task that nobody can repair. Its due fires cannot be read either."""
-        now = self._now(connection)
-        self._refuse_if_awaited(connection, row.id, row.name)
+        now = self.context.now(connection)
+        self.dependencies.refuse_if_awaited(connection, row.id, row.name)
         self._tell_who_waits(connection, row.id)
-        self._empty(connection, row.id, TaskStatus.DELETED, now)
+        self.admission.empty(connection, row.id, TaskStatus.DELETED, now)
         values = {"status": TaskStatus.DELETED, "next_fire_at": None, "live_name": None, "deleted_at": now}
         empty = encode(TaskSpec(name=row.name, handler="unreadable").to_dict(), "the task")
-        self._change_task(connection, row.id, now, {**values, "definition": empty})
+        self.definitions.change_task(connection, row.id, now, {**values, "definition": empty})
         return task_from(connection.execute(select(tasks).where(tasks.c.id == row.id)).one())
 
     async def clear_queue(self, ref: str | int, reason: str) -> int:
         """Leave out every fire that stands in the task's line; returns how many. What runs goes on."""
 
         def work(connection: Connection) -> int:
-            row = self._task_row(connection, ref, lock=True)
-            now = self._now(connection)
-            return self._skip_waiting(connection, row.id, IN_LINE, "cleared", f"queue cleared: {reason}", now)
+            row = self.definitions.task_row(connection, ref, lock=True)
+            now = self.context.now(connection)
+            return self.admission.skip_waiting(
+                connection, row.id, IN_LINE, "cleared", f"queue cleared: {reason}", now
+            )
 
-        cleared = await self.database.write(work)
+        cleared = await self.context.database.write(work)
         if cleared:
-            self.wakes.fire(ENDED)
+            self.context.wakes.fire(ENDED)
         return cleared
 
     def _look_at_line(self, connection: Connection, task_id: int) -> None:
@@ -140,14 +161,14 @@ class Steering(Firing, Tasks):
         head = connection.execute(select(fires.c.run_id).where(*mine).limit(1)).scalar_one_or_none()
         if head is not None:
             connection.execute(insert(ended).values(kind="task", run_id=head))
-            self._notify(connection, ENDED)
+            self.context.notify(connection, ENDED)
 
     def _miss_undecided(self, connection: Connection, row: Any, what: str, now: int) -> dict[str, Any]:
         """Answers what changes in the task's row by that."""
         standing = Standing.of(row)
         rule = f"the task was {what} before a dispatcher came to it"
         ruling = Ruling(decision=Decision.MISS, code="catch_up", rule=rule)
-        self._pass_over(connection, standing, ruling, now)
+        self.firing.pass_over(connection, standing, ruling, now)
         return standing.values
 
     def _tell_who_waits(self, connection: Connection, task_id: int) -> None:
@@ -156,7 +177,7 @@ class Steering(Firing, Tasks):
         rows = [{"kind": "gate", "run_id": run_id} for run_id in connection.execute(query).scalars()]
         if rows:
             connection.execute(insert(ended), rows)
-            self._notify(connection, ENDED)
+            self.context.notify(connection, ENDED)
 
 
 def _is_readable(row: Any) -> bool:

@@ -12,6 +12,7 @@ from sqlalchemy import Connection, Row, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from fusee.engine.model.run import Lane
+from fusee.engine.store.context import StoreContext
 from fusee.engine.store.lanes import Lanes
 from fusee.engine.store.request_keys import KeyedRequest, made_before, remember, write_once
 from fusee.engine.store.rows import decode, encode
@@ -20,11 +21,11 @@ from fusee.engine.store.wakes import SCHEDULE
 from fusee.errors import Conflict, NotFound
 from fusee.facts import facts
 from fusee.tasks.model.task import Task, TaskSpec, TaskStatus
-from fusee.tasks.store.dependencies import TaskGraph
+from fusee.tasks.store.dependencies import TaskDependencies
 from fusee.tasks.store.tables import tasks
 from fusee.values.labels import requires_text
 
-__all__ = ["TaskFilter", "Tasks", "lane_of", "spec_of", "task_from", "task_status_of"]
+__all__ = ["TaskDefinitions", "TaskFilter", "lane_of", "spec_of", "task_from", "task_status_of"]
 
 log = logging.getLogger("fusee.store")
 
@@ -39,7 +40,12 @@ class TaskFilter:
     limit: int = 50
 
 
-class Tasks(TaskGraph, Lanes):
+class TaskDefinitions:
+    def __init__(self, context: StoreContext, lanes: Lanes, dependencies: TaskDependencies) -> None:
+        self.context = context
+        self.lanes = lanes
+        self.dependencies = dependencies
+
     async def create_task(
         self,
         spec: TaskSpec,
@@ -50,14 +56,14 @@ class Tasks(TaskGraph, Lanes):
         """`Conflict` when the name is taken."""
 
         def work(connection: Connection) -> Task:
-            if (made := made_before(connection, self.namespace, request)) is not None:
-                return task_from(self._task_row(connection, int(made)))
-            now = self._now(connection)
+            if (made := made_before(connection, self.context.namespace, request)) is not None:
+                return task_from(self.task_row(connection, int(made)))
+            now = self.context.now(connection)
             schedule = spec.schedule(now)
             fires = schedule is not None and status is TaskStatus.ENABLED
             added = connection.execute(
                 insert(tasks).values(
-                    namespace=self.namespace,
+                    namespace=self.context.namespace,
                     name=spec.name,
                     live_name=spec.name,
                     status=status,
@@ -73,32 +79,32 @@ class Tasks(TaskGraph, Lanes):
             )
             key = added.inserted_primary_key
             assert key is not None
-            remember(connection, self.namespace, request, key[0], now)
+            remember(connection, self.context.namespace, request, key[0], now)
             # With the task, so that it is committed before the first fire needs it.
-            self._lane_id(connection, lane_of(spec, self.namespace))
+            self.lanes.lane_id(connection, lane_of(spec, self.context.namespace))
             if spec.after:
-                self._set_upstreams(connection, int(key[0]), spec.name, spec.after)
-            self._notify(connection, SCHEDULE)
-            return task_from(self._task_row(connection, int(key[0])))
+                self.dependencies.set_upstreams(connection, int(key[0]), spec.name, spec.after)
+            self.context.notify(connection, SCHEDULE)
+            return task_from(self.task_row(connection, int(key[0])))
 
         try:
-            task = await write_once(self.database, work, request)
+            task = await write_once(self.context.database, work, request)
         except IntegrityError:
             raise Conflict(
                 f"there is a task {spec.name!r} already: change that one, or choose another name"
             ) from None
-        self.wakes.fire(SCHEDULE)
+        self.context.wakes.fire(SCHEDULE)
         return task
 
     async def task(self, ref: str | int, *, deleted: bool = False) -> Task:
         """By its name, or by its number; with `deleted` also one that is no more, for its record."""
-        look = self._recorded_task if deleted else self._task_row
-        return task_from(await self.database.read(lambda connection: look(connection, ref)))
+        look = self.recorded_task if deleted else self.task_row
+        return task_from(await self.context.database.read(lambda connection: look(connection, ref)))
 
     async def tasks(self, wanted: TaskFilter) -> list[Task]:
         query = (
             select(tasks)
-            .where(tasks.c.namespace == self.namespace, tasks.c.live_name.is_not(None))
+            .where(tasks.c.namespace == self.context.namespace, tasks.c.live_name.is_not(None))
             .order_by(tasks.c.live_name)
         )
         if wanted.status:
@@ -107,33 +113,35 @@ class Tasks(TaskGraph, Lanes):
             query = query.where(tasks.c.live_name.startswith(wanted.prefix, autoescape=True))
         if wanted.after is not None:
             query = query.where(tasks.c.live_name > wanted.after)
-        return await self._page(
+        return await self.context.page(
             query, wanted.limit, lambda last: tasks.c.live_name > last.live_name, "task", task_from
         )
 
-    def _change_task(self, connection: Connection, task_id: int, now: int, values: dict[str, Any]) -> None:
+    def change_task(self, connection: Connection, task_id: int, now: int, values: dict[str, Any]) -> None:
         change = update(tasks).where(tasks.c.id == task_id)
         connection.execute(change.values(version=tasks.c.version + 1, updated_at=now, **values))
-        self._notify(connection, SCHEDULE)
+        self.context.notify(connection, SCHEDULE)
 
-    def _task_row(self, connection: Connection, ref: str | int, *, lock: bool = False) -> Row[Any]:
+    def task_row(self, connection: Connection, ref: str | int, *, lock: bool = False) -> Row[Any]:
         """The live task of this namespace by name or number, locked when it is to be changed."""
         mine = tasks.c.id == ref if isinstance(ref, int) else tasks.c.live_name == ref
-        query = select(tasks).where(mine, tasks.c.namespace == self.namespace, tasks.c.live_name.is_not(None))
+        query = select(tasks).where(
+            mine, tasks.c.namespace == self.context.namespace, tasks.c.live_name.is_not(None)
+        )
         row = connection.execute(query.with_for_update() if lock else query).one_or_none()
         if row is None:
             shown = ref if isinstance(ref, int) else repr(ref)
-            raise NotFound(f"no task {shown} in namespace {self.namespace!r}")
+            raise NotFound(f"no task {shown} in namespace {self.context.namespace!r}")
         return row
 
-    def _recorded_task(self, connection: Connection, ref: str | int) -> Row[Any]:
+    def recorded_task(self, connection: Connection, ref: str | int) -> Row[Any]:
         """The live task, else the one of that name or number that was deleted last: its record is kept."""
         try:
-            return self._task_row(connection, ref)
+            return self.task_row(connection, ref)
         except NotFound:
             mine = tasks.c.id == ref if isinstance(ref, int) else tasks.c.name == ref
             gone = tasks.c.live_name.is_(None)
-            query = select(tasks).where(mine, tasks.c.namespace == self.namespace, gone)
+            query = select(tasks).where(mine, tasks.c.namespace == self.context.namespace, gone)
             row = connection.execute(query.order_by(tasks.c.id.desc()).limit(1)).one_or_none()
             if row is None:
                 raise

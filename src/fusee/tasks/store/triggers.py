@@ -10,7 +10,9 @@ from typing import Any
 from sqlalchemy import Connection, and_, delete, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
+from fusee.engine.store.context import StoreContext
 from fusee.engine.store.request_keys import check_same, digest_of, used_for_another
+from fusee.engine.store.run_writer import RunWriter
 from fusee.engine.store.tables import runs
 from fusee.errors import Conflict, Invalid
 from fusee.events import TasksFired
@@ -18,11 +20,12 @@ from fusee.tasks.model.catch_up import Due
 from fusee.tasks.model.fire import Cause, Held
 from fusee.tasks.model.policy import Decision, Ruling
 from fusee.tasks.model.task import TaskStatus
-from fusee.tasks.store.firing import Planned
-from fusee.tasks.store.state import Standing
-from fusee.tasks.store.steering import Steering
+from fusee.tasks.store.admission import Admission
+from fusee.tasks.store.firing import Firing, Planned
+from fusee.tasks.store.state import Standing, TaskStates
 from fusee.tasks.store.tables import backfills, fires, tasks
-from fusee.tasks.store.tasks import spec_of
+from fusee.tasks.store.tasks import TaskDefinitions, spec_of
+from fusee.tasks.store.upstreams import Upstreams
 
 __all__ = ["Backfilled", "Triggered", "Triggers"]
 
@@ -56,7 +59,25 @@ class Backfilled:
     """False when the idempotency key had been used before."""
 
 
-class Triggers(Steering):
+class Triggers:
+    def __init__(
+        self,
+        context: StoreContext,
+        firing: Firing,
+        states: TaskStates,
+        admission: Admission,
+        definitions: TaskDefinitions,
+        upstreams: Upstreams,
+        run_writer: RunWriter,
+    ) -> None:
+        self.context = context
+        self.firing = firing
+        self.states = states
+        self.admission = admission
+        self.definitions = definitions
+        self.upstreams = upstreams
+        self.run_writer = run_writer
+
     async def trigger(
         self,
         ref: str | int,
@@ -68,23 +89,23 @@ class Triggers(Steering):
         """Fire now, under the policies; what the task waits for is not waited for."""
 
         def work(connection: Connection) -> Triggered:
-            row = self._task_row(connection, ref, lock=True)
+            row = self.definitions.task_row(connection, ref, lock=True)
             digest = None
             if idempotency_key is not None:
                 asked = {"task": row.id, "payload": payload or {}, "reason": reason}
                 digest = digest_of("trigger", asked)
-                before = self._key_used(connection, idempotency_key, digest)
+                before = self.run_writer.run_under_key(connection, idempotency_key, digest)
                 if before is not None:
                     return self._triggered_before(connection, row.id, before, idempotency_key)
             if row.status == TaskStatus.DISABLED:
                 raise Conflict(f"task {row.name} is disabled: enable it first")
-            now = self._now(connection)
-            standings, closed = self._bring_up_to_date(connection, [row])
-            self._heard(connection, standings, closed, now)
+            now = self.context.now(connection)
+            standings, closed = self.states.bring_up_to_date(connection, [row])
+            self.firing.heard(connection, standings, closed, now)
             standing = standings[row.id]
             at = self._free_time(connection, row, now)
             since = row.last_fire_at or row.anchor
-            planned = self._decide(
+            planned = self.firing.decide(
                 connection,
                 standing,
                 Due(at),
@@ -96,16 +117,16 @@ class Triggers(Steering):
             )
             planned.payload = payload
             planned.idempotency_key, planned.request_digest = idempotency_key, digest
-            self._write(connection, [planned], now)
-            self._note(connection, TasksFired(counts={planned.ruling.code: 1}, lateness=[]))
-            self._save(connection, [standing])
+            self.firing.write(connection, [planned], now)
+            self.context.note(connection, TasksFired(counts={planned.ruling.code: 1}, lateness=[]))
+            self.firing.save(connection, [standing])
             return Triggered(at, planned.ruling.decision, planned.ruling.rule, planned.run_ids)
 
         try:
-            triggered = await self._write_aloud(work)
+            triggered = await self.context.write_aloud(work)
         except IntegrityError:  # another caller used the key just now: look again
-            triggered = await self._write_aloud(work)
-        self._wake_all(True)
+            triggered = await self.context.write_aloud(work)
+        self.firing.wake_all(True)
         return triggered
 
     async def fire_again(self, run_id: int, idempotency_key: str | None = None) -> Triggered:
@@ -118,7 +139,7 @@ class Triggers(Steering):
         digest = digest_of("retry", run_id)
 
         def work(connection: Connection) -> Triggered:
-            mine = (fires.c.run_id == run_id, fires.c.namespace == self.namespace)
+            mine = (fires.c.run_id == run_id, fires.c.namespace == self.context.namespace)
             fire = connection.execute(select(fires).where(*mine)).one_or_none()
             again = connection.execute(select(runs).where(runs.c.id == run_id)).one_or_none()
             if fire is None or again is None:
@@ -126,7 +147,7 @@ class Triggers(Steering):
             locked = select(tasks).where(tasks.c.id == fire.task_id).with_for_update()
             row = connection.execute(locked).one()
             if idempotency_key is not None:
-                before = self._key_used(connection, idempotency_key, digest)
+                before = self.run_writer.run_under_key(connection, idempotency_key, digest)
                 if before is not None:
                     return self._triggered_before(connection, row.id, before, idempotency_key)
             if row.status == TaskStatus.DELETED:
@@ -141,10 +162,10 @@ class Triggers(Steering):
             return self._do_again(connection, row, [again], f"run {run_id}", idempotency_key, digest)
 
         try:
-            triggered = await self._write_aloud(work)
+            triggered = await self.context.write_aloud(work)
         except IntegrityError:  # another caller used the key just now: look again
-            triggered = await self._write_aloud(work)
-        self._wake_all(True)
+            triggered = await self.context.write_aloud(work)
+        self.firing.wake_all(True)
         return triggered
 
     async def restart_task(self, ref: str | int, *, idempotency_key: str | None = None) -> Triggered:
@@ -155,11 +176,11 @@ class Triggers(Steering):
         """
 
         def work(connection: Connection) -> Triggered:
-            row = self._task_row(connection, ref, lock=True)
+            row = self.definitions.task_row(connection, ref, lock=True)
             digest = None
             if idempotency_key is not None:
                 digest = digest_of("restart", {"task": row.id})
-                before = self._key_used(connection, idempotency_key, digest)
+                before = self.run_writer.run_under_key(connection, idempotency_key, digest)
                 if before is not None:
                     return self._triggered_before(connection, row.id, before, idempotency_key)
             if row.status == TaskStatus.DISABLED:
@@ -178,10 +199,10 @@ class Triggers(Steering):
             return self._do_again(connection, row, found, "its last fire", idempotency_key, digest)
 
         try:
-            triggered = await self._write_aloud(work)
+            triggered = await self.context.write_aloud(work)
         except IntegrityError:  # another caller used the key just now: look again
-            triggered = await self._write_aloud(work)
-        self._wake_all(True)
+            triggered = await self.context.write_aloud(work)
+        self.firing.wake_all(True)
         return triggered
 
     def _do_again(
@@ -194,11 +215,11 @@ class Triggers(Steering):
         digest: str | None = None,
     ) -> Triggered:
         """Fire a locked task with runs like these; `Conflict` when its policies would skip that."""
-        now = self._now(connection)
-        standings, closed = self._bring_up_to_date(connection, [row])
-        self._heard(connection, standings, closed, now)
+        now = self.context.now(connection)
+        standings, closed = self.states.bring_up_to_date(connection, [row])
+        self.firing.heard(connection, standings, closed, now)
         standing = standings[row.id]
-        planned = self._decide(
+        planned = self.firing.decide(
             connection,
             standing,
             Due(self._free_time(connection, row, now)),
@@ -214,9 +235,9 @@ class Triggers(Steering):
         planned.again = again
         if idempotency_key is not None:
             planned.idempotency_key, planned.request_digest = idempotency_key, digest
-        self._write(connection, [planned], now)
-        self._note(connection, TasksFired(counts={planned.ruling.code: 1}, lateness=[]))
-        self._save(connection, [standing])
+        self.firing.write(connection, [planned], now)
+        self.context.note(connection, TasksFired(counts={planned.ruling.code: 1}, lateness=[]))
+        self.firing.save(connection, [standing])
         return Triggered(planned.at, planned.ruling.decision, planned.ruling.rule, planned.run_ids)
 
     def _triggered_before(self, connection: Connection, task_id: int, run_id: int, key: str) -> Triggered:
@@ -224,7 +245,7 @@ class Triggers(Steering):
         fire = connection.execute(mine).one_or_none()
         if fire is None:
             raise used_for_another(key, f"run {run_id}")
-        ids = self._runs_of(connection, task_id, fire.fire_time)
+        ids = self.admission.runs_of(connection, task_id, fire.fire_time)
         return Triggered(fire.fire_time, Decision(fire.decision), fire.rule, ids, created=False)
 
     def _free_time(self, connection: Connection, row: Any, now: int) -> int:
@@ -238,7 +259,7 @@ class Triggers(Steering):
             at += 1
         return at
 
-    def _fire_after(self, connection: Connection, wanted: Sequence[tuple[int, int]], now: int) -> None:
+    def fire_after(self, connection: Connection, wanted: Sequence[tuple[int, int]], now: int) -> None:
         """(task, logical time): fire those that follow other tasks, unless they did for that time."""
         ids = {task_id for task_id, _ in wanted}
         query = select(tasks).where(tasks.c.id.in_(ids)).order_by(tasks.c.id).with_for_update()
@@ -249,21 +270,23 @@ class Triggers(Steering):
         ]
         if not rows:
             return
-        standings, closed = self._bring_up_to_date(connection, rows)
-        self._heard(connection, standings, closed, now)
+        standings, closed = self.states.bring_up_to_date(connection, rows)
+        self.firing.heard(connection, standings, closed, now)
         planned: list[Planned] = []
         for task_id, at in sorted(set(wanted), key=lambda one: one[1]):
             standing = standings.get(task_id)
             if standing is None or standing.status is not TaskStatus.ENABLED:
                 continue
-            if self._fired_at(connection, [task_id], at):
+            if self.upstreams.fired_at(connection, [task_id], at):
                 continue
             since = standing.values.get("last_fire_at") or standing.row.last_fire_at or standing.row.anchor
             why = "a task that it follows has ended"
-            planned.append(self._decide(connection, standing, Due(at), Cause.AFTER, planned, now, since, why))
+            planned.append(
+                self.firing.decide(connection, standing, Due(at), Cause.AFTER, planned, now, since, why)
+            )
             standing.values["last_fire_at"] = max(at, standing.row.last_fire_at or 0)
-        self._write(connection, planned, now)
-        self._save(connection, standings.values())
+        self.firing.write(connection, planned, now)
+        self.firing.save(connection, standings.values())
 
     async def backfill(
         self,
@@ -278,19 +301,19 @@ class Triggers(Steering):
         """Run the fires from `begin` to `end` that did not run, oldest first, apart from the schedule."""
 
         def work(connection: Connection) -> Backfilled:
-            row = self._task_row(connection, ref, lock=True)
+            row = self.definitions.task_row(connection, ref, lock=True)
             asked = {"task": row.id, "from": begin, "to": end, "concurrency": concurrency}
             digest = digest_of("backfill", asked)
             if idempotency_key is not None:
                 mine = (
-                    backfills.c.namespace == self.namespace,
+                    backfills.c.namespace == self.context.namespace,
                     backfills.c.idempotency_key == idempotency_key,
                 )
                 before = connection.execute(select(backfills).where(*mine)).one_or_none()
                 if before is not None:
                     check_same(idempotency_key, before.request_digest, digest, f"backfill {before.id}")
                     return self._backfilled_before(connection, row, before)
-            now = self._now(connection)
+            now = self.context.now(connection)
             # What is due and not decided yet is the scan's: it makes up for that itself.
             last = now if row.next_fire_at is None else min(now, row.next_fire_at - 1)
             times, left = self._to_backfill(connection, row, begin, min(end, last))
@@ -300,7 +323,7 @@ class Triggers(Steering):
                 raise Conflict(f"task {row.name} is disabled: enable it first")
             added = connection.execute(
                 insert(backfills).values(
-                    namespace=self.namespace,
+                    namespace=self.context.namespace,
                     task_id=row.id,
                     from_time=begin,
                     to_time=end,
@@ -317,10 +340,10 @@ class Triggers(Steering):
             return Backfilled(int(key[0]), times, left, concurrency)
 
         try:
-            backfilled = await self.database.write(work)
+            backfilled = await self.context.database.write(work)
         except IntegrityError:  # another caller used the key just now: look again
-            backfilled = await self.database.write(work)
-        self._wake_all(backfilled.id is not None)
+            backfilled = await self.context.database.write(work)
+        self.firing.wake_all(backfilled.id is not None)
         return backfilled
 
     def _backfilled_before(self, connection: Connection, row: Any, before: Any) -> Backfilled:
@@ -382,8 +405,8 @@ class Triggers(Steering):
                     backfill_id=backfill_id,
                 )
             )
-        self._write(connection, planned, now)
-        self._go_on_with(connection, backfill_id, now)
+        self.firing.write(connection, planned, now)
+        self.admission.go_on_with(connection, backfill_id, now)
 
     def _make_room(self, connection: Connection, task_id: int, times: Sequence[int]) -> dict[int, str]:
         """Take away the rows of fires that did not run; answers what they said.

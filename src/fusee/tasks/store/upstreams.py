@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, and_, bindparam, delete, insert, or_, select, update
 
 from fusee.engine.model.states import RunStatus
+from fusee.engine.store.context import StoreContext
 from fusee.engine.store.gates import ROWS_A_STATEMENT, Counted, Gates
 from fusee.engine.store.tables import runs
 from fusee.engine.store.wakes import ENDED
@@ -49,26 +50,30 @@ class EndedFire(NamedTuple):
     through: int | None = None
 
 
-class Upstreams(Gates):
-    def _raise_gates(self, connection: Connection, gated: Sequence[Gated]) -> None:
+class Upstreams:
+    def __init__(self, context: StoreContext, gates: Gates) -> None:
+        self.context = context
+        self.gates = gates
+
+    def raise_gates(self, connection: Connection, gated: Sequence[Gated]) -> None:
         """Write down what each waits for; whether that has ended already is looked at in a transaction
         of its own, which may wait for the upstream's row."""
         upstreams = self._upstreams_of(connection, [one.task_id for one in gated])
         for one in gated:
             ups = upstreams.get(one.task_id, [])
-            at_that_time = self._fired_at(connection, [up.id for up in ups], one.at)
+            at_that_time = self.fired_at(connection, [up.id for up in ups], one.at)
             rows = []
             for up in ups:
                 time = one.at if up.id in at_that_time or _fires_at(up, one.at) else -max(1, one.since)
                 rows += [{"task_id": up.id, "fire_time": time, "run_id": run_id} for run_id in one.run_ids]
-            self._build_gates(connection, one.rule, {run_id: len(ups) for run_id in one.run_ids})
+            self.gates.build_gates(connection, one.rule, {run_id: len(ups) for run_id in one.run_ids})
             if rows:
                 connection.execute(insert(waits), rows)
             connection.execute(insert(ended), [{"kind": "gate", "run_id": run_id} for run_id in one.run_ids])
         if gated:
-            self._notify(connection, ENDED)
+            self.context.notify(connection, ENDED)
 
-    def _check_gates(self, connection: Connection, run_ids: Sequence[int], now: int) -> None:
+    def check_gates(self, connection: Connection, run_ids: Sequence[int], now: int) -> None:
         """New gates: count what had ended before they were made."""
         query = select(waits.c.task_id).where(waits.c.run_id.in_(run_ids)).distinct()
         upstreams = sorted(connection.execute(query).scalars())
@@ -90,9 +95,9 @@ class Upstreams(Gates):
                 counted[wait.run_id].add(upstream.name if upstream is not None else "an upstream", success)
                 met.append(wait)
         self._forget_waits(connection, met)
-        self._count_down(connection, counted, now, may_start=self._not_paused)
+        self.gates.count_down(connection, counted, now, may_start=self._not_paused)
 
-    def _tell_downstream(self, connection: Connection, closed: Sequence[Closed], now: int) -> None:
+    def tell_downstream(self, connection: Connection, closed: Sequence[Closed], now: int) -> None:
         """Fires ended: count them for who waits, and let tasks that follow them fire."""
         if not closed:
             return
@@ -102,7 +107,7 @@ class Upstreams(Gates):
             )
             for one in closed
         ]
-        self._count_ends(connection, ends, now)
+        self.count_ends(connection, ends, now)
         followed = task_edges.c.upstream_id.in_({one.task_id for one in ends})
         downstream: dict[int, list[int]] = {}
         for edge in connection.execute(select(task_edges).where(followed)):
@@ -114,9 +119,9 @@ class Upstreams(Gates):
         ]
         if rows:
             connection.execute(insert(ended), rows)
-            self._notify(connection, ENDED)
+            self.context.notify(connection, ENDED)
 
-    def _count_ends(self, connection: Connection, ends: Sequence[EndedFire], now: int) -> None:
+    def count_ends(self, connection: Connection, ends: Sequence[EndedFire], now: int) -> None:
         """Count fires that ended, or never will run, for those who wait for them; their tasks are locked."""
         some = waits.c.task_id.in_({one.task_id for one in ends})
         # Also those whose task does not follow this one any more: they wait for what they were made for.
@@ -140,7 +145,7 @@ class Upstreams(Gates):
                 counted.setdefault(wait.run_id, Counted()).add(one.name, one.success)
                 met[key] = wait
         self._forget_waits(connection, list(met.values()))
-        self._count_down(connection, counted, now, may_start=self._not_paused)
+        self.gates.count_down(connection, counted, now, may_start=self._not_paused)
 
     def _not_paused(self, connection: Connection, run_ids: Sequence[int]) -> Sequence[int]:
         """The runs that may start; those of paused tasks go to the line of their task, which is held.
@@ -165,7 +170,7 @@ class Upstreams(Gates):
             one_of |= {task_id: run_id for run_id, task_id in part.items()}
         if one_of:
             connection.execute(insert(ended), [{"kind": "task", "run_id": run} for run in one_of.values()])
-            self._notify(connection, ENDED)
+            self.context.notify(connection, ENDED)
         return [run_id for run_id in run_ids if run_id not in held]
 
     def _upstreams_of(self, connection: Connection, task_ids: Sequence[int]) -> dict[int, list[Any]]:
@@ -181,7 +186,7 @@ class Upstreams(Gates):
             found.setdefault(row.downstream_id, []).append(row)
         return found
 
-    def _fired_at(self, connection: Connection, task_ids: Sequence[int], at: int) -> set[int]:
+    def fired_at(self, connection: Connection, task_ids: Sequence[int], at: int) -> set[int]:
         query = select(fires.c.task_id).where(fires.c.task_id.in_(task_ids), fires.c.fire_time == at)
         return set(connection.execute(query).scalars()) if task_ids else set()
 
@@ -192,7 +197,7 @@ class Upstreams(Gates):
             if same_time is not None:
                 return same_time
             return self._ended_since(connection, wait.task_id, -wait.fire_time, rule)
-        if self._fired_at(connection, [wait.task_id], wait.fire_time):
+        if self.fired_at(connection, [wait.task_id], wait.fire_time):
             return self._ended_at(connection, wait.task_id, wait.fire_time)
         # It has yet to fire for that time, or has gone past it: one row told of many, or it was pruned.
         to_come = upstream.next_fire_at is not None and upstream.next_fire_at <= wait.fire_time

@@ -16,6 +16,8 @@ from sqlalchemy import Connection, delete, func, select, update
 from fusee.engine.model.outcome import Effect
 from fusee.engine.model.states import RunStatus
 from fusee.engine.store.cancels import Cancels
+from fusee.engine.store.context import StoreContext
+from fusee.engine.store.gates import Gates
 from fusee.engine.store.settle import LONGEST_REASON
 from fusee.engine.store.tables import runs
 from fusee.engine.store.wakes import CANCEL, ENDED
@@ -35,39 +37,48 @@ class WorkflowCanceled:
     told: Sequence[int]
 
 
-class WorkflowCancels(WorkflowEnds, Cancels):
+class WorkflowCancels:
+    def __init__(self, context: StoreContext, cancels: Cancels, ends: WorkflowEnds, gates: Gates) -> None:
+        self.context = context
+        self.cancels = cancels
+        self.ends = ends
+        self.gates = gates
+
     async def cancel_workflow_run(self, workflow_run_id: int, reason: str) -> WorkflowCanceled:
         """`Conflict` when it has ended in another way."""
 
         def cut(connection: Connection) -> tuple[int, list[int]]:
-            mine = (workflow_runs.c.namespace == self.namespace, workflow_runs.c.id == workflow_run_id)
+            mine = (
+                workflow_runs.c.namespace == self.context.namespace,
+                workflow_runs.c.id == workflow_run_id,
+            )
             row = connection.execute(select(*COUNTED).where(*mine).with_for_update()).one_or_none()
             if row is None:
-                raise NotFound(f"no workflow run {workflow_run_id} in namespace {self.namespace!r}")
+                raise NotFound(f"no workflow run {workflow_run_id} in namespace {self.context.namespace!r}")
             if row.status not in (WorkflowStatus.RUNNING, WorkflowStatus.CANCELED):
                 raise Conflict(
                     f"workflow run {workflow_run_id} has ended ({row.status}): there is nothing to cancel"
                 )
-            return self._cut_off(connection, row, reason, self._now(connection))
+            return self._cut_off(connection, row, reason, self.context.now(connection))
 
-        canceled, let_go = await self.database.write(cut)
+        canceled, let_go = await self.context.database.write(cut)
         told: list[int] = []
         for part in portions(let_go):
-            stands = await self.database.write(
-                lambda connection, part=part: self._cancel_many(  # type: ignore[misc]
-                    connection, part, reason, self._now(connection)
+            stands = await self.context.database.write(
+                lambda connection, part=part: self.cancels.cancel_many(  # type: ignore[misc]
+                    connection, part, reason, self.context.now(connection)
                 )
             )
             told += [run_id for run_id, status in stands.items() if status is RunStatus.RUNNING]
             canceled += sum(status is RunStatus.CANCELED for status in stands.values())
-        self.wakes.fire(CANCEL)
-        self.wakes.fire(ENDED)
+        self.context.wakes.fire(CANCEL)
+        self.context.wakes.fire(ENDED)
         return WorkflowCanceled(canceled, told)
 
-    def _stop_workflow_run(self, connection: Connection, row: Any, reason: str, now: int) -> None:
+    def stop_workflow_run(self, connection: Connection, row: Any, reason: str, now: int) -> None:
         """The same in the caller's transaction, which holds the row."""
         _, let_go = self._cut_off(connection, row, reason, now)
-        self._cancel_many(connection, let_go, reason, now)
+        self.cancels.cancel_many(connection, let_go, reason, now)
 
     def _cut_off(self, connection: Connection, row: Any, reason: str, now: int) -> tuple[int, list[int]]:
         """Cancel what is blocked; answers how many that were, and the nodes that are left."""
@@ -91,7 +102,7 @@ class WorkflowCancels(WorkflowEnds, Cancels):
             tally = Tally()
             tally.ends[RunStatus.CANCELED] = len(blocked)
             again = select(*COUNTED).where(workflow_runs.c.id == row.id)
-            self._count_in(connection, connection.execute(again).one(), tally, now)
+            self.ends.count_in(connection, connection.execute(again).one(), tally, now)
         return len(blocked), [run_id for run_id in left if run_id not in blocked]
 
     def _cancel_blocked_nodes(
@@ -118,8 +129,8 @@ class WorkflowCancels(WorkflowEnds, Cancels):
                     effect=Effect.NONE,
                 )
             )
-            self._mark_nodes(connection, blocked, RunStatus.CANCELED)
-            self._forget_gates(connection, blocked)
+            self.ends.mark_nodes(connection, blocked, RunStatus.CANCELED)
+            self.gates.forget_gates(connection, blocked)
         return blocked
 
     async def latest_start(self, run_ids: Sequence[int]) -> float | None:
@@ -133,6 +144,6 @@ class WorkflowCancels(WorkflowEnds, Cancels):
                 )
                 started: int | None = connection.execute(query).scalar_one_or_none()
                 latest += [] if started is None else [started]
-            return (self._now(connection) - max(latest)) / 1_000_000 if latest else None
+            return (self.context.now(connection) - max(latest)) / 1_000_000 if latest else None
 
-        return await self.database.read(work)
+        return await self.context.database.read(work)

@@ -11,7 +11,7 @@ import msgspec
 from sqlalchemy import Connection, Row, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
-from fusee.engine.store.parts import StorePart
+from fusee.engine.store.context import StoreContext
 from fusee.engine.store.request_keys import KeyedRequest, made_before, remember, write_once
 from fusee.engine.store.rows import decode
 from fusee.engine.store.set_aside import reading
@@ -36,19 +36,22 @@ class WorkflowFilter:
     limit: int = 50
 
 
-class WorkflowDefinitions(StorePart):
+class WorkflowDefinitions:
+    def __init__(self, context: StoreContext) -> None:
+        self.context = context
+
     async def create_workflow(self, spec: WorkflowSpec, request: KeyedRequest | None = None) -> Workflow:
         """`Conflict` when the name is taken."""
         definition = _written(spec)
 
         def work(connection: Connection) -> Workflow:
-            if (made := made_before(connection, self.namespace, request)) is not None:
-                return _workflow(self._workflow_row(connection, made))
-            now = self._now(connection)
-            remember(connection, self.namespace, request, spec.name, now)
+            if (made := made_before(connection, self.context.namespace, request)) is not None:
+                return _workflow(self.workflow_row(connection, made))
+            now = self.context.now(connection)
+            remember(connection, self.context.namespace, request, spec.name, now)
             connection.execute(
                 insert(workflows).values(
-                    namespace=self.namespace,
+                    namespace=self.context.namespace,
                     name=spec.name,
                     live_name=spec.name,
                     version=1,
@@ -59,23 +62,25 @@ class WorkflowDefinitions(StorePart):
                     updated_at=now,
                 )
             )
-            return _workflow(self._workflow_row(connection, spec.name))
+            return _workflow(self.workflow_row(connection, spec.name))
 
         try:
-            return await write_once(self.database, work, request)
+            return await write_once(self.context.database, work, request)
         except IntegrityError:
             raise Conflict(
                 f"there is a workflow {spec.name!r} already: change that one, or choose another name"
             ) from None
 
     async def workflow(self, name: str) -> Workflow:
-        return _workflow(await self.database.read(lambda connection: self._workflow_row(connection, name)))
+        return _workflow(
+            await self.context.database.read(lambda connection: self.workflow_row(connection, name))
+        )
 
     async def workflows(self, wanted: WorkflowFilter) -> list[WorkflowSummary]:
         """Without their nodes: a page of large ones must not be a gigabyte."""
         query = (
             select(*_SUMMARY)
-            .where(workflows.c.namespace == self.namespace, workflows.c.live_name.is_not(None))
+            .where(workflows.c.namespace == self.context.namespace, workflows.c.live_name.is_not(None))
             .order_by(workflows.c.live_name)
             .limit(wanted.limit)
         )
@@ -83,7 +88,7 @@ class WorkflowDefinitions(StorePart):
             query = query.where(workflows.c.live_name.startswith(wanted.prefix, autoescape=True))
         if wanted.after is not None:
             query = query.where(workflows.c.live_name > wanted.after)
-        rows = await self.database.read(lambda connection: connection.execute(query).all())
+        rows = await self.context.database.read(lambda connection: connection.execute(query).all())
         return [WorkflowSummary(**_facts(row)) for row in rows]
 
     async def update_workflow(self, name: str, spec: WorkflowSpec, version: int | None = None) -> Workflow:
@@ -92,7 +97,7 @@ class WorkflowDefinitions(StorePart):
         definition = _written(spec)
 
         def work(connection: Connection) -> Workflow:
-            row = self._workflow_row(connection, name, lock=True)
+            row = self.workflow_row(connection, name, lock=True)
             _at_version(row, version)
             if spec.name != row.name:
                 raise Conflict(
@@ -105,23 +110,23 @@ class WorkflowDefinitions(StorePart):
                 "description": spec.description,
                 "nodes": len(spec.nodes),
                 "definition": definition,
-                "updated_at": self._now(connection),
+                "updated_at": self.context.now(connection),
             }
             connection.execute(update(workflows).where(workflows.c.id == row.id).values(values))
-            return _workflow(self._workflow_row(connection, name))
+            return _workflow(self.workflow_row(connection, name))
 
-        return await self.database.write(work)
+        return await self.context.database.write(work)
 
     async def delete_workflow(self, name: str, version: int | None = None) -> None:
         """It cannot be started any more, and its name is free; what was started goes on."""
 
         def work(connection: Connection) -> None:
-            row = self._workflow_row(connection, name, lock=True)
+            row = self.workflow_row(connection, name, lock=True)
             _at_version(row, version)
-            gone = {"live_name": None, "deleted_at": self._now(connection), "version": row.version + 1}
+            gone = {"live_name": None, "deleted_at": self.context.now(connection), "version": row.version + 1}
             connection.execute(update(workflows).where(workflows.c.id == row.id).values(gone))
 
-        await self.database.write(work)
+        await self.context.database.write(work)
 
     async def task_specs(self, names: Iterable[str]) -> dict[str, TaskSpec]:
         """What those tasks of this namespace are; unknown names are left out."""
@@ -131,21 +136,21 @@ class WorkflowDefinitions(StorePart):
             found: dict[str, TaskSpec] = {}
             for start in range(0, len(wanted), 500):
                 query = select(tasks.c.id, tasks.c.live_name, tasks.c.definition).where(
-                    tasks.c.namespace == self.namespace,
+                    tasks.c.namespace == self.context.namespace,
                     tasks.c.live_name.in_(wanted[start : start + 500]),
                 )
                 found |= {row.live_name: task_spec_of(row) for row in connection.execute(query)}
             return found
 
-        return await self.database.read(work) if wanted else {}
+        return await self.context.database.read(work) if wanted else {}
 
-    def _workflow_row(self, connection: Connection, name: str, *, lock: bool = False) -> Row[Any]:
+    def workflow_row(self, connection: Connection, name: str, *, lock: bool = False) -> Row[Any]:
         query = select(workflows).where(
-            workflows.c.namespace == self.namespace, workflows.c.live_name == name
+            workflows.c.namespace == self.context.namespace, workflows.c.live_name == name
         )
         row = connection.execute(query.with_for_update() if lock else query).one_or_none()
         if row is None:
-            raise NotFound(f"no workflow {name!r} in namespace {self.namespace!r}")
+            raise NotFound(f"no workflow {name!r} in namespace {self.context.namespace!r}")
         return row
 
 

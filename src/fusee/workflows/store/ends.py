@@ -14,7 +14,9 @@ from typing import Any
 from sqlalchemy import Connection, delete, select, update
 
 from fusee.engine.model.states import TERMINAL, RunStatus
+from fusee.engine.store.context import StoreContext
 from fusee.engine.store.gates import Counted, Gates
+from fusee.engine.store.outbox import Outbox
 from fusee.engine.store.settle import LONGEST_REASON
 from fusee.engine.store.tables import runs
 from fusee.tasks.store.tables import edges, workflow_nodes, workflow_runs
@@ -55,8 +57,13 @@ class Tally:
             self.culprit = f"node {node} {'failed' if status is RunStatus.FAILED else 'timed out'}"
 
 
-class WorkflowEnds(Gates):
-    def _workflow_runs_ended(self, connection: Connection, run_ids: Sequence[int], now: int) -> None:
+class WorkflowEnds:
+    def __init__(self, context: StoreContext, gates: Gates, outbox: Outbox) -> None:
+        self.context = context
+        self.gates = gates
+        self.outbox = outbox
+
+    def workflow_runs_ended(self, connection: Connection, run_ids: Sequence[int], now: int) -> None:
         """Some of these runs, each a node of a workflow run, may have ended."""
         owners = self._lock_workflow_runs(connection, run_ids)
         tallies: dict[int, Tally] = {}
@@ -66,9 +73,9 @@ class WorkflowEnds(Gates):
             if not reached:
                 break
         else:
-            self._tell(connection, [("workflow", run_id) for run_id in reached])
+            self.outbox.add(connection, [("workflow", run_id) for run_id in reached])
         for workflow_run_id, tally in tallies.items():
-            self._count_in(connection, owners[workflow_run_id], tally, now)
+            self.count_in(connection, owners[workflow_run_id], tally, now)
 
     def _lock_workflow_runs(self, connection: Connection, run_ids: Sequence[int]) -> dict[int, Any]:
         ids: set[int] = set()
@@ -100,7 +107,7 @@ class WorkflowEnds(Gates):
         counted: dict[int, Counted] = {}
         for upstream, downstream in self._take_edges(connection, names):
             counted.setdefault(downstream, Counted()).add(names[upstream], success[upstream])
-        return self._count_down(connection, counted, now, tell=False)
+        return self.gates.count_down(connection, counted, now, tell=False)
 
     def _newly_ended(self, connection: Connection, run_ids: Sequence[int]) -> list[tuple[Any, RunStatus]]:
         query = select(workflow_nodes).where(
@@ -115,10 +122,10 @@ class WorkflowEnds(Gates):
         found = [(node, statuses.get(node.run_id, RunStatus.FAILED)) for node in nodes]
         over = [(node, status) for node, status in found if status in TERMINAL]
         for status in {status for _, status in over}:
-            self._mark_nodes(connection, [node.run_id for node, ended in over if ended is status], status)
+            self.mark_nodes(connection, [node.run_id for node, ended in over if ended is status], status)
         return over
 
-    def _mark_nodes(self, connection: Connection, run_ids: Sequence[int], status: RunStatus) -> None:
+    def mark_nodes(self, connection: Connection, run_ids: Sequence[int], status: RunStatus) -> None:
         """These nodes are counted."""
         if run_ids:
             mine = workflow_nodes.c.run_id.in_(run_ids)
@@ -133,7 +140,7 @@ class WorkflowEnds(Gates):
                 connection.execute(delete(edges).where(leaving))
             yield from ((row.upstream_run, row.downstream_run) for row in found)
 
-    def _count_in(self, connection: Connection, owner: Any, tally: Tally, now: int) -> None:
+    def count_in(self, connection: Connection, owner: Any, tally: Tally, now: int) -> None:
         """Add to the counters; the last node ends the workflow run, and tells the run that waits for it."""
         ends = tally.ends
         counts = {
@@ -149,7 +156,7 @@ class WorkflowEnds(Gates):
         values = {**counts, "status": status, "reason": reason, "finished_at": now if over else None}
         connection.execute(update(workflow_runs).where(workflow_runs.c.id == owner.id).values(values))
         if over and owner.waiter is not None:
-            self._tell(connection, [("waiter", owner.waiter)])
+            self.outbox.add(connection, [("waiter", owner.waiter)])
 
 
 def portions(ids: Iterable[int]) -> Iterator[list[int]]:

@@ -9,15 +9,16 @@ from typing import NamedTuple
 from sqlalchemy import Connection, insert
 
 from fusee.engine.model.states import RunStatus
+from fusee.engine.store.context import StoreContext
 from fusee.engine.store.gates import Gates
-from fusee.engine.store.run_writer import Birth
+from fusee.engine.store.run_writer import Birth, RunWriter
 from fusee.errors import Invalid
 from fusee.tasks.model.task import TriggerRule
 from fusee.tasks.store.tables import edges, workflow_nodes, workflow_runs
 from fusee.workflows.model.workflow_run import WorkflowStatus
 from fusee.workflows.store.shape import Shape
 
-__all__ = ["Draft", "DraftNode", "WorkflowBirths"]
+__all__ = ["Draft", "DraftNode", "WorkflowWriter"]
 
 KIND = "workflow"
 ROWS_A_STATEMENT = 500
@@ -56,8 +57,13 @@ class Draft:
         return Shape.of([node.after for node in self.nodes], [node.rule for node in self.nodes])
 
 
-class WorkflowBirths(Gates):
-    def _bear_workflow(
+class WorkflowWriter:
+    def __init__(self, context: StoreContext, run_writer: RunWriter, gates: Gates) -> None:
+        self.context = context
+        self.run_writer = run_writer
+        self.gates = gates
+
+    def insert(
         self,
         connection: Connection,
         draft: Draft,
@@ -65,10 +71,10 @@ class WorkflowBirths(Gates):
         digest: str | None,
         waiter: int | None = None,
     ) -> int:
-        now = self._now(connection)
+        now = self.context.now(connection)
         added = connection.execute(
             insert(workflow_runs).values(
-                namespace=self.namespace,
+                namespace=self.context.namespace,
                 workflow_id=draft.workflow_id,
                 version=draft.version,
                 status=WorkflowStatus.RUNNING,
@@ -92,7 +98,7 @@ class WorkflowBirths(Gates):
         workflow_run_id = int(primary[0])
         run_ids: list[int] = []
         for births in _portions(draft.nodes, workflow_run_id):
-            run_ids += self._bear(connection, births, now)
+            run_ids += self.run_writer.insert_runs(connection, births, now)
         self._lay_edges(connection, workflow_run_id, draft.nodes, run_ids)
         return workflow_run_id
 
@@ -122,7 +128,7 @@ class WorkflowBirths(Gates):
                 for node, run_id in zip(nodes, run_ids, strict=True)
                 if node.after and node.rule is rule
             }
-            self._build_gates(connection, rule, needs)
+            self.gates.build_gates(connection, rule, needs)
 
 
 def _portions(nodes: Sequence[DraftNode], workflow_run_id: int) -> Iterator[list[Birth]]:

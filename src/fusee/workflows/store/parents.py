@@ -8,18 +8,26 @@ from typing import Any
 from sqlalchemy import Connection
 
 from fusee.engine.model.outcome import End
-from fusee.engine.store.parents import Awaiting, Outcome, Started
+from fusee.engine.store.context import StoreContext
+from fusee.engine.store.parents import Outcome, Parents, Started
 from fusee.tasks.store.tables import workflow_runs
 from fusee.workflows.model.workflow_run import WorkflowStatus
 from fusee.workflows.store.cancel import WorkflowCancels
 from fusee.workflows.store.ends import COUNTED
 
-__all__ = ["WorkflowWaiters"]
+__all__ = ["WorkflowParents"]
 
 
-class WorkflowWaiters(WorkflowCancels, Awaiting):
-    def _waiters_due(self, connection: Connection, run_ids: Sequence[int], now: int) -> list[int]:
-        return self._look_at_waiters(connection, run_ids, WORKFLOW_RUN, self._stop_workflow_run, now)
+class WorkflowParents:
+    def __init__(self, context: StoreContext, parents: Parents, cancels: WorkflowCancels) -> None:
+        self.context = context
+        self.parents = parents
+        self.cancels = cancels
+
+    def waiters_due(self, connection: Connection, run_ids: Sequence[int], now: int) -> list[int]:
+        return self.parents.look_at_waiters(
+            connection, run_ids, WORKFLOW_RUN, self.cancels.stop_workflow_run, now
+        )
 
 
 def _outcome(started: Any) -> Outcome:

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, Select, func, select
 
 from fusee.engine.model.states import RunStatus
-from fusee.engine.store.parts import StorePart
+from fusee.engine.store.context import StoreContext
 from fusee.engine.store.rows import decode
 from fusee.engine.store.set_aside import reading
 from fusee.engine.store.tables import runs
@@ -18,7 +18,7 @@ from fusee.tasks.store.tables import workflow_nodes, workflow_runs, workflows
 from fusee.workflows.model.workflow_run import WorkflowNode, WorkflowRun, WorkflowStatus
 from fusee.workflows.store.shape import Shape
 
-__all__ = ["GraphPage", "WorkflowLooks", "WorkflowRunFilter", "WorkflowStep"]
+__all__ = ["GraphPage", "WorkflowQueries", "WorkflowRunFilter", "WorkflowStep"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,20 +55,23 @@ class WorkflowStep:
         return f"fusee workflow rerun {self.workflow_run_id}"
 
 
-class WorkflowLooks(StorePart):
+class WorkflowQueries:
+    def __init__(self, context: StoreContext) -> None:
+        self.context = context
+
     def _workflow_runs(self) -> Select[Any]:
         columns = [c for c in workflow_runs.c if c.name not in ("shape", "given")]
         return (
             select(*columns, workflows.c.name)
             .join(workflows, workflows.c.id == workflow_runs.c.workflow_id)
-            .where(workflow_runs.c.namespace == self.namespace)
+            .where(workflow_runs.c.namespace == self.context.namespace)
         )
 
     async def workflow_run(self, workflow_run_id: int) -> WorkflowRun:
         query = self._workflow_runs().where(workflow_runs.c.id == workflow_run_id)
-        row = await self.database.read(lambda connection: connection.execute(query).one_or_none())
+        row = await self.context.database.read(lambda connection: connection.execute(query).one_or_none())
         if row is None:
-            raise NotFound(f"no workflow run {workflow_run_id} in namespace {self.namespace!r}")
+            raise NotFound(f"no workflow run {workflow_run_id} in namespace {self.context.namespace!r}")
         return reading("workflow run", workflow_run_id, lambda: _workflow_run(row))
 
     async def workflow_runs(self, wanted: WorkflowRunFilter) -> list[WorkflowRun]:
@@ -79,7 +82,7 @@ class WorkflowLooks(StorePart):
             query = query.where(workflow_runs.c.status.in_(wanted.status))
         if wanted.before is not None:
             query = query.where(workflow_runs.c.id < wanted.before)
-        return await self._page(
+        return await self.context.page(
             query, wanted.limit, lambda last: workflow_runs.c.id < last.id, "workflow run", _workflow_run
         )
 
@@ -94,30 +97,35 @@ class WorkflowLooks(StorePart):
             )
             .join(workflow_runs, workflow_runs.c.id == workflow_nodes.c.workflow_run_id)
             .join(workflows, workflows.c.id == workflow_runs.c.workflow_id)
-            .where(workflow_nodes.c.run_id == run_id, workflow_runs.c.namespace == self.namespace)
+            .where(workflow_nodes.c.run_id == run_id, workflow_runs.c.namespace == self.context.namespace)
         )
-        row = await self.database.read(lambda connection: connection.execute(query).one_or_none())
+        row = await self.context.database.read(lambda connection: connection.execute(query).one_or_none())
         if row is None:
             return None
         return WorkflowStep(row.node, row.workflow_run_id, row.name, row.finished_at is not None)
 
     async def _workflow_id(self, name: str) -> int:
         query = select(workflows.c.id).where(
-            workflows.c.namespace == self.namespace, workflows.c.live_name == name
+            workflows.c.namespace == self.context.namespace, workflows.c.live_name == name
         )
-        found = await self.database.read(lambda connection: connection.execute(query).scalar_one_or_none())
+        found = await self.context.database.read(
+            lambda connection: connection.execute(query).scalar_one_or_none()
+        )
         if found is None:
-            raise NotFound(f"no workflow {name!r} in namespace {self.namespace!r}")
+            raise NotFound(f"no workflow {name!r} in namespace {self.context.namespace!r}")
         return int(found)
 
     async def workflow_graph(self, workflow_run_id: int, after: int = -1, limit: int = 1000) -> GraphPage:
         """The nodes behind position `after`, with what each waits for, how it stands and which run it is."""
 
         def work(connection: Connection) -> GraphPage:
-            mine = (workflow_runs.c.namespace == self.namespace, workflow_runs.c.id == workflow_run_id)
+            mine = (
+                workflow_runs.c.namespace == self.context.namespace,
+                workflow_runs.c.id == workflow_run_id,
+            )
             found = connection.execute(select(workflow_runs.c.shape).where(*mine)).scalar_one_or_none()
             if found is None:
-                raise NotFound(f"no workflow run {workflow_run_id} in namespace {self.namespace!r}")
+                raise NotFound(f"no workflow run {workflow_run_id} in namespace {self.context.namespace!r}")
             shape = Shape.read(found)
             own = workflow_nodes.c.workflow_run_id == workflow_run_id
             page = (
@@ -140,7 +148,7 @@ class WorkflowLooks(StorePart):
             levels = shape.levels()
             return GraphPage([_node(row, shape, names, levels) for row in rows], len(shape.after))
 
-        return await self.database.read(work)
+        return await self.context.database.read(work)
 
     def _node_names(
         self, connection: Connection, workflow_run_id: int, rows: Sequence[Any], shape: Shape

@@ -9,6 +9,7 @@ from sqlalchemy import Connection, select
 from sqlalchemy.exc import IntegrityError
 
 from fusee.engine.model.states import RunStatus
+from fusee.engine.store.context import StoreContext
 from fusee.engine.store.request_keys import check_same, digest_of
 from fusee.engine.store.tables import runs
 from fusee.engine.store.wakes import PENDING
@@ -17,14 +18,18 @@ from fusee.tasks.model.task import TriggerRule
 from fusee.tasks.store.tables import workflow_nodes, workflow_runs, workflows
 from fusee.workflows.model.workflow_run import WorkflowStatus
 from fusee.workflows.store.ends import portions
-from fusee.workflows.store.insert import Draft, DraftNode, WorkflowBirths
+from fusee.workflows.store.insert import Draft, DraftNode, WorkflowWriter
 from fusee.workflows.store.shape import Shape
 from fusee.workflows.store.start import StartedWorkflow
 
 __all__ = ["WorkflowReruns"]
 
 
-class WorkflowReruns(WorkflowBirths):
+class WorkflowReruns:
+    def __init__(self, context: StoreContext, writer: WorkflowWriter) -> None:
+        self.context = context
+        self.writer = writer
+
     async def rerun_workflow_run(
         self, workflow_run_id: int, *, idempotency_key: str | None = None
     ) -> StartedWorkflow:
@@ -36,7 +41,7 @@ class WorkflowReruns(WorkflowBirths):
         def work(connection: Connection) -> StartedWorkflow:
             if idempotency_key is not None:
                 query = select(workflow_runs.c.id, workflow_runs.c.request_digest).where(
-                    workflow_runs.c.namespace == self.namespace,
+                    workflow_runs.c.namespace == self.context.namespace,
                     workflow_runs.c.idempotency_key == idempotency_key,
                 )
                 before = connection.execute(query).one_or_none()
@@ -45,24 +50,24 @@ class WorkflowReruns(WorkflowBirths):
                     check_same(idempotency_key, before.request_digest, digest, what)
                     return StartedWorkflow(before.id, created=False)
             draft = self._draft_rerun(connection, workflow_run_id)
-            return StartedWorkflow(self._bear_workflow(connection, draft, idempotency_key, digest))
+            return StartedWorkflow(self.writer.insert(connection, draft, idempotency_key, digest))
 
         try:
-            started = await self.database.write(work)
+            started = await self.context.database.write(work)
         except IntegrityError:  # another caller used the key just now
-            started = await self.database.write(work)
-        self.wakes.fire(PENDING)
+            started = await self.context.database.write(work)
+        self.context.wakes.fire(PENDING)
         return started
 
     def _draft_rerun(self, connection: Connection, workflow_run_id: int) -> Draft:
         query = (
             select(workflow_runs, workflows.c.name)
             .join(workflows, workflows.c.id == workflow_runs.c.workflow_id)
-            .where(workflow_runs.c.namespace == self.namespace, workflow_runs.c.id == workflow_run_id)
+            .where(workflow_runs.c.namespace == self.context.namespace, workflow_runs.c.id == workflow_run_id)
         )
         row = connection.execute(query).one_or_none()
         if row is None:
-            raise NotFound(f"no workflow run {workflow_run_id} in namespace {self.namespace!r}")
+            raise NotFound(f"no workflow run {workflow_run_id} in namespace {self.context.namespace!r}")
         if row.status == WorkflowStatus.RUNNING:
             raise Conflict(f"workflow run {workflow_run_id} has not ended: cancel it, or wait")
         own = select(workflow_nodes).where(workflow_nodes.c.workflow_run_id == workflow_run_id)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import Connection, delete, exists, select
 
-from fusee.engine.store.parts import StorePart
+from fusee.engine.store.context import StoreContext
 from fusee.tasks.store.tables import workflow_nodes, workflow_runs, workflows
 
 __all__ = ["WorkflowRetention"]
@@ -12,8 +12,11 @@ __all__ = ["WorkflowRetention"]
 MOST_AT_ONCE = 500
 
 
-class WorkflowRetention(StorePart):
-    def _prune_workflow_runs(self, connection: Connection, cutoff: int, most: int) -> int:
+class WorkflowRetention:
+    def __init__(self, context: StoreContext) -> None:
+        self.context = context
+
+    def prune_workflow_runs(self, connection: Connection, cutoff: int, most: int) -> int:
         """Forget workflow runs that ended before `cutoff`, with about `most` nodes; answers how many.
 
         Their edges and gates were used up when they ended; their runs have an age of their own.

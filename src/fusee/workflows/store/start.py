@@ -8,6 +8,9 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, select
 from sqlalchemy.exc import IntegrityError
 
+from fusee.engine.store.context import StoreContext
+from fusee.engine.store.lanes import Lanes
+from fusee.engine.store.outbox import Outbox
 from fusee.engine.store.parent import Waiter, must_own
 from fusee.engine.store.request_keys import check_same, digest_of
 from fusee.engine.store.rows import encode
@@ -19,7 +22,7 @@ from fusee.values.params import bind
 from fusee.workflows.model.action import Action, action_of, payload_of
 from fusee.workflows.model.workflow import NodeSpec
 from fusee.workflows.store.definitions import WorkflowDefinitions, spec_of
-from fusee.workflows.store.insert import Draft, DraftNode, WorkflowBirths
+from fusee.workflows.store.insert import Draft, DraftNode, WorkflowWriter
 
 __all__ = ["MOST_NESTED", "StartedWorkflow", "WorkflowStarts"]
 
@@ -37,7 +40,21 @@ class _Changed(Exception):
     """The workflow was edited between reading it and starting it."""
 
 
-class WorkflowStarts(WorkflowBirths, WorkflowDefinitions):
+class WorkflowStarts:
+    def __init__(
+        self,
+        context: StoreContext,
+        outbox: Outbox,
+        writer: WorkflowWriter,
+        definitions: WorkflowDefinitions,
+        lanes: Lanes,
+    ) -> None:
+        self.context = context
+        self.outbox = outbox
+        self.writer = writer
+        self.definitions = definitions
+        self.lanes = lanes
+
     async def start_workflow(
         self,
         name: str,
@@ -50,14 +67,14 @@ class WorkflowStarts(WorkflowBirths, WorkflowDefinitions):
         given = dict(params or {})
         digest = digest_of("start", {"workflow": name, "params": given})
         for again in range(5):
-            before = await self.database.read(
+            before = await self.context.database.read(
                 lambda connection: self._started_before(connection, idempotency_key, digest, waiter)
             )
             if before is not None and waiter is None:
                 return StartedWorkflow(before, created=False)
             draft = await self._draft_workflow(name, given) if before is None else None
             try:
-                started = await self.database.write(
+                started = await self.context.database.write(
                     lambda connection, draft=draft: self._start_once(  # type: ignore[misc]
                         connection, draft, name, idempotency_key, digest, waiter
                     )
@@ -68,8 +85,8 @@ class WorkflowStarts(WorkflowBirths, WorkflowDefinitions):
                 if again == 4:
                     raise
                 continue
-            self.wakes.fire(PENDING)
-            self.wakes.fire(ENDED)
+            self.context.wakes.fire(PENDING)
+            self.context.wakes.fire(ENDED)
             return started
         raise Conflict(f"workflow {name} is being changed at the moment: start it again")
 
@@ -85,7 +102,7 @@ class WorkflowStarts(WorkflowBirths, WorkflowDefinitions):
         if waiter is not None:
             self._check_waiter(connection, waiter)
             # Looked at until its attempt is over, whatever becomes of that.
-            self._tell(connection, [("waiter", waiter.run_id)])
+            self.outbox.add(connection, [("waiter", waiter.run_id)])
         before = self._started_before(connection, key, digest, waiter)
         if before is not None:
             return StartedWorkflow(before, created=False)
@@ -94,11 +111,11 @@ class WorkflowStarts(WorkflowBirths, WorkflowDefinitions):
         query = select(workflows.c.version, workflows.c.live_name).where(workflows.c.id == draft.workflow_id)
         current = connection.execute(query).one_or_none()
         if current is None or current.live_name is None:
-            raise NotFound(f"no workflow {name!r} in namespace {self.namespace!r}")
+            raise NotFound(f"no workflow {name!r} in namespace {self.context.namespace!r}")
         if current.version != draft.version:
             raise _Changed
         return StartedWorkflow(
-            self._bear_workflow(connection, draft, key, digest, None if waiter is None else waiter.run_id)
+            self.writer.insert(connection, draft, key, digest, None if waiter is None else waiter.run_id)
         )
 
     def _started_before(
@@ -109,7 +126,7 @@ class WorkflowStarts(WorkflowBirths, WorkflowDefinitions):
             query = query.where(workflow_runs.c.waiter == waiter.run_id)
         elif key is not None:
             query = query.where(
-                workflow_runs.c.namespace == self.namespace, workflow_runs.c.idempotency_key == key
+                workflow_runs.c.namespace == self.context.namespace, workflow_runs.c.idempotency_key == key
             )
         else:
             return None
@@ -140,13 +157,15 @@ class WorkflowStarts(WorkflowBirths, WorkflowDefinitions):
         )
 
     async def _draft_workflow(self, name: str, given: Mapping[str, Any]) -> Draft:
-        row = await self.database.read(lambda connection: self._workflow_row(connection, name))
+        row = await self.context.database.read(
+            lambda connection: self.definitions.workflow_row(connection, name)
+        )
         spec = spec_of(row)
         try:
             params = bind(spec.params, given)
         except ValueError as error:
             raise Invalid(str(error), field="params") from None
-        known = await self.task_specs(node.task for node in spec.nodes if node.task is not None)
+        known = await self.definitions.task_specs(node.task for node in spec.nodes if node.task is not None)
         actions: list[Action] = []
         for node in spec.nodes:
             if node.task is not None and node.task not in known:
@@ -156,8 +175,8 @@ class WorkflowStarts(WorkflowBirths, WorkflowDefinitions):
                 )
             actions.append(action_of(node, _task(node, known)))
         shared = {action: action.run_spec({}) for action in set(actions)}
-        lane_ids = await self.lane_ids({spec.lane(self.namespace) for spec in shared.values()})
-        lanes = {action: lane_ids[spec.lane(self.namespace)] for action, spec in shared.items()}
+        lane_ids = await self.lanes.lane_ids({spec.lane(self.context.namespace) for spec in shared.values()})
+        lanes = {action: lane_ids[spec.lane(self.context.namespace)] for action, spec in shared.items()}
         options = {
             action: encode(own, "options") if (own := spec.options()) else None
             for action, spec in shared.items()

@@ -1,14 +1,32 @@
-"""Workflows: everything the store knows of them, each part in a file of its own."""
+"""The store of workflows, composed of its parts."""
 
 from __future__ import annotations
 
-from fusee.workflows.store.parents import WorkflowWaiters
-from fusee.workflows.store.queries import WorkflowLooks
+from fusee.engine.store.context import StoreContext
+from fusee.engine.store.engine_store import EngineStore
+from fusee.workflows.store.cancel import WorkflowCancels
+from fusee.workflows.store.definitions import WorkflowDefinitions
+from fusee.workflows.store.ends import WorkflowEnds
+from fusee.workflows.store.insert import WorkflowWriter
+from fusee.workflows.store.parents import WorkflowParents
+from fusee.workflows.store.queries import WorkflowQueries
 from fusee.workflows.store.rerun import WorkflowReruns
+from fusee.workflows.store.retention import WorkflowRetention
 from fusee.workflows.store.start import WorkflowStarts
 
-__all__ = ["Workflows"]
+__all__ = ["WorkflowStore"]
 
 
-class Workflows(WorkflowStarts, WorkflowReruns, WorkflowWaiters, WorkflowLooks):
-    """Definitions, starts, ends, cancels, waiters, looks."""
+class WorkflowStore:
+    """What can be asked of the database about workflows, for one namespace."""
+
+    def __init__(self, context: StoreContext, engine: EngineStore) -> None:
+        self.ends = WorkflowEnds(context, engine.gates, engine.outbox)
+        self.cancels = WorkflowCancels(context, engine.cancels, self.ends, engine.gates)
+        self.parents = WorkflowParents(context, engine.parents, self.cancels)
+        self.retention = WorkflowRetention(context)
+        self.definitions = WorkflowDefinitions(context)
+        self.writer = WorkflowWriter(context, engine.run_writer, engine.gates)
+        self.queries = WorkflowQueries(context)
+        self.reruns = WorkflowReruns(context, self.writer)
+        self.starts = WorkflowStarts(context, engine.outbox, self.writer, self.definitions, engine.lanes)

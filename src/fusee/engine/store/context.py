@@ -1,4 +1,4 @@
-"""What every noun of the store stands on."""
+"""What every part of the store works on: the database, the namespace it sees, hints and notes."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from sqlalchemy import ARRAY, BigInteger, ColumnElement, Connection, Select, any_, literal, text
 
 from fusee.engine.store.contract import LaneMap
+from fusee.engine.store.hot import Hot
 from fusee.engine.store.wakes import Wakes
 from fusee.events import Event
 
 if TYPE_CHECKING:
     from fusee.engine.store.database import Database
-    from fusee.engine.store.hot import Hot
     from fusee.engine.store.set_aside import SetAside
 
-__all__ = ["Decisions", "StorePart"]
+__all__ = ["Decisions", "StoreContext"]
 
 T = TypeVar("T")
 _NOTED = "fusee_noted"
@@ -29,30 +29,40 @@ class Decisions:
         self.tell: Callable[[Event], None] = lambda event: None
 
 
-class StorePart:
-    """The database, the namespace whose rows are seen, and the lanes as last read."""
+class StoreContext:
+    """The database, the namespace whose rows are visible, and what the parts of one store share."""
 
-    database: Database
-    hot: Hot
-    namespace: str
-    wakes: Wakes
-    lane_map: LaneMap
-    set_aside: SetAside
-    decisions: Decisions
+    def __init__(
+        self,
+        database: Database,
+        namespace: str,
+        *,
+        wakes: Wakes,
+        set_aside: SetAside,
+        decisions: Decisions,
+    ) -> None:
+        assert isinstance(database, Hot)
+        self.database = database
+        self.hot: Hot = database
+        self.namespace = namespace
+        self.wakes = wakes
+        self.lane_map = LaneMap()
+        self.set_aside = set_aside
+        self.decisions = decisions
 
-    def _notify(self, connection: Connection, kind: str) -> None:
+    def notify(self, connection: Connection, kind: str) -> None:
         """Tell the other processes, at commit, where the database can."""
         if self.database.capabilities.notify:
             connection.execute(text("SELECT pg_notify('fusee', :kind)"), {"kind": kind})
 
-    def _among(self, column: ColumnElement[int], numbers: Sequence[int]) -> ColumnElement[bool]:
+    def among(self, column: ColumnElement[int], numbers: Sequence[int]) -> ColumnElement[bool]:
         """That the column is one of these: one parameter where the database has arrays, so that the
         statement, and what was prepared for it, is the same for any number of them."""
         if not self.database.capabilities.arrays:
             return column.in_(numbers)
         return column == any_(literal(list(numbers), ARRAY(BigInteger)))
 
-    async def _write_aloud(self, work: Callable[[Connection], T]) -> T:
+    async def write_aloud(self, work: Callable[[Connection], T]) -> T:
         """`database.write`; when it is committed, what was decided in it without being asked is told."""
         noted: list[Event] = []
 
@@ -69,13 +79,13 @@ class StorePart:
             self.decisions.tell(event)
         return result
 
-    def _note(self, connection: Connection, event: Event) -> None:
+    def note(self, connection: Connection, event: Event) -> None:
         """Have this told when the transaction is committed."""
         noted = connection.info.get(_NOTED)
         if noted is not None:
             noted.append(event)
 
-    async def _page(
+    async def page(
         self,
         query: Select[Any],
         limit: int,
@@ -96,6 +106,6 @@ class StorePart:
                 return found
             query = query.where(after(rows[-1]))
 
-    def _now(self, connection: Connection) -> int:
+    def now(self, connection: Connection) -> int:
         """The database's clock."""
         return self.database.read_clock(connection)

@@ -1,37 +1,29 @@
-"""What dispatchers do for everyone: return the runs of dead sessions, promote what is due, prune what is old.
-
-These look at all namespaces: a lease, a due time and an age belong to the platform, not to a tenant.
-Any number of dispatchers may call them at once.
-"""
+"""Returning the runs of dead sessions, and of sessions that were given up."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import Connection, Select, and_, bindparam, delete, func, insert, select, tuple_, update
+from sqlalchemy import Connection, Select, delete, select, tuple_, update
 
-from fusee.batches.store.retention import BatchRetention
-from fusee.batches.store.tables import batches
-from fusee.bulk.store.retention import BulkRetention
 from fusee.engine.model.outcome import Effect, End, Ended, decide
 from fusee.engine.model.states import RunStatus, SessionState
-from fusee.engine.store.broker_tables import openings
+from fusee.engine.store.context import StoreContext
 from fusee.engine.store.contract import Settlement
 from fusee.engine.store.own_lanes import OwnLanes
+from fusee.engine.store.retry_policies import RetryPolicies
 from fusee.engine.store.sessions import LIVE
 from fusee.engine.store.set_aside import is_about_a_row
-from fusee.engine.store.settle import RULED_BY, Settle
-from fusee.engine.store.tables import attempts, later, line, receipts, request_keys, runs, sessions
+from fusee.engine.store.settle import RULED_BY, Outcomes
+from fusee.engine.store.tables import receipts, runs, sessions
 from fusee.engine.store.totals import RUNS_LOST, SESSIONS_LOST, add_to_totals
 from fusee.engine.store.wakes import PENDING
-from fusee.tasks.store.retention import TaskRetention
-from fusee.tasks.store.tables import callbacks, fires, gates, waits
-from fusee.workflows.store.retention import WorkflowRetention
 
-__all__ = ["Promoted", "Pruned", "Recovered", "Upkeep"]
+__all__ = ["Recovered", "Recovery"]
+
 
 PLACE = "recover"
 _OUTCOME = {RunStatus.FAILED: "failed", RunStatus.CANCELED: "canceled"}
@@ -55,39 +47,24 @@ class Recovered:
         return bool(self.sessions or self.requeued or self.failed or self.canceled or self.more)
 
 
-@dataclass(frozen=True, slots=True)
-class Promoted:
-    """How many became pending, and in how many seconds the next one will."""
+class Recovery:
+    def __init__(
+        self, context: StoreContext, retry_policies: RetryPolicies, outcomes: Outcomes, own_lanes: OwnLanes
+    ) -> None:
+        self.context = context
+        self.retry_policies = retry_policies
+        self.outcomes = outcomes
+        self.own_lanes = own_lanes
 
-    count: int
-    next_in: float | None
-
-    def __bool__(self) -> bool:
-        return self.count > 0
-
-
-@dataclass(frozen=True, slots=True)
-class Pruned:
-    """How many finished runs were deleted, and where to go on."""
-
-    count: int
-    cursor: int
-    workflow_runs: int = 0
-
-    def __bool__(self) -> bool:
-        return self.count > 0 or self.cursor > 0 or self.workflow_runs > 0
-
-
-class Upkeep(BatchRetention, BulkRetention, Settle, WorkflowRetention, TaskRetention, OwnLanes):
     async def recover(self, limit: int = 20) -> Recovered:
         """Take sessions whose lease has expired, then return the runs on up to `limit` orphaned receipts."""
-        taken = await self.database.write(self._take_expired)
+        taken = await self.context.database.write(self._take_expired)
         settled, by_session = await self._return_lost(limit)
         tally = sum(by_session.values(), Counter[RunStatus]())
-        if await self.database.write(self._return_orphans):
-            self.wakes.fire(PENDING)
+        if await self.context.database.write(self.own_lanes.return_orphans):
+            self.context.wakes.fire(PENDING)
         if tally[RunStatus.PENDING]:
-            self.wakes.fire(PENDING)
+            self.context.wakes.fire(PENDING)
         return Recovered(
             tuple(taken),
             tally[RunStatus.PENDING],
@@ -102,27 +79,29 @@ class Upkeep(BatchRetention, BulkRetention, Settle, WorkflowRetention, TaskReten
         once, not when its lease is over. Other sessions are left to `recover`, whose caller tells of them."""
         over = (sessions.c.id == session, sessions.c.state.in_(LIVE))
         change = update(sessions).where(*over)
-        values = {"state": SessionState.ENDED, "ended_at": self.database.now, "running": 0}
-        if not await self.database.write(
+        values = {"state": SessionState.ENDED, "ended_at": self.context.database.now, "running": 0}
+        if not await self.context.database.write(
             lambda connection: connection.execute(change.values(values)).rowcount
         ):
             return
-        returned = await self.database.write(lambda connection: self._return_all(connection, session))
+        returned = await self.context.database.write(
+            lambda connection: self.own_lanes.return_all(connection, session)
+        )
         settled = limit
         while settled == limit:
             settled, by_session = await self._return_lost(limit, session)
             returned += sum(tally[RunStatus.PENDING] for tally in by_session.values())
         if returned:
-            self.wakes.fire(PENDING)
+            self.context.wakes.fire(PENDING)
 
     def _take_expired(self, connection: Connection) -> list[tuple[int, str]]:
         """Passes over what is locked: a dispatcher takes it just now, its worker renews it, or its worker was
         stopped in the middle of that, and must not hold up the recovery of others."""
-        now = self.database.now
+        now = self.context.database.now
         expired = (sessions.c.state.in_(LIVE), sessions.c.expires_at < now)
         query = select(sessions.c.id, sessions.c.worker, sessions.c.namespace).where(*expired)
         found = connection.execute(
-            query.with_for_update(skip_locked=self.database.capabilities.skip_locked)
+            query.with_for_update(skip_locked=self.context.database.capabilities.skip_locked)
         ).all()
         taken: list[tuple[int, str]] = []
         lost: Counter[tuple[str, str]] = Counter()
@@ -145,19 +124,21 @@ class Upkeep(BatchRetention, BulkRetention, Settle, WorkflowRetention, TaskReten
         on them."""
         try:
             done = [
-                await self.database.write(lambda connection: self._return(connection, limit, session=session))
+                await self.context.database.write(
+                    lambda connection: self._return(connection, limit, session=session)
+                )
             ]
-            again = [key for key in self.set_aside.due(PLACE) if session in (None, key[0])]
+            again = [key for key in self.context.set_aside.due(PLACE) if session in (None, key[0])]
         except Exception as error:
             if not is_about_a_row(error):
                 raise
             done = []
-            again = await self.database.read(
+            again = await self.context.database.read(
                 lambda connection: self._orphaned_keys(connection, limit, session)
             )
         if again:
-            done += await self.set_aside.one_by_one(
-                self._write_aloud,
+            done += await self.context.set_aside.one_by_one(
+                self.context.write_aloud,
                 PLACE,
                 again,
                 "receipt of session",
@@ -177,7 +158,7 @@ class Upkeep(BatchRetention, BulkRetention, Settle, WorkflowRetention, TaskReten
         query = select(receipts).where(receipts.c.session_id.not_in(live)).limit(limit)
         if session is not None:
             query = query.where(receipts.c.session_id == session)
-        if aside := self.set_aside.keys(PLACE):
+        if aside := self.context.set_aside.keys(PLACE):
             query = query.where(tuple_(receipts.c.session_id, receipts.c.number).not_in(aside))
         return query
 
@@ -200,7 +181,7 @@ class Upkeep(BatchRetention, BulkRetention, Settle, WorkflowRetention, TaskReten
         query = self._orphaned(limit, session)
         if only is not None:
             query = select(receipts).where(receipts.c.session_id == only[0], receipts.c.number == only[1])
-        skip_locked = self.database.capabilities.skip_locked
+        skip_locked = self.context.database.capabilities.skip_locked
         by_session: dict[int, Counter[RunStatus]] = {}
         lost: Counter[tuple[str, str]] = Counter()
         found = connection.execute(query.with_for_update(skip_locked=skip_locked)).all()
@@ -223,7 +204,7 @@ class Upkeep(BatchRetention, BulkRetention, Settle, WorkflowRetention, TaskReten
                 connection.execute(delete(receipts).where(*mine))
                 settled += 1
         if lost:
-            self._notify(connection, PENDING)
+            self.context.notify(connection, PENDING)
         add_to_totals(connection, RUNS_LOST, lost)
         return settled, by_session
 
@@ -235,16 +216,16 @@ class Upkeep(BatchRetention, BulkRetention, Settle, WorkflowRetention, TaskReten
             select(*RULED_BY, runs.c.spent, runs.c.options)
             .where(runs.c.id.in_(ids), runs.c.session_id == session, runs.c.status == RunStatus.RUNNING)
             .order_by(runs.c.id)
-            .with_for_update(skip_locked=self.database.capabilities.skip_locked)
+            .with_for_update(skip_locked=self.context.database.capabilities.skip_locked)
         )
         rows = connection.execute(query).all()
-        policies = self._policies(connection, rows)
+        policies = self.retry_policies.policies(connection, rows)
         owned: list[tuple[Settlement, Any]] = []
         for row in rows:
             ended = Ended(End.LOST, error="its worker's lease expired", effect=Effect.UNKNOWN)
             verdict = decide(ended, policies[row.id], row.spent)
             owned.append((Settlement(row.id, row.attempt, ended, verdict, ticket=True), row))
-        statuses = self._apply(connection, owned, self._now(connection))
+        statuses = self.outcomes.apply_verdicts(connection, owned, self.context.now(connection))
         return [(row.namespace, status) for (_, row), status in zip(owned, statuses, strict=True)]
 
     def _still_running(self, connection: Connection, session: int, ids: list[int]) -> bool:
@@ -253,109 +234,3 @@ class Upkeep(BatchRetention, BulkRetention, Settle, WorkflowRetention, TaskReten
             runs.c.id.in_(ids), runs.c.session_id == session, runs.c.status == RunStatus.RUNNING
         )
         return connection.execute(query.limit(1)).one_or_none() is not None
-
-    async def promote(self, limit: int = 1000) -> Promoted:
-        """Make delayed runs whose time has come claimable; earliest first."""
-
-        def work(connection: Connection) -> Promoted:
-            now = self._now(connection)
-            due = (
-                select(later)
-                .where(later.c.due_at <= now)
-                .order_by(later.c.due_at, later.c.run_id)
-                .limit(limit)
-                .with_for_update(skip_locked=self.database.capabilities.skip_locked)
-            )
-            rows = connection.execute(due).all()
-            if rows:
-                self._promote(connection, rows)
-            next_at: int | None = connection.execute(select(func.min(later.c.due_at))).scalar_one_or_none()
-            if next_at is None:
-                return Promoted(len(rows), None)
-            next_in = max(0.0, (next_at - now) / 1_000_000)
-            # Due and yet not taken, it is locked by someone: ask again soon, not at once.
-            return Promoted(len(rows), 0.05 if next_in == 0 and not rows else next_in)
-
-        promoted = await self.database.write(work)
-        if promoted.count:
-            self.wakes.fire(PENDING)
-        return promoted
-
-    def _promote(self, connection: Connection, rows: Sequence[Any]) -> None:
-        ids = [row.run_id for row in rows]
-        delayed = (runs.c.id.in_(ids), runs.c.status == RunStatus.DELAYED)
-        connection.execute(_LEAVE, [{"b_due_at": row.due_at, "b_run_id": row.run_id} for row in rows])
-        known = (
-            select(runs.c.lane_id, runs.c.priority, runs.c.due_at, runs.c.id)
-            .where(*delayed)
-            .with_for_update()
-        )
-        waiting = connection.execute(known).all()
-        if not waiting:
-            return
-        connection.execute(update(runs).where(*delayed).values(status=RunStatus.PENDING))
-        connection.execute(
-            insert(line),
-            [
-                {"lane_id": r.lane_id, "rank": -r.priority, "due_at": r.due_at, "run_id": r.id}
-                for r in waiting
-            ],
-        )
-        self._notify(connection, PENDING)
-
-    async def prune(self, older_than: float, cursor: int, batch: int) -> Pruned:
-        """Delete one small batch of runs that finished more than `older_than` seconds ago.
-
-        Walks the primary key from `cursor`, so no index on the finish time burdens every run. Ids grow with
-        time: a run created after the cutoff ends the walk. The answer's cursor is 0 at the end.
-        """
-
-        def work(connection: Connection) -> Pruned:
-            cutoff = self._now(connection) - round(older_than * 1_000_000)
-            # What a target's runs did is needed for as long as its batch can be rolled back.
-            owner = and_(runs.c.kind == "batch", batches.c.id == runs.c.owner_id)
-            query = (
-                select(runs.c.id, runs.c.created_at, runs.c.finished_at, batches.c.id.label("batch_id"))
-                .outerjoin(batches, owner)
-                .where(runs.c.id > cursor)
-                .order_by(runs.c.id)
-                .limit(batch)
-            )
-            rows = connection.execute(query).all()
-            ended = [r for r in rows if r.finished_at is not None and r.finished_at < cutoff]
-            old = [r.id for r in ended if r.batch_id is None]
-            old = self._of_no_open_fire(connection, old)
-            if old:
-                connection.execute(delete(attempts).where(attempts.c.run_id.in_(old)))
-                connection.execute(delete(runs).where(runs.c.id.in_(old), runs.c.finished_at < cutoff))
-                for table in (callbacks, fires, gates, waits):
-                    connection.execute(delete(table).where(table.c.run_id.in_(old)))
-            over = len(rows) < batch or rows[-1].created_at > cutoff
-            forgotten = 0
-            if over:
-                gone = (
-                    sessions.c.state.in_((SessionState.ENDED, SessionState.LOST)),
-                    sessions.c.ended_at < cutoff,
-                )
-                old_sessions = select(sessions.c.id).where(*gone)
-                connection.execute(delete(openings).where(openings.c.session_id.in_(old_sessions)))
-                connection.execute(delete(sessions).where(*gone))
-                self._forget_tasks(connection, cutoff)
-                forgotten = self._prune_workflow_runs(connection, cutoff, batch)
-                self._forget_bulk_jobs(connection, cutoff)
-            return Pruned(len(old), 0 if over else rows[-1].id, forgotten)
-
-        return await self.database.write(work)
-
-    async def forget_keys(self, older_than: float) -> int:
-        """Delete idempotency keys of requests that have no row of their own (a retry of a batch, a change of
-        a task …) that are older than so many seconds; returns how many."""
-
-        def work(connection: Connection) -> int:
-            cutoff = self._now(connection) - round(older_than * 1_000_000)
-            return connection.execute(delete(request_keys).where(request_keys.c.created_at < cutoff)).rowcount
-
-        return await self.database.write(work)
-
-
-_LEAVE = delete(later).where(later.c.due_at == bindparam("b_due_at"), later.c.run_id == bindparam("b_run_id"))

@@ -1,0 +1,34 @@
+"""The store of batches, composed of its parts."""
+
+from __future__ import annotations
+
+from fusee.batches.store.commands import BatchCommands
+from fusee.batches.store.ends import BatchEnds
+from fusee.batches.store.images import BatchImages
+from fusee.batches.store.insert import TargetRuns
+from fusee.batches.store.intake import BatchIntake
+from fusee.batches.store.moves import BatchMoves
+from fusee.batches.store.parents import BatchParents
+from fusee.batches.store.queries import BatchQueries
+from fusee.batches.store.retention import BatchRetention
+from fusee.engine.store.context import StoreContext
+from fusee.engine.store.engine_store import EngineStore
+
+__all__ = ["BatchStore"]
+
+
+class BatchStore:
+    """What can be asked of the database about batches, for one namespace."""
+
+    def __init__(self, context: StoreContext, engine: EngineStore) -> None:
+        self.target_runs = TargetRuns(context, engine.run_writer)
+        self.moves = BatchMoves(
+            context, self.target_runs, engine.run_writer, engine.cancels, engine.lanes, engine.outbox
+        )
+        self.commands = BatchCommands(context, self.moves)
+        self.ends = BatchEnds(context, self.moves)
+        self.images = BatchImages(context)
+        self.intake = BatchIntake(context, engine.outbox)
+        self.parents = BatchParents(context, engine.parents, self.intake, self.moves)
+        self.queries = BatchQueries(context)
+        self.retention = BatchRetention(context, self.intake)

@@ -1,0 +1,85 @@
+"""The engine's store: every part that knows runs, composed."""
+
+from __future__ import annotations
+
+from fusee.engine.store.aging import Aging
+from fusee.engine.store.assigned_claims import AssignedClaims
+from fusee.engine.store.callback_waits import CallbackWaits
+from fusee.engine.store.callbacks import Callbacks
+from fusee.engine.store.cancels import Cancels
+from fusee.engine.store.claims import Claims
+from fusee.engine.store.context import StoreContext
+from fusee.engine.store.contract import LaneMap
+from fusee.engine.store.database import Database
+from fusee.engine.store.dead_letters import DeadLetters
+from fusee.engine.store.dispatches import Dispatches
+from fusee.engine.store.edit_lock import EditLock
+from fusee.engine.store.enqueue import Submissions
+from fusee.engine.store.gates import Gates
+from fusee.engine.store.lanes import Lanes
+from fusee.engine.store.outbox import Outbox
+from fusee.engine.store.own_lanes import OwnLanes
+from fusee.engine.store.parents import Parents
+from fusee.engine.store.promotion import Promotion
+from fusee.engine.store.queues import Queues
+from fusee.engine.store.recovery import Recovery
+from fusee.engine.store.retry_policies import RetryPolicies
+from fusee.engine.store.run_writer import RunWriter
+from fusee.engine.store.runs import Runs
+from fusee.engine.store.sessions import Sessions
+from fusee.engine.store.settle import Outcomes
+from fusee.engine.store.starting import Starts
+from fusee.engine.store.totals import Totals
+from fusee.engine.store.wakes import Wakes
+
+__all__ = ["EngineStore"]
+
+
+class EngineStore:
+    """What can be asked of the database about runs, queues, sessions and callbacks, for one namespace."""
+
+    def __init__(self, context: StoreContext) -> None:
+        self.context = context
+        self.claims = Claims(context)
+        self.promotion = Promotion(context)
+        self.run_writer = RunWriter(context)
+        self.outbox = Outbox(context)
+        self.cancels = Cancels(context, self.outbox)
+        self.lanes = Lanes(context)
+        self.retry_policies = RetryPolicies(context)
+        self.callback_waits = CallbackWaits(context, self.retry_policies)
+        self.outcomes = Outcomes(context, self.outbox, self.callback_waits)
+        self.parents = Parents(context, self.outcomes)
+        self.gates = Gates(context, self.outbox)
+        self.edit_lock = EditLock(context)
+        self.aging = Aging(context)
+        self.runs = Runs(context, self.cancels)
+        self.queues = Queues(context, self.runs, self.lanes)
+        self.assigned_claims = AssignedClaims(context, self.queues)
+        self.callbacks = Callbacks(context, self.retry_policies, self.outcomes)
+        self.dead_letters = DeadLetters(context, self.cancels)
+        self.dispatches = Dispatches(context)
+        self.submissions = Submissions(context, self.lanes)
+        self.own_lanes = OwnLanes(context)
+        self.sessions = Sessions(context, self.own_lanes)
+        self.starts = Starts(context, self.sessions, self.dispatches)
+        self.totals = Totals(context)
+        self.recovery = Recovery(context, self.retry_policies, self.outcomes, self.own_lanes)
+
+    @property
+    def database(self) -> Database:
+        return self.context.database
+
+    @property
+    def namespace(self) -> str:
+        """The tenant whose rows are visible."""
+        return self.context.namespace
+
+    @property
+    def wakes(self) -> Wakes:
+        return self.context.wakes
+
+    @property
+    def lane_map(self) -> LaneMap:
+        """The lanes and limits as last read."""
+        return self.context.lane_map

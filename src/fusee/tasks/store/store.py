@@ -1,0 +1,59 @@
+"""The store of tasks, composed of its parts."""
+
+from __future__ import annotations
+
+from fusee.engine.store.context import StoreContext
+from fusee.engine.store.engine_store import EngineStore
+from fusee.tasks.store.admission import Admission
+from fusee.tasks.store.alerts import TaskAlerts
+from fusee.tasks.store.dependencies import TaskDependencies
+from fusee.tasks.store.firing import Firing
+from fusee.tasks.store.history import FireHistory
+from fusee.tasks.store.regions import TaskRegions
+from fusee.tasks.store.retention import TaskRetention
+from fusee.tasks.store.state import TaskStates
+from fusee.tasks.store.steering import Steering
+from fusee.tasks.store.tasks import TaskDefinitions
+from fusee.tasks.store.triggers import Triggers
+from fusee.tasks.store.upstreams import Upstreams
+
+__all__ = ["TaskStore"]
+
+
+class TaskStore:
+    """What can be asked of the database about tasks, for one namespace."""
+
+    def __init__(self, context: StoreContext, engine: EngineStore) -> None:
+        self.states = TaskStates(context)
+        self.upstreams = Upstreams(context, engine.gates)
+        self.admission = Admission(context, engine.gates, self.upstreams)
+        self.alerts = TaskAlerts(context, engine.run_writer, engine.lanes)
+        self.regions = TaskRegions(context)
+        self.firing = Firing(
+            context,
+            self.states,
+            engine.gates,
+            engine.cancels,
+            self.upstreams,
+            self.admission,
+            self.alerts,
+            self.regions,
+            engine.run_writer,
+            engine.lanes,
+        )
+        self.dependencies = TaskDependencies(context, engine.edit_lock)
+        self.definitions = TaskDefinitions(context, engine.lanes, self.dependencies)
+        self.triggers = Triggers(
+            context,
+            self.firing,
+            self.states,
+            self.admission,
+            self.definitions,
+            self.upstreams,
+            engine.run_writer,
+        )
+        self.retention = TaskRetention(context)
+        self.history = FireHistory(context, self.definitions)
+        self.steering = Steering(
+            context, self.dependencies, self.admission, self.definitions, self.firing, engine.lanes
+        )
