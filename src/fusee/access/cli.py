@@ -2,22 +2,52 @@
 
 from __future__ import annotations
 
-import time
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from fusee.surfaces.cli.opening import drive, opened
-from fusee.surfaces.cli.options import Command, Group, Shared
-from fusee.surfaces.cli.output import Out, clean, human, table
-from fusee.surfaces.cli.shapes import time_text
+from fusee.surfaces.cli.answer import Answer, Noun
+from fusee.surfaces.cli.commands import command, lists, steer
+from fusee.surfaces.cli.moments import time_text
+from fusee.surfaces.cli.options import Group
+from fusee.surfaces.cli.output import ago
+
+if TYPE_CHECKING:
+    from fusee.access.store import ApiKey
+    from fusee.config import Config
+    from fusee.runs.service.queues import KeyOperations
 
 __all__ = ["key"]
 
 
+def _object(one: ApiKey) -> dict[str, Any]:
+    return {
+        "id": one.id,
+        "name": one.name,
+        "role": one.role,
+        "namespace": one.namespace,
+        "created_at": time_text(one.created_at),
+        "revoked_at": time_text(one.revoked_at),
+    }
+
+
+KEYS: Noun[ApiKey] = Noun(
+    shape=_object,
+    none="no keys yet: `fusee key create NAME` makes one",
+    columns={
+        ">id": lambda one: one.id,
+        "name": lambda one: one.name,
+        "role": lambda one: one.role,
+        ">age": lambda one: ago(one.created_at),
+        "": lambda one: one.revoked_at and f"revoked {ago(one.revoked_at)} ago",
+    },
+)
+
+
 @click.group(cls=Group)
 def key() -> None:
-    """Make, list and revoke API keys.
+    """Create, list and revoke API keys.
 
     A server that listens on more than this machine needs a key to exist. Keys belong to a namespace, and have
     a role: a viewer looks, an operator also submits, cancels and retries, an admin also sets limits.
@@ -26,94 +56,57 @@ def key() -> None:
     """
 
 
-@key.command(cls=Command)
+@command(create=True)
 @click.argument("name")
 @click.option(
     "--role",
     type=click.Choice(("viewer", "operator", "admin"), case_sensitive=False),
     default="operator",
     show_default=True,
+    help="What the key may do.",
 )
-@click.pass_context
-def create(context: click.Context, name: str, role: str) -> None:
-    """Make a key and print it, once.
+async def create(keys: KeyOperations, config: Config, /, name: str, role: str) -> Answer:
+    """Create a key and print it, once.
 
-    Only its digest is stored: a key that was not written down cannot be had again.
+    Only its digest is stored: a key that was not written down cannot be shown again. That is also why there
+    is no idempotency key here.
 
     Example:
       fusee key create deploy --role operator
       export FUSEE_API_KEY=$(fusee key create ci --role viewer --quiet)
     """
-    drive(_create(Shared.of(context), Out.of(context), name, role))
+    key_id, secret = await keys.create(name, role)
+    namespace = config.namespace
+    return Answer(
+        {"id": key_id, "name": name, "role": role, "namespace": namespace, "key": secret},
+        lambda: click.echo(secret),
+        say=[
+            f"key {key_id} ({name}, {role}, namespace {namespace}); it is shown this once",
+            "use it: curl -H 'Authorization: Bearer ...'",
+        ],
+    )
 
 
-async def _create(shared: Shared, out: Out, name: str, role: str) -> None:
-    async with opened(shared, create=True) as app:
-        key_id, secret = await app.keys.create(name, role)
-        namespace = app.config.namespace
-    if out.json:
-        out.data({"id": key_id, "name": name, "role": role, "namespace": namespace, "key": secret})
-    else:
-        click.echo(secret)
-        out.say(f"key {key_id} ({name}, {role}, namespace {namespace}); it is shown this once")
-        out.say("use it: curl -H 'Authorization: Bearer ...'")
-
-
-@key.command("list", cls=Command)
-@click.pass_context
-def list_keys(context: click.Context) -> None:
+@lists(KEYS, limit=None)
+async def list_keys(keys: KeyOperations, /) -> Sequence[ApiKey]:
     """List the keys of the namespace; never the keys themselves.
 
     Digests from the configuration (api.keys) are not listed.
 
     Example: fusee key list
     """
-    drive(_list(Shared.of(context), Out.of(context)))
+    return await keys.list()
 
 
-async def _list(shared: Shared, out: Out) -> None:
-    async with opened(shared) as app:
-        keys = await app.keys.list()
-    if out.json:
-        rows: list[dict[str, Any]] = [
-            {
-                "id": one.id,
-                "name": one.name,
-                "role": one.role,
-                "namespace": one.namespace,
-                "created_at": time_text(one.created_at),
-                "revoked_at": time_text(one.revoked_at),
-            }
-            for one in keys
-        ]
-        out.data({"items": rows})
-        return
-    if not keys:
-        out.say("no keys yet: `fusee key create NAME` makes one")
-        return
-    drawn = table(">id", "name", "role", ">age", "")
-    now = time.time_ns() // 1000
-    for one in keys:
-        gone = "" if one.revoked_at is None else f"revoked {human((now - one.revoked_at) / 1e6)} ago"
-        drawn.add_row(str(one.id), clean(one.name), one.role, human((now - one.created_at) / 1e6), gone)
-    out.show(drawn)
-
-
-@key.command(cls=Command)
-@click.argument("key_id", metavar="ID", type=click.IntRange(1))
-@click.pass_context
-def revoke(context: click.Context, key_id: int) -> None:
-    """Revoke a key: it opens nothing from now on.
+@steer(KEYS, "key_id")
+async def revoke(keys: KeyOperations, /, key_id: int) -> Answer:
+    """Revoke a key: it is refused from now on.
 
     Example: fusee key revoke 3
     """
-    drive(_revoke(Shared.of(context), Out.of(context), key_id))
+    await keys.revoke(key_id)
+    return Answer({"id": key_id, "revoked": True}, f"key {key_id} is revoked")
 
 
-async def _revoke(shared: Shared, out: Out, key_id: int) -> None:
-    async with opened(shared) as app:
-        await app.keys.revoke(key_id)
-    if out.json:
-        out.data({"id": key_id, "revoked": True})
-    else:
-        out.show(f"key {key_id} is revoked")
+for command_ in (create, list_keys, revoke):
+    key.add_command(command_)

@@ -1,59 +1,63 @@
-"""`fusee check`: is this configuration right, before anything starts?"""
+"""`fusee check`, is this configuration right before anything starts, and `fusee version`."""
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Mapping
+from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from fusee.surfaces.cli.exits import Exit
-from fusee.surfaces.cli.opening import drive, sqlite_file
-from fusee.surfaces.cli.options import Command, Shared
-from fusee.surfaces.cli.output import Out, clean
+from fusee.app.cli.opening import import_app, sqlite_file
+from fusee.surfaces.cli.answer import Answer
+from fusee.surfaces.cli.commands import command
+from fusee.surfaces.cli.exits import Exit, Failure, failure_of
+from fusee.surfaces.cli.options import Shared, merged
+from fusee.surfaces.cli.output import clean
 from fusee.tasks.cli.look import short_trigger
 
 if TYPE_CHECKING:
     from fusee.config import Config
 
-__all__ = ["check"]
+__all__ = ["check", "version"]
+
+PARTS = ("sqlalchemy", "fastapi", "uvicorn", "asyncpg", "asyncmy", "uvloop")
 
 Finding = tuple[str, bool, str]
 """(what was looked at, whether it is right, what there is to say)."""
 
 
-@click.command(cls=Command)
+@command()
 @click.option("--connect", is_flag=True, help="Also connect to the database and look at its schema.")
-@click.option("--app", metavar="MODULE:APP", help="Also import this application; checks its tasks.")
-@click.pass_context
-def check(context: click.Context, connect: bool, app: str | None) -> None:
+@click.option("--app", metavar="MODULE:APP", help="Also import this application, and check its tasks.")
+async def check(shared: Shared, /, connect: bool, app: str | None) -> Answer:
     """Check the configuration without starting anything.
 
-    All that is wrong is told at once, each with its file and line (or variable) and what to do. Exits 1 when
-    something is wrong. Nothing is changed: also --connect does not touch the schema.
+    Everything that is wrong is reported at once, each with its file and line (or variable) and what to do.
+    Exits 1 when something is wrong. Nothing is changed: --connect does not touch the schema either.
 
     Example: fusee check --config /etc/fusee/fusee.toml --connect
     """
-    shared, out = Shared.of(context), Out.of(context)
     config = shared.load()
     findings: list[Finding] = [("configuration", True, _summary(config))]
     if name := app or config.worker.app:
         findings += _check_app(name)
     keys = 0
     if connect:
-        found, keys = drive(_check_database(config))
+        found, keys = await _check_database(config)
         findings += found
     findings += _check_bind(config, connect, keys)
     good = all(right for _, right, _ in findings)
-    if out.json:
-        rows: list[dict[str, Any]] = [{"what": w, "ok": right, "message": m} for w, right, m in findings]
-        out.data({"ok": good, "checks": rows})
-    else:
-        for what, right, message in findings:
-            mark = click.style("ok   ", fg="green") if right else click.style("wrong", fg="red", bold=True)
-            click.echo(f"{mark} {what}: {clean(message)}")
-    if not good:
-        raise click.exceptions.Exit(int(Exit.FAILED))
+    rows = [{"what": what, "ok": right, "message": message} for what, right, message in findings]
+
+    def drawn() -> list[Any]:
+        from rich.text import Text
+
+        marks = {True: Text("ok   ", "green"), False: Text("wrong", "bold red")}
+        return [marks[right] + Text(f" {what}: {clean(message)}") for what, right, message in findings]
+
+    return Answer({"ok": good, "checks": rows}, drawn, exit=Exit.OK if good else Exit.FAILED)
 
 
 def _summary(config: Config) -> str:
@@ -61,9 +65,6 @@ def _summary(config: Config) -> str:
 
 
 def _check_app(name: str) -> list[Finding]:
-    from fusee.surfaces.cli.apps import import_app
-    from fusee.surfaces.cli.exits import Failure
-
     try:
         app = import_app(name)
     except Failure as error:
@@ -86,8 +87,6 @@ def _check_task(document: Mapping[str, Any]) -> Finding:
 async def _check_database(config: Config) -> tuple[list[Finding], int]:
     from fusee.app.fusee import Fusee
     from fusee.config import Config as Whole
-    from fusee.surfaces.cli.exits import failure_of
-    from fusee.surfaces.cli.options import merged
 
     file = sqlite_file(config)
     if file is not None and not file.exists():
@@ -121,3 +120,29 @@ def _check_bind(config: Config, connected: bool, keys: int) -> list[Finding]:
         text = f"{bind} is open to others and there is no API key: `fusee key create NAME` first"
         return [("api", False, text)]
     return [("api", True, f"{bind} is open to others: it will need an API key (--connect looks for one)")]
+
+
+@command()
+def version() -> Answer:
+    """Show the version of Fusee and of what it uses.
+
+    Put this into a bug report.
+
+    Example: fusee version --json
+    """
+    import sqlite3
+
+    from fusee.version import __version__
+
+    about: dict[str, str | None] = {
+        "fusee": __version__,
+        "python": platform.python_version(),
+        "system": platform.platform(terse=True),
+        "sqlite": sqlite3.sqlite_version,
+    }
+    for part in PARTS:
+        try:
+            about[part] = metadata.version(part)
+        except metadata.PackageNotFoundError:
+            about[part] = None
+    return Answer(about, *(f"{name:<11}{text or 'not installed'}" for name, text in about.items()))

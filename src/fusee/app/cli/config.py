@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from fusee.surfaces.cli.answer import Answer
+from fusee.surfaces.cli.commands import command
 from fusee.surfaces.cli.exits import Exit, Failure
 from fusee.surfaces.cli.options import Group, Shared
-from fusee.surfaces.cli.output import Out, table
+from fusee.surfaces.cli.output import table
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from fusee.config import Config
     from fusee.config.keys import Key, KeyPath
 
@@ -30,10 +35,9 @@ def config() -> None:
     """
 
 
-@config.command()
-@click.option("--changed", is_flag=True, help="Only what differs from the defaults.")
-@click.pass_context
-def show(context: click.Context, changed: bool) -> None:
+@command()
+@click.option("--changed", is_flag=True, help="Only settings that differ from the defaults.")
+def show(shared: Shared, /, changed: bool) -> Answer:
     """Show every setting as it holds, and where it comes from; secrets are hidden.
 
     Later wins: defaults, file, environment, command line.
@@ -42,26 +46,26 @@ def show(context: click.Context, changed: bool) -> None:
       fusee config show --changed
       FUSEE_WORKER__QUEUES=mail fusee config show --json
     """
-    from rich.text import Text
-
     from fusee.config.keys import dotted, keys
 
-    shared, out = Shared.of(context), Out.of(context)
-    whole = shared.load()
-    origins = _origins(shared)
+    whole, origins = shared.load(), _origins(shared)
     rows: list[tuple[str, Any, str]] = []
     for path, key in keys().items():
         origin = origins.get(path, "default")
         if not changed or origin != "default":
             rows.append((dotted(path), _shown(whole, key), origin))
-    if out.json:
-        out.data({name: {"value": value, "origin": origin} for name, value, origin in rows})
-        return
+    data = {name: {"value": value, "origin": origin} for name, value, origin in rows}
+    return Answer(data, lambda: _table(rows))
+
+
+def _table(rows: Sequence[tuple[str, Any, str]]) -> Table:
+    from rich.text import Text
+
     drawn = table("setting", "value", "from")
     for name, value, origin in rows:
         text = "" if value is None else json.dumps(value, ensure_ascii=False)
         drawn.add_row(Text(name), Text(text), Text(origin, "dim" if origin == "default" else "green"))
-    out.show(drawn)
+    return drawn
 
 
 def _shown(whole: Config, key: Key) -> Any:
@@ -100,15 +104,14 @@ def _origins(shared: Shared) -> dict[KeyPath, str]:
     return found
 
 
-@config.command()
+@command()
 @click.argument("path", default="fusee.toml", type=click.Path(path_type=Path, allow_dash=True))
-@click.option("--force", is_flag=True, help="Replace a file that is there.")
-@click.pass_context
-def init(context: click.Context, path: Path, force: bool) -> None:
+@click.option("--force", is_flag=True, help="Replace a file that exists.")
+def init(path: Path, force: bool) -> Answer | None:
     """Write a configuration file that sets nothing and explains everything.
 
-    Every setting stands in it as a comment with its meaning and default. A file that is there is not
-    overwritten; - prints it instead.
+    Every setting stands in it as a comment with its meaning and default. An existing file is not overwritten;
+    - prints it instead.
 
     Example:
       fusee config init
@@ -116,26 +119,21 @@ def init(context: click.Context, path: Path, force: bool) -> None:
     """
     from fusee.config import example_toml
 
-    out = Out.of(context)
     if str(path) == "-":
         click.echo(example_toml(), nl=False)
-        return
+        return None
     try:
         with path.open("w" if force else "x", encoding="utf-8") as file:
             file.write(example_toml())
     except FileExistsError:
-        raise Failure(f"{path} is there already; --force replaces it", Exit.REFUSED) from None
+        raise Failure(f"{path} exists already; --force replaces it", Exit.REFUSED) from None
     except OSError as error:
         raise Failure(f"cannot write {path}: {error.strerror}") from None
-    if out.json:
-        out.data({"path": str(path)})
-    else:
-        out.show(f"wrote {path}: uncomment what you want to change, then `fusee check`")
+    return Answer({"path": str(path)}, f"wrote {path}: uncomment what you want to change, then `fusee check`")
 
 
-@config.command()
-@click.pass_context
-def reference(context: click.Context) -> None:
+@command()
+def reference() -> Answer:
     """Print the reference of all settings, as Markdown.
 
     With --json, one object a setting: its default, its environment variable and its meaning.
@@ -143,24 +141,22 @@ def reference(context: click.Context) -> None:
     Example: fusee config reference | less
     """
     from fusee.config import reference as markdown
-
-    out = Out.of(context)
-    if not out.json:
-        click.echo(markdown(), nl=False)
-        return
     from fusee.config.keys import dotted, keys, variable
 
-    out.data(
-        {
-            dotted(path): {
-                "default": _plain(key),
-                "variable": variable(path),
-                "meaning": key.field.description,
-            }
-            for path, key in keys().items()
+    data = {
+        dotted(path): {
+            "default": _plain(key),
+            "variable": variable(path),
+            "meaning": key.field.description,
         }
-    )
+        for path, key in keys().items()
+    }
+    return Answer(data, lambda: click.echo(markdown(), nl=False))
 
 
 def _plain(key: Key) -> Any:
     return dict(key.default) if key.is_table else list(key.default) if key.is_list else key.default
+
+
+for command_ in (show, init, reference):
+    config.add_command(command_)

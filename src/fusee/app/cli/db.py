@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from fusee.app.cli.opening import naming, sqlite_file
+from fusee.surfaces.cli.answer import Answer
+from fusee.surfaces.cli.commands import command
 from fusee.surfaces.cli.exits import Exit, Failure
-from fusee.surfaces.cli.opening import drive, naming, sqlite_file
 from fusee.surfaces.cli.options import Group, Shared
-from fusee.surfaces.cli.output import Out
 
 if TYPE_CHECKING:
     from fusee.engine.store.migrate import Upgraded
@@ -19,17 +20,16 @@ __all__ = ["db"]
 
 @click.group(cls=Group)
 def db() -> None:
-    """Bring the database's schema up to date, or look at it.
+    """Bring the database's schema up to date, or show its revision.
 
-    `fusee up` and its kin do the former themselves unless database.migrate is false.
+    `fusee up`, `server`, `dispatcher` and `worker` do the former themselves unless database.migrate is false.
 
     Example: fusee db upgrade --database postgresql://fusee@db/fusee
     """
 
 
-@db.command()
-@click.pass_context
-def upgrade(context: click.Context) -> None:
+@command()
+async def upgrade(shared: Shared, /) -> Answer:
     """Create the schema, or bring it to this version, and tell what that adds.
 
     Safe to repeat and to run from many places at once: they take turns. It adds tables and columns and takes
@@ -38,10 +38,6 @@ def upgrade(context: click.Context) -> None:
 
     Example: fusee db upgrade
     """
-    drive(_upgrade(Shared.of(context), Out.of(context)))
-
-
-async def _upgrade(shared: Shared, out: Out) -> None:
     from fusee.app.fusee import Fusee
 
     config = shared.load({"database": {"migrate": False}})
@@ -50,51 +46,42 @@ async def _upgrade(shared: Shared, out: Out) -> None:
             _, wanted = await app.store.revision()
             did = await app.store.upgrade_and_tell()
     before, after = did.before, did.revision
-    if out.json:
-        out.data(
-            {
-                "database": config.database.safe_url,
-                "before": before,
-                "revision": after,
-                "wanted": wanted,
-                "steps": [{"revision": number, "adds": what} for number, what in did.steps],
-                "tables": list(did.tables),
-                "columns": list(did.columns),
-            }
+    data = {
+        "database": config.database.safe_url,
+        "before": before,
+        "revision": after,
+        "wanted": wanted,
+        "steps": [{"revision": number, "adds": what} for number, what in did.steps],
+        "tables": list(did.tables),
+        "columns": list(did.columns),
+    }
+    if before == after and after != wanted:
+        return Answer(
+            data, f"the schema, revision {after}, is newer than this version wants ({wanted}); left alone"
         )
-    elif before == after and after != wanted:
-        out.show(f"the schema, revision {after}, is newer than this version wants ({wanted}); left alone")
-    else:
-        moved = f"was {before or 'empty'}" if before != after else "nothing to do"
-        out.show(f"{config.database.safe_url}: revision {after} ({moved})")
-        _tell_added(out, did)
+    moved = f"was {before or 'empty'}" if before != after else "nothing to do"
+    return Answer(data, f"{config.database.safe_url}: revision {after} ({moved})", say=_added(did))
 
 
-def _tell_added(out: Out, did: Upgraded) -> None:
-    for number, what in did.steps:
-        out.say(f"  {number}  {what}")
+def _added(did: Upgraded) -> list[str]:
+    lines = [f"  {number}  {what}" for number, what in did.steps]
     if did.before is None or not did.steps:
-        return  # all of it is new, or nothing
+        return lines  # all of it is new, or nothing
     if did.tables:
-        out.say(f"  new tables: {', '.join(did.tables)}")
+        lines.append(f"  new tables: {', '.join(did.tables)}")
     if did.columns:
-        out.say(f"  new columns: {', '.join(did.columns)}")
-    out.say("  nothing was changed or taken away: programs of the version before go on working")
+        lines.append(f"  new columns: {', '.join(did.columns)}")
+    return [*lines, "  nothing was changed or taken away: programs of the version before go on working"]
 
 
-@db.command()
-@click.pass_context
-def status(context: click.Context) -> None:
-    """Tell the schema's revision and the one this version wants.
+@command()
+async def status(shared: Shared, /) -> Answer:
+    """Show the schema's revision and the one that this version wants.
 
     Exits 1 when they differ, so that a deployment can ask.
 
     Example: fusee db status || fusee db upgrade
     """
-    drive(_status(Shared.of(context), Out.of(context)))
-
-
-async def _status(shared: Shared, out: Out) -> None:
     from fusee.app.fusee import Fusee
 
     config = shared.load({"database": {"migrate": False}})
@@ -104,16 +91,15 @@ async def _status(shared: Shared, out: Out) -> None:
     with naming(config):
         async with Fusee(config=config) as app:
             current, wanted = await app.store.revision()
-    current_is_it = current == wanted
-    if out.json:
-        url = config.database.safe_url
-        out.data({"database": url, "revision": current, "wanted": wanted, "up_to_date": current_is_it})
-    else:
-        advice = "up to date" if current_is_it else f"this version wants {wanted}: run `fusee db upgrade`"
-        out.show(f"{config.database.safe_url}: {revision_text(current)}, {advice}")
-    if not current_is_it:
-        raise click.exceptions.Exit(int(Exit.FAILED))
+    same, url = current == wanted, config.database.safe_url
+    advice = "up to date" if same else f"this version wants {wanted}: run `fusee db upgrade`"
+    revision = "no schema" if current is None else f"revision {current}"
+    return Answer(
+        {"database": url, "revision": current, "wanted": wanted, "up_to_date": same},
+        f"{url}: {revision}, {advice}",
+        exit=Exit.OK if same else Exit.FAILED,
+    )
 
 
-def revision_text(current: str | None) -> str:
-    return "no schema" if current is None else f"revision {current}"
+for command_ in (upgrade, status):
+    db.add_command(command_)

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import click
 
+from fusee.app.cli.opening import naming
 from fusee.errors import ConfigError, Conflict, Invalid, NotFound, StoreUnavailable
 from fusee.facts import facts
 from fusee.surfaces.cli.exits import Exit, Failure
-from fusee.surfaces.cli.opening import naming
 
 if TYPE_CHECKING:
     from fusee.app.fusee import Fusee

@@ -178,9 +178,9 @@ def _start(
 
 def _load_app(shared: Shared, name: str | None, flags: dict[str, Any], needs_app: bool) -> Fusee:
     """The user's app under the command line's settings, or one without handlers."""
+    from fusee.app.cli.opening import import_app
     from fusee.app.fusee import Fusee
     from fusee.config import Config
-    from fusee.surfaces.cli.apps import import_app
 
     config = shared.load(flags)  # also checks the flags themselves
     name = name or config.worker.app

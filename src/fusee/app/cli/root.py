@@ -12,19 +12,18 @@ import click
 
 from fusee.access.cli import key
 from fusee.app.cli.broker import broker
-from fusee.app.cli.check import check
+from fusee.app.cli.check import check, version
 from fusee.app.cli.config import config
 from fusee.app.cli.db import db
 from fusee.app.cli.demo.command import demo
 from fusee.app.cli.nodes import dispatcher, server, up, worker
-from fusee.app.cli.version import version
+from fusee.app.cli.opening import opened
 from fusee.batches.cli.create import batch
 from fusee.bulk.cli.businesses import business
 from fusee.bulk.cli.create import bulk
 from fusee.runs.cli.queues import queue
 from fusee.runs.cli.submit import run
 from fusee.surfaces.cli.exits import Exit, Failure, failure_of, meanings
-from fusee.surfaces.cli.opening import opened
 from fusee.surfaces.cli.options import Group, Plural, Shared, shared_options
 from fusee.surfaces.cli.output import told_error
 from fusee.tasks.cli.create import task

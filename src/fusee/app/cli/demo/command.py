@@ -1,4 +1,4 @@
-"""`fusee demo`."""
+"""`fusee demo`: plays a story, with a live picture on a terminal, line by line elsewhere."""
 
 from __future__ import annotations
 
@@ -8,26 +8,58 @@ import signal
 import sys
 import tempfile
 import time
+from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import click
 
+from fusee.surfaces.cli.answer import Answer
+from fusee.surfaces.cli.commands import command
 from fusee.surfaces.cli.exits import Exit, Failure
-from fusee.surfaces.cli.opening import drive
-from fusee.surfaces.cli.options import Command
-from fusee.surfaces.cli.output import Out
-from fusee.surfaces.cli.shapes import fire_object, run_object
+from fusee.surfaces.cli.output import Out, clean
 
-__all__ = ["demo"]
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+__all__ = ["LINES", "Log", "demo"]
+
+LINES = 12
+NEXT = {
+    "runs": "`fusee config init`, then `fusee up --app myproject.jobs:app`",
+    "cdc": "docs/cdc.md, and docs/handler-packs.md",
+}
 
 
-@click.command(cls=Command)
+class Log:
+    """The last lines of what happened."""
+
+    def __init__(self) -> None:
+        self.began = time.monotonic()
+        self.lines: deque[str] = deque(maxlen=LINES)
+
+    def add(self, text: str) -> None:
+        self.lines.append(f"{time.monotonic() - self.began:5.1f}s  {text}")
+
+
+class Story(Protocol):
+    """What a demo plays."""
+
+    async def play(self) -> None: ...
+
+    def picture(self, log: Log) -> RenderableType:
+        """How it stands now, for a terminal."""
+
+    def summary(self) -> RenderableType: ...
+
+    def data(self) -> dict[str, Any]: ...
+
+
+@command()
 @click.argument("what", type=click.Choice(["runs", "cdc"]), default="runs")
-@click.option("--plain", is_flag=True, help="Line by line, without a live picture.")
-@click.pass_context
-def demo(context: click.Context, what: str, plain: bool) -> None:
+@click.option("--plain", is_flag=True, help="Print line by line, without a live picture.")
+async def demo(out: Out, /, what: str, plain: bool) -> Answer:
     """See it work, in under a minute: delayed, retried, canceled, timed out, recovered, scheduled.
 
     Two workers run six pieces of work on a database of their own in a temporary folder; one worker is killed
@@ -43,62 +75,33 @@ def demo(context: click.Context, what: str, plain: bool) -> None:
       fusee demo cdc
       fusee demo --json
     """
-    out = Out.of(context)
     live = not (plain or out.json) and sys.stdout.isatty()
-    with tempfile.TemporaryDirectory(prefix="fusee-demo-", ignore_cleanup_errors=True) as folder:
-        drive((_demo_cdc if what == "cdc" else _demo)(out, Path(folder), live))
-
-
-async def _demo(out: Out, folder: Path, live: bool) -> None:
-    from fusee.app.cli.demo.story import Story
-    from fusee.app.cli.demo.view import Log, picture, print_line, summary
-
     log = Log()
 
     def tell(text: str) -> None:
-        if live:
-            log.add(text)
-        elif not out.json:
-            print_line(log, text)
+        log.add(text)
+        if not live and not out.json:
+            click.echo(clean(log.lines[-1]))
 
-    story = Story(folder, tell)
     began = time.monotonic()
-    await _play(out, story.play(), (lambda: picture(story, log)) if live else None)
-    if out.json:
-        runs = {handler: run_object(run) for handler, run in story.runs.items()}
-        fires = [fire_object(fire) for fire in story.fires]
-        out.data({"seconds": round(time.monotonic() - began, 1), "runs": runs, "fires": fires})
-        return
-    out.show("", summary(story), "")
-    out.show(
-        f"{time.monotonic() - began:.0f} s, and nothing is left behind. Next: `fusee config init`, then"
-        " `fusee up --app myproject.jobs:app`."
+    with tempfile.TemporaryDirectory(prefix="fusee-demo-", ignore_cleanup_errors=True) as folder:
+        story = _story(what, Path(folder), tell)
+        await _play(out, story.play(), (lambda: story.picture(log)) if live else None)
+    seconds = time.monotonic() - began
+    end = f"{seconds:.0f} s, and nothing is left behind. Next: {NEXT[what]}."
+    return Answer(
+        lambda: {"seconds": round(seconds, 1), **story.data()}, "", lambda: story.summary(), "", end
     )
 
 
-async def _demo_cdc(out: Out, folder: Path, live: bool) -> None:
-    from fusee.app.cli.demo.cdc_story import CdcStory
-    from fusee.app.cli.demo.cdc_view import picture, summary
-    from fusee.app.cli.demo.view import Log, print_line
+def _story(what: str, folder: Path, tell: Callable[[str], None]) -> Story:
+    if what == "cdc":
+        from fusee.app.cli.demo.cdc import CdcStory
 
-    log = Log()
+        return CdcStory(folder, tell)
+    from fusee.app.cli.demo.runs import RunsStory
 
-    def tell(text: str) -> None:
-        if live:
-            log.add(text)
-        elif not out.json:
-            print_line(log, text)
-
-    story = CdcStory(folder, tell)
-    began = time.monotonic()
-    await _play(out, story.play(), (lambda: picture(story, log)) if live else None)
-    seconds = time.monotonic() - began
-    if out.json:
-        verdict = {"agrees": bool(story.verdict), "found": dict(story.verdict.found)}
-        out.data({"seconds": round(seconds, 1), "acts": story.counts, "verdict": verdict})
-        return
-    out.show("", summary(story), "")
-    out.show(f"{seconds:.0f} s, and nothing is left behind. Next: docs/cdc.md, and docs/handler-packs.md.")
+    return RunsStory(folder, tell)
 
 
 async def _play(out: Out, story: Coroutine[Any, Any, None], picture: Callable[[], Any] | None) -> None:

@@ -1,8 +1,14 @@
-"""The demo's application: seven handlers, and settings short enough to watch."""
+"""The demo's application: seven handlers, and settings short enough to watch.
+
+Run as a program, it is the demo's second worker: a process of its own that is there to be killed.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import os
+import sys
+import threading
 from pathlib import Path
 
 from fusee.app.fusee import Fusee
@@ -73,3 +79,19 @@ def demo_app(folder: Path, name: str, queues: tuple[str, ...] = ("*",)) -> Fusee
         return "tock"
 
     return app
+
+
+def _die_with_the_demo() -> None:
+    sys.stdin.buffer.read()  # returns when the demo is gone, however it went
+    os._exit(0)
+
+
+async def _work(folder: Path) -> None:
+    app = demo_app(folder, "second-worker", (FRAGILE,))
+    async with app:
+        await app.worker().run()
+
+
+if __name__ == "__main__":
+    threading.Thread(target=_die_with_the_demo, daemon=True).start()
+    asyncio.run(_work(Path(sys.argv[1])))

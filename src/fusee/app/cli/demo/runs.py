@@ -1,4 +1,4 @@
-"""What happens in the demo, in order."""
+"""`fusee demo`: what happens, in order, and how it looks."""
 
 from __future__ import annotations
 
@@ -10,19 +10,30 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from rich.console import Group
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from fusee.app.cli.demo.command import LINES, Log
 from fusee.app.cli.demo.jobs import FRAGILE, LEASE, demo_app
 from fusee.app.fusee import Fusee
 from fusee.engine.model.run import Run
 from fusee.events import RunAttemptEnded, SessionLost
 from fusee.runs.handle import RunHandle
 from fusee.surfaces.cli.exits import Exit, Failure
+from fusee.surfaces.cli.output import clean, human, status_text, table
+from fusee.surfaces.cli.shapes import fire_object, run_object
 from fusee.tasks.model.fire import Fire
 from fusee.tasks.store.history import FireFilter
 from fusee.values.times import iso
 
-__all__ = ["ACTS", "Act", "Story"]
+__all__ = ["ACTS", "Act", "RunsStory"]
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 LONGEST = 50.0
 LOOK_EVERY = 0.1
@@ -51,7 +62,7 @@ ACTS = (
 TASK = {"name": "tick", "cron": "* * * * * *", "handler": "tick", "overlap_action": "SKIP"}
 
 
-class Story:
+class RunsStory:
     """`await story.play()`; `tell` gets each line of what happens, `runs` and `fires` show the cast."""
 
     def __init__(self, folder: Path, tell: Callable[[str], None]) -> None:
@@ -63,7 +74,6 @@ class Story:
         self.scheduled = False
         self.fires: Sequence[Fire] = ()
         """What became of the task: a row for each second."""
-        self.began = time.monotonic()
 
     async def play(self) -> None:
         self.app.bus.subscribe(SessionLost, self._lost)
@@ -103,7 +113,7 @@ class Story:
     async def _victim(self) -> AsyncIterator[subprocess.Popen[bytes]]:
         # A session of its own: Ctrl-C is for the demo, which then ends it; its stdin ends with the demo.
         victim = subprocess.Popen(  # noqa: ASYNC220
-            [sys.executable, "-m", "fusee.app.cli.demo.victim", str(self.folder)],
+            [sys.executable, "-m", "fusee.app.cli.demo.jobs", str(self.folder)],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -171,3 +181,49 @@ class Story:
                     f"run {run.id} ({act.handler}) ended {run.status} at attempt {run.attempt}; expected"
                     f" {act.status} at attempt {act.attempts}. Please report this"
                 )
+
+    def picture(self, log: Log) -> RenderableType:
+        """The cast above, the log below."""
+        drawn = Table(expand=True, box=None, header_style="bold", padding=(0, 1))
+        for column in ("run", "handler", "shows", "status", "attempt", "age", "why"):
+            drawn.add_column(column, no_wrap=column != "why", ratio=1 if column == "why" else None)
+        now = time.time_ns() // 1000
+        for act in ACTS:
+            run = self.runs.get(act.handler)
+            if run is None:
+                drawn.add_row("", Text(act.handler, "dim"), Text(act.title, "dim"), "", "", "", "")
+                continue
+            age = ((run.finished_at or now) - run.created_at) / 1e6
+            why = (run.error or run.reason or str(run.result or "")).strip().splitlines()
+            drawn.add_row(
+                str(run.id),
+                act.handler,
+                act.title,
+                status_text(run.status),
+                str(run.attempt),
+                human(age),
+                Text(clean(why[0]) if why else "", "dim"),
+            )
+        lines = [*log.lines, *[""] * (LINES - len(log.lines))]
+        return Group(
+            Panel(drawn, title="fusee demo", border_style="cyan"),
+            Panel(Text(clean("\n".join(lines))), title="what happens", border_style="dim"),
+        )
+
+    def summary(self) -> RenderableType:
+        """Each run, how it ended, and the promise it showed."""
+        drawn = table("", "shown", "ended", ">attempts", "promise")
+        for act in ACTS:
+            run = self.runs[act.handler]
+            drawn.add_row(
+                Text("✓", "green"), act.title, status_text(run.status), str(run.attempt), Text(act.promise)
+            )
+        ran, skipped = (sum(fire.decision == what for fire in self.fires) for what in ("run", "skip"))
+        ended = Text(f"{ran} ran, {skipped} skipped")
+        promise = Text("Every due fire leaves a row, with the rule that decided.")
+        drawn.add_row(Text("✓", "green"), "a task, every second", ended, "", promise)
+        return drawn
+
+    def data(self) -> dict[str, Any]:
+        runs = {handler: run_object(run) for handler, run in self.runs.items()}
+        return {"runs": runs, "fires": [fire_object(fire) for fire in self.fires]}

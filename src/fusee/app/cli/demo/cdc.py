@@ -1,12 +1,17 @@
-"""What happens in `fusee demo cdc`, in order: plan, apply, retry, rollback, and what the journal says."""
+"""`fusee demo cdc`: plan, apply, retry, rollback, what the journal says, and how it looks."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from rich.console import Group
+from rich.panel import Panel
+from rich.text import Text
+
+from fusee.app.cli.demo.command import LINES, Log
 from fusee.app.fusee import Fusee
 from fusee.batches.model.batch import Batch, BatchPhase, BatchStatus, BatchTask
 from fusee.batches.store.queries import TargetFilter
@@ -14,8 +19,12 @@ from fusee.config import Config
 from fusee.contrib import cdc
 from fusee.contrib.cdc.control_plane import Audit, Plane, audit, plane_running
 from fusee.surfaces.cli.exits import Failure
+from fusee.surfaces.cli.output import clean, table
 
 __all__ = ["ACTS", "JOBS", "CdcStory"]
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 LONGEST = 55.0
 LOOK_EVERY = 0.05
@@ -33,6 +42,19 @@ FAULTS: Sequence[dict[str, Any]] = (
     {"fault": "slow", "seconds": 0.25},
 )
 ACTS = ("apply", "retry", "rollback")
+BAR = 72
+STYLES = {
+    BatchStatus.SUCCESS: "green",
+    BatchStatus.RUNNING: "yellow",
+    BatchStatus.PENDING: "bright_black",
+    BatchStatus.RETRY_PENDING: "cyan",
+    BatchStatus.FAIL: "red",
+    BatchStatus.CANCEL: "bright_black",
+    BatchStatus.ROLLBACK_PENDING: "bright_black",
+    BatchStatus.ROLLBACK_RUNNING: "yellow",
+    BatchStatus.ROLLBACK_SUCCESS: "blue",
+    BatchStatus.ROLLBACK_FAIL: "magenta",
+}
 
 
 class CdcStory:
@@ -154,6 +176,47 @@ class CdcStory:
                 )
         if self.verdict.problems:
             raise Failure(f"the journal disagrees: {self.verdict.problems[0]}. Please report this")
+
+    def picture(self, log: Log) -> RenderableType:
+        lines = [*log.lines, *[""] * (LINES - len(log.lines))]
+        return Group(
+            Panel(Group(self._bar(), self._counted()), title="fusee demo cdc", border_style="cyan"),
+            Panel(Text(clean("\n".join(lines))), title="what happens", border_style="dim"),
+        )
+
+    def _bar(self) -> Text:
+        """Every status as wide as its share; what is there at all is seen."""
+        bar = Text()
+        if self.batch is not None:
+            for status, style in STYLES.items():
+                if count := self.batch.counts.get(status, 0):
+                    bar.append("━" * max(1, round(BAR * count / self.batch.total)), style)
+        return bar
+
+    def _counted(self) -> Text:
+        told = Text(f"{self.act or 'plan'}: ")
+        if self.batch is not None:
+            for status, style in STYLES.items():
+                if count := self.batch.counts.get(status, 0):
+                    told.append(f"{count} {status}  ", style)
+            told.append(f"({self.batch.window} at once)", "dim")
+        return told
+
+    def summary(self) -> RenderableType:
+        """Each act, how the targets stood after it, and what the journal says to that."""
+        drawn = table("", "act", "the batch says")
+        for act in ACTS:
+            counts = ", ".join(f"{count} {status}" for status, count in self.counts[act].items() if count)
+            drawn.add_row(Text("✓", "green"), act, counts)
+        found = ", ".join(f"{count} {what}" for what, count in sorted(self.verdict.found.items()))
+        verdict = Text.assemble(
+            ("✓ ", "green"), "The control plane's own journal agrees, target by target: ", (found, "bold")
+        )
+        return Group(drawn, Text(), verdict)
+
+    def data(self) -> dict[str, Any]:
+        verdict = {"agrees": bool(self.verdict), "found": dict(self.verdict.found)}
+        return {"acts": self.counts, "verdict": verdict}
 
 
 def _app(folder: Path, plane: str) -> Fusee:
