@@ -41,15 +41,13 @@ OpenCallback = Callable[[Job, CallbackTerms], Awaitable[Callback]]
 """Lets a service end this attempt; raises `LeaseLost` when the attempt no longer belongs to this session."""
 
 
+@dataclass(frozen=True, slots=True)
 class CallbackTokens:
     """Opens callbacks. `base_url` is where services reach the API; `session` returns the session held now."""
 
-    def __init__(
-        self, work_source: WorkSource, base_url: str | None, session: Callable[[], int | None]
-    ) -> None:
-        self.work_source = work_source
-        self.base_url = base_url
-        self.session = session
+    work_source: WorkSource
+    base_url: str | None
+    session: Callable[[], int | None]
 
     async def open(self, job: Job, terms: CallbackTerms) -> Callback:
         """An `OpenCallback`."""

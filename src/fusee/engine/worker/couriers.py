@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 
 from fusee.engine.model.outcome import End
 from fusee.engine.model.run import Claimed
@@ -34,40 +36,28 @@ LIMITED_EVERY = 0.1
 """Seconds between two claims from queues with limits."""
 
 
+@dataclass(eq=False)
 class Couriers:
     """Fetch and report loops of a worker: `courier` is one loop, which runs until it is cancelled."""
 
-    def __init__(
-        self,
-        work_source: WorkSource,
-        pool: Pool,
-        served: ServedLanes,
-        reports: Reports,
-        held: HeldSession,
-        settings: WorkerSettings,
-        bus: Bus,
-        *,
-        nudge: Nudge,
-        draining: asyncio.Event,
-        memory: MemoryLimit,
-        expire: Callable[[], None],
-    ) -> None:
-        self.work_source = work_source
-        self.pool = pool
-        self.served = served
-        self.reports = reports
-        self.held = held
-        self.settings = settings
-        self.bus = bus
-        self.nudge = nudge
-        self.draining = draining
-        self.memory = memory
-        self.expire = expire
-        """Called when the store says that the lease is over."""
-        self.pace = Pace(settings.prefetch)
+    work_source: WorkSource
+    pool: Pool
+    served: ServedLanes
+    reports: Reports
+    held: HeldSession
+    settings: WorkerSettings
+    bus: Bus
+    nudge: Nudge
+    draining: asyncio.Event
+    memory: MemoryLimit
+    expire: Callable[[], None]
+    """Called when the store says that the lease is over."""
+
+    def __post_init__(self) -> None:
+        self.pace = Pace(self.settings.prefetch)
         self.lost_reply = False
         """The store may have given us runs in a reply that was lost: they go back before we claim more."""
-        self._lost_claims = LostClaims(settings.lease_ttl)
+        self._lost_claims = LostClaims(self.settings.lease_ttl)
         self._dry_until = 0.0
         self._hints = 0
         self._limited_at = 0.0
@@ -80,6 +70,16 @@ class Couriers:
     @property
     def under_way(self) -> bool:
         return self._trips > 0
+
+    @contextmanager
+    def _on_trip(self, want: int = 0) -> Iterator[None]:
+        self._trips += 1
+        self._wanted += want
+        try:
+            yield
+        finally:
+            self._trips -= 1
+            self._wanted -= want
 
     def opened(self) -> None:
         """A session began: claim at once."""
@@ -157,13 +157,10 @@ class Couriers:
         if not want and not self.pool.outcomes:
             return await self.claim_limited(session)
         hints = self._hints
-        self._trips += 1
-        self._wanted += want
         try:
-            exchanged = await self._exchange(session, want, now)
+            with self._on_trip(want):
+                exchanged = await self._exchange(session, want, now)
         finally:
-            self._trips -= 1
-            self._wanted -= want
             self.nudge()
         if exchanged is None:
             return True
@@ -276,51 +273,38 @@ class Couriers:
         Returns whether anything was claimed.
         """
         now = time.monotonic()
-        nothing = not self.served.limited and not self.served.own_limited
-        if (
-            nothing
-            or self.draining.is_set()
-            or self.memory.full
-            or now - self._limited_at < LIMITED_EVERY / 2
-        ):
-            return False
-        if self.lost_reply:
-            return False  # what we claim now would be handed back as unknown
-        self._limited_at = now
-        took = False
         claims: list[tuple[Sequence[str], list[int]]] = [
             ((queue,), lanes) for queue, lanes in self.served.limited.items()
         ]
         if self.served.own_limited:
             claims.append((self.served.own_limited, []))
+        if not claims or self.draining.is_set() or self.memory.full:
+            return False
+        # After a lost reply, what we claim would be handed back as unknown.
+        if self.lost_reply or now - self._limited_at < LIMITED_EVERY / 2:
+            return False
+        self._limited_at = now
+        took = False
         for queues, lanes in claims:
             room = self.pool.capacity - self.pool.holding - self._wanted
             if room <= 0 or self.lost_reply or session != self.held.session or not self.held.lease.holds(now):
                 break
-            self._trips += 1
-            self._wanted += room
-            try:
-                order = Order(room, lanes, self.pool.receipts.next())
-                if lanes:
-                    claimed = await self.work_source.claim_limited(session, queues[0], order)
-                else:
-                    claimed = await self._of_known_lanes(
-                        await self.work_source.claim_given(session, queues, order)
-                    )
-            except BaseException:
-                self._lose_reply()
-                raise
-            finally:
-                self._trips -= 1
-                self._wanted -= room
+            order = Order(room, lanes, self.pool.receipts.next())
+            with self._on_trip(room):
+                try:
+                    if lanes:
+                        claimed = await self.work_source.claim_limited(session, queues[0], order)
+                    else:
+                        given = await self.work_source.claim_given(session, queues, order)
+                        claimed = await self._of_known_lanes(given)
+                except BaseException:
+                    self._lose_reply()
+                    raise
             self._arrive(session, claimed, now)
             took = took or bool(claimed)
         return took
 
     async def _reconcile(self, session: int) -> None:
-        self._trips += 1
-        try:
+        with self._on_trip():
             await self.reports.return_unknown(session, self.pool.in_hand())
             self.lost_reply = False
-        finally:
-            self._trips -= 1

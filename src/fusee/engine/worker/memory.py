@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from fusee.events import Bus, WorkerMemory
@@ -23,17 +24,15 @@ def resident() -> int | None:
         return None
 
 
+@dataclass(slots=True)
 class MemoryLimit:
     """`full` is true while the process is above its limit. Tests replace `measure`."""
 
-    def __init__(
-        self, limit: int | None, worker: str, bus: Bus, measure: Callable[[], int | None] = resident
-    ) -> None:
-        self.limit = limit
-        self.worker = worker
-        self.bus = bus
-        self.measure = measure
-        self.full = False
+    limit: int | None
+    worker: str
+    bus: Bus
+    measure: Callable[[], int | None] = resident
+    full: bool = False
 
     def look(self) -> bool:
         """Measure; returns true when claiming may resume."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import random
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from fusee.engine.model.belongs import belongs_to
@@ -122,12 +123,12 @@ def _belongs(claimed: Claimed) -> dict[str, Any]:
         return {}
 
 
+@dataclass(frozen=True, slots=True)
 class Reports:
     """Writes to the store how attempts ended, and notes what the fence refused."""
 
-    def __init__(self, work_source: WorkSource, bus: Bus) -> None:
-        self.work_source = work_source
-        self.bus = bus
+    work_source: WorkSource
+    bus: Bus
 
     async def settle(self, session: int, settlements: list[Settlement]) -> set[tuple[int, int]]:
         """Write settlements; returns the (run, attempt) pairs that the fence refused, noted as stale."""

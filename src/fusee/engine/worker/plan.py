@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -91,23 +91,15 @@ class Options:
             return cls(plan.timeout, plan.policy)
 
 
+@dataclass(frozen=True, slots=True)
 class Planner:
     """Decides which lanes this worker serves, and how."""
 
-    def __init__(
-        self,
-        handlers: Handlers,
-        executors: Mapping[str, Executor],
-        *,
-        queues: tuple[str, ...] = ("*",),
-        region: str = "",
-        labels: Mapping[str, str] | None = None,
-    ) -> None:
-        self.handlers = handlers
-        self.executors = executors
-        self.queues = queues
-        self.region = region
-        self.labels = labels or {}
+    handlers: Handlers
+    executors: Mapping[str, Executor]
+    queues: tuple[str, ...] = ("*",)
+    region: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
 
     def serves(self, lane: Lane) -> bool:
         """Return whether runs of the lane may be claimed: only what this worker can run.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fusee.engine.model.session import START_WITHIN, Lease
 from fusee.engine.worker.pool import Pool
@@ -31,31 +31,25 @@ class HeldSession:
         return min(asked_at + START_WITHIN, self.lease.deadline)
 
 
-@dataclass(frozen=True, slots=True)
-class _LostSession:
-    session: int
-    at: float
-    """What began before this moment ran under that session, or under an earlier one."""
-
-
+@dataclass(slots=True)
 class LostSessions:
     """Sessions that this process has lost: given up once nothing runs under them, else left to their lease.
 
     Their leases may last for a while, and only this process knows when nothing runs under them any more.
     """
 
-    def __init__(self, work_source: WorkSource, pool: Pool, lease: float) -> None:
-        self.work_source = work_source
-        self.pool = pool
-        self.lease = lease
-        self._lost: list[_LostSession] = []
+    work_source: WorkSource
+    pool: Pool
+    lease: float
+    _lost: list[tuple[int, float]] = field(default_factory=list)
+    """(session, when it was lost). What began before that moment ran under that session or an earlier one."""
 
     def __bool__(self) -> bool:
         """Whether there is a session to give up."""
         return bool(self._lost)
 
     def add(self, session: int, now: float) -> None:
-        self._lost.append(_LostSession(session, now))
+        self._lost.append((session, now))
 
     async def give_up(self, now: float) -> None:
         """Give up the sessions under which nothing runs any more.
@@ -64,11 +58,11 @@ class LostSessions:
         runs here.
         """
         while self._lost:
-            lost = self._lost[0]
-            if now - lost.at > self.lease:
-                self.pool.forget_unstopped(lost.at)
-            elif self.pool.still_runs(lost.at):
+            session, lost_at = self._lost[0]
+            if now - lost_at > self.lease:
+                self.pool.forget_unstopped(lost_at)
+            elif self.pool.still_runs(lost_at):
                 return
             else:
-                await self.work_source.give_up_session(lost.session)
+                await self.work_source.give_up_session(session)
             del self._lost[0]

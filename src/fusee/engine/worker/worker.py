@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 
 from fusee.engine.ending import end
 from fusee.engine.model.outcome import End
@@ -53,8 +53,8 @@ class Worker:
         self._draining = asyncio.Event()
         self.drained = False
         """Someone asked this worker to leave, and did not stop the process."""
-        self._cancels_wanted = asyncio.Event()
-        self._drain_hinted = asyncio.Event()
+        self._cancel_hinted = Nudge()
+        self._drain_hinted = Nudge()
         self._sessions: list[int] = []
         """The latest sessions of this process: a drain asked of one of them counts for the next."""
         self.lost_sessions = LostSessions(work_source, self.pool, settings.lease)
@@ -70,10 +70,10 @@ class Worker:
             self.held,
             settings,
             bus,
-            nudge=self._nudge,
-            draining=self._draining,
-            memory=self.memory,
-            expire=self._expire,
+            self._nudge,
+            self._draining,
+            self.memory,
+            self._expire,
         )
 
     @property
@@ -90,8 +90,8 @@ class Worker:
     async def run(self) -> None:
         undo = [
             self.work_source.wakes.on("pending", self.couriers.hear_pending),
-            self.work_source.wakes.on("cancel", self._cancels_wanted.set),
-            self.work_source.wakes.on("drain", self._drain_hinted.set),
+            self.work_source.wakes.on("cancel", self._cancel_hinted),
+            self.work_source.wakes.on("drain", self._drain_hinted),
         ]
         try:
             await self._open()
@@ -100,7 +100,7 @@ class Worker:
                     group.create_task(self.couriers.courier(), name=f"fusee-courier-{n}")
                     for n in range(COURIERS)
                 ]
-                tasks += [group.create_task(loop()) for loop in self._loops()]
+                tasks += [group.create_task(loop) for loop in self._loops()]
                 await self._draining.wait()
                 await self._drain()
                 await end(tasks)
@@ -109,8 +109,14 @@ class Worker:
             for forget in undo:
                 forget()
 
-    def _loops(self) -> tuple[Callable[[], Coroutine[None, None, None]], ...]:
-        return self._beat, self._watch, self._follow_limits, self._heed_cancels, self._heed_drain
+    def _loops(self) -> tuple[Coroutine[None, None, None], ...]:
+        return (
+            self._beat(),
+            self._watch(),
+            self._regularly("limits", self.served.read, Nudge()),
+            self._regularly("cancels", self._heed_cancels, self._cancel_hinted),
+            self._regularly("drain", self._heed_drain, self._drain_hinted),
+        )
 
     async def _open(self) -> None:
         """Open a session, however long the store takes to answer."""
@@ -261,9 +267,8 @@ class Worker:
                     return self.held.start_by(asked_at)
             except Exception as error:
                 self.bus.emit(LoopFailed(loop="start", error=error, failures=1))
-            await asyncio.sleep(
-                min(1.0, self.settings.renew_interval / 4)
-            )  # until the lease is over, at most
+            # At most until the lease is over.
+            await asyncio.sleep(min(1.0, self.settings.renew_interval / 4))
 
     # -- watching
 
@@ -280,45 +285,27 @@ class Worker:
             if self.session is not None and not self.held.lease.holds(now):
                 self._expire()
 
-    async def _follow_limits(self) -> None:
-        """Once a second: read new lanes, and the limits of their queues."""
+    async def _regularly(self, loop: str, look: Callable[[], Awaitable[None]], hinted: Nudge) -> None:
+        """Call `look` once a second, and at every hint."""
         while True:
-            await asyncio.sleep(self.settings.look_interval)
+            await hinted.wait(self.settings.look_interval)
             try:
-                await self.served.read()
+                await look()
             except Exception as error:
-                self.bus.emit(LoopFailed(loop="limits", error=error, failures=1))
+                self.bus.emit(LoopFailed(loop=loop, error=error, failures=1))
 
     async def _heed_drain(self) -> None:
-        """Once a second, and at every hint: check whether someone asked this worker to leave."""
-        while not self._draining.is_set():
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self.settings.look_interval):
-                    await self._drain_hinted.wait()
-            self._drain_hinted.clear()
-            try:
-                asked = bool(self._sessions) and await self.work_source.drain_asked(self._sessions)
-            except Exception as error:
-                self.bus.emit(LoopFailed(loop="drain", error=error, failures=1))
-                continue
-            if asked:
-                self.drained = True
-                self.stop()
+        """Leave if someone asked this worker to."""
+        if not self._sessions or self._draining.is_set():
+            return
+        if await self.work_source.drain_asked(self._sessions):
+            self.drained = True
+            self.stop()
 
     async def _heed_cancels(self) -> None:
-        """Once a second, and at every hint: check which of our runs should stop."""
-        while True:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self.settings.look_interval):
-                    await self._cancels_wanted.wait()
-            self._cancels_wanted.clear()
-            if self.session is None or not self.pool.holding:
-                continue
-            try:
-                asked = await self.work_source.cancel_requests(self.session, self.pool.held_ids())
-            except Exception as error:
-                self.bus.emit(LoopFailed(loop="cancels", error=error, failures=1))
-                continue
-            for run_id, attempt in asked:
-                if self.pool.cancel(run_id, attempt, time.monotonic()):
-                    self.bus.emit(RunCancelRequested(run_id=run_id, attempt=attempt))
+        """Stop those of our runs that someone canceled."""
+        if self.session is None or not self.pool.holding:
+            return
+        for run_id, attempt in await self.work_source.cancel_requests(self.session, self.pool.held_ids()):
+            if self.pool.cancel(run_id, attempt, time.monotonic()):
+                self.bus.emit(RunCancelRequested(run_id=run_id, attempt=attempt))
