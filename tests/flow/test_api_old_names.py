@@ -8,7 +8,7 @@ import pytest
 
 from fusee.errors import Invalid
 from fusee.executors.http.guard import Guard
-from fusee.executors.http.reach import Reach
+from fusee.executors.http.request import Reach
 
 TASKS = "/api/v1/tasks"
 CALL = {"name": "sync", "target_url": "https://svc.example/", "exec_type": "ASYNC"}

@@ -12,7 +12,7 @@ import pytest
 from fusee.config import load
 from fusee.executors.dask.payload import check_dask
 from fusee.executors.http.executor import check_http
-from fusee.executors.kubernetes.payload import check_kubernetes
+from fusee.executors.kubernetes.manifest import check_kubernetes
 from fusee.executors.shell import check_shell
 from fusee.runs.service.runs import spec_from
 from tests.flow.conftest import Cli, Served

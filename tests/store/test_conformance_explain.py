@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fusee.errors import Invalid
-from fusee.executors.http.reach import Reach
+from fusee.executors.http.request import Reach
 from fusee.tasks.model.policy import Failure
 from fusee.tasks.service.explain import Explanation, explain
 from fusee.tasks.service.tasks import TaskOperations

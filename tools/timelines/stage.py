@@ -24,7 +24,7 @@ from fusee.engine.model.states import RunStatus
 from fusee.engine.store.contract import Finished, Order, Settlement
 from fusee.engine.store.runs import RunFilter
 from fusee.engine.store.tables import lanes, metadata
-from fusee.executors.http.reach import Reach
+from fusee.executors.http.request import Reach
 from fusee.stores import Store, open_store
 from fusee.tasks.model.fire import Fire
 from fusee.tasks.model.task import Task, TaskStatus

@@ -25,7 +25,7 @@ from fusee.engine.store.set_aside import UnreadableRow
 from fusee.engine.worker.handlers import Handlers
 from fusee.errors import NoDatabase
 from fusee.events import Bus, Event, RowReadable, RowSetAside
-from fusee.executors.http.reach import Reach
+from fusee.executors.http.request import Reach
 from fusee.stores import Store, open_store
 from fusee.workflows.starter import StartsWorkflows
 

@@ -26,7 +26,7 @@ from fusee.engine.store.contract import Enqueued
 from fusee.engine.store.parent import Waiter
 from fusee.errors import Invalid, NoDatabase, StoreUnavailable
 from fusee.events import Bus
-from fusee.executors.http.reach import Reach
+from fusee.executors.http.request import Reach
 from fusee.runs.service.runs import RunOperations
 from fusee.stores import Store
 from fusee.tasks.service.tasks import TaskOperations

@@ -16,7 +16,7 @@ from fusee.engine.worker.callbacks import OpenCallback
 from fusee.engine.worker.executor import Executor
 from fusee.errors import ConfigError
 from fusee.executors.http.executor import HttpExecutor
-from fusee.executors.http.reach import Reach
+from fusee.executors.http.request import Reach
 from fusee.executors.shell import ShellExecutor, check_shell
 
 __all__ = ["check_payload", "configured_executors"]
@@ -64,7 +64,7 @@ def check_payload(executor: str, payload: Mapping[str, Any], settings: Executors
                 raise ValueError("the http executor is off: set executors.http.enabled = true")
             reach.check(payload)
         case "kubernetes":
-            from fusee.executors.kubernetes.payload import check_kubernetes
+            from fusee.executors.kubernetes.manifest import check_kubernetes
 
             check_kubernetes(payload)
         case "dask":

@@ -15,8 +15,13 @@ from fusee.engine.model.outcome import Effect, End, Ended
 from fusee.engine.worker.executor import Job, Unstoppable
 from fusee.executors.kubernetes.access import Access, NoAccess, find_access
 from fusee.executors.kubernetes.executor import KubernetesExecutor
-from fusee.executors.kubernetes.manifest import JobSettings, job_manifest, job_name
-from fusee.executors.kubernetes.payload import check_kubernetes, read_payload
+from fusee.executors.kubernetes.manifest import (
+    JobSettings,
+    check_kubernetes,
+    job_manifest,
+    job_name,
+    read_payload,
+)
 from tests.unit.executors.api_server import TOKEN, ApiServer
 
 PAYLOAD = {"image": "registry.example.com/jobs/report:1", "args": ["--day", "monday"]}

@@ -70,7 +70,7 @@ class HttpExecutor:
             callback = await self._callback(job)
             request = prepare(job.payload, job, callback)
             self._guard.check_host(request.url.raw_host or "")
-        except (ValueError, AddressRefused) as error:
+        except ValueError as error:
             return abandoned(error)
         except LeaseLost as error:
             return Ended(End.LOST, error=str(error), effect=Effect.NONE)

@@ -42,8 +42,8 @@ _SPECIAL: tuple[Network, ...] = tuple(
 )
 
 
-class AddressRefused(OSError):
-    """The guard does not allow this address."""
+class AddressRefused(OSError, ValueError):
+    """The guard refuses this address: an OSError for the connector, a ValueError for checks of payloads."""
 
 
 class Guard:

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
-from collections.abc import Mapping
+import socket
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from aiohttp import ThreadedResolver
+from aiohttp.abc import AbstractResolver
 from multidict import CIMultiDict
 from yarl import URL
 
 from fusee.engine.worker.callbacks import Callback, CallbackTerms
 from fusee.engine.worker.executor import Job
-from fusee.executors.http.guard import literal
+from fusee.executors.http.guard import Guard, literal
 from fusee.executors.http.template import in_json, in_url, names_for, plain, render, render_json
 from fusee.executors.payload import check_fields
 
-__all__ = ["HttpRequest", "check_http", "prepare", "success_codes", "terms_of"]
+__all__ = ["HttpRequest", "Reach", "check_http", "prepare", "success_codes", "terms_of"]
 
 CALLBACK_FIELDS = ("callback_hmac", "callback_method", "callback_timeout")
 CALLBACK_METHODS = ("POST", "PUT", "PATCH")
@@ -26,6 +30,8 @@ CALLBACK_TIMEOUT = 3600.0
 LONGEST_CALLBACK = 30 * 86400.0
 _SAMPLE = Callback("https://fusee.example/api/v1/callbacks/1", "a-token")
 FIELDS = tuple(sorted(("body", "headers", "method", "params", "success", "url", *CALLBACK_FIELDS, "mode")))
+LOOK_UP = 1.0
+"""Seconds for a name to be resolved; a name that takes longer is left to the run."""
 METHODS = ("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT")
 
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -52,6 +58,41 @@ class HttpRequest:
 def check_http(payload: Mapping[str, Any]) -> None:
     """Refuse, with a ValueError that says why, a payload that could never be sent."""
     prepare(payload, None)
+
+
+class Reach:
+    """The guard of this process, asked when a call is submitted; a ValueError says what it would refuse.
+
+    Tests replace `resolver`.
+    """
+
+    def __init__(self, allow_private: Iterable[str] = (), resolver: AbstractResolver | None = None) -> None:
+        self.guard = Guard(allow_private)
+        self.resolver = resolver
+
+    def check(self, payload: Mapping[str, Any]) -> None:
+        """Refuse a payload that could never be sent, or whose address the guard refuses as it is written."""
+        self.check_address(str(prepare(payload, None).url))
+
+    def check_address(self, address: str) -> None:
+        """Refuse an address that the guard refuses as it is written."""
+        self.guard.check_host(URL(address).raw_host or "")
+
+    async def check_name(self, address: str) -> None:
+        """Refuse an address whose host resolves, here and now, to what the guard refuses.
+
+        A name that cannot be resolved passes: it may be known where the run executes.
+        """
+        host = URL(address).raw_host or ""
+        try:
+            async with asyncio.timeout(LOOK_UP):
+                found = await (self.resolver or ThreadedResolver()).resolve(host, 0, socket.AF_UNSPEC)
+        except (OSError, TimeoutError, UnicodeError):
+            return
+        self.guard.check_resolved(host, [one["host"] for one in found])
+
+    async def check_payload_name(self, payload: Mapping[str, Any]) -> None:
+        await self.check_name(str(prepare(payload, None).url))
 
 
 def prepare(payload: Mapping[str, Any], job: Job | None, callback: Callback | None = None) -> HttpRequest:

@@ -62,8 +62,7 @@ class Client:
         metadata = seen["metadata"]
         version = {"resourceVersion": metadata["resourceVersion"], "uid": metadata["uid"]}
         body = {"metadata": {**version, "labels": dict(labels)}}
-        kind = "application/merge-patch+json"
-        return await self._call("PATCH", f"{self._jobs}/{metadata['name']}", body=body, kind=kind)
+        return await self._call("PATCH", f"{self._jobs}/{metadata['name']}", body=body)
 
     async def delete_job(self, seen: Mapping[str, Any]) -> None:
         """Delete the Job as it was seen, and its pods first; does nothing when it is gone already."""
@@ -90,12 +89,12 @@ class Client:
         try:
             async with (
                 asyncio.timeout(seconds),
-                self._request("GET", f"{self._pods}/{pod}/log", query) as answer,
+                self._request("GET", f"{self._pods}/{pod}/log", query) as response,
             ):
-                if answer.status == 200:
-                    async for chunk in answer.content.iter_chunked(65536):
+                if response.status == 200:
+                    async for chunk in response.content.iter_chunked(65536):
                         tail.write(chunk)
-        except (aiohttp.ClientError, OSError, TimeoutError):
+        except (aiohttp.ClientError, OSError):
             return
 
     async def wait_for_change(self, seen: Mapping[str, Any], seconds: float) -> None:
@@ -108,19 +107,20 @@ class Client:
             "timeoutSeconds": str(max(1, int(seconds))),
         }
         try:
-            async with asyncio.timeout(seconds + 1), self._request("GET", self._jobs, query, None) as answer:
+            async with (
+                asyncio.timeout(seconds + 1),
+                self._request("GET", self._jobs, query) as response,
+            ):
                 # 410: what we saw is too old to watch from; it is read again.
-                if answer.status != 200:
+                if response.status != 200:
                     await asyncio.sleep(0.2)
                     return
-                async for line in answer.content:
+                async for line in response.content:
                     event = json.loads(line)
                     if event.get("type") != "BOOKMARK":
                         return
-        except (aiohttp.ClientError, OSError, ValueError):
+        except (aiohttp.ClientError, OSError, ValueError):  # also when the time is up
             await asyncio.sleep(0.2)
-        except TimeoutError:
-            return
 
     async def close(self) -> None:
         session, self._session = self._session, None
@@ -133,22 +133,21 @@ class Client:
         path: str,
         query: Mapping[str, str] | None = None,
         body: Mapping[str, Any] | None = None,
-        kind: str = "application/json",
     ) -> dict[str, Any]:
         try:
-            async with asyncio.timeout(CALL), self._request(method, path, query, body, kind) as answer:
-                text = await answer.text()
-                if answer.status < 300:
+            async with asyncio.timeout(CALL), self._request(method, path, query, body) as response:
+                text = await response.text()
+                if response.status < 300:
                     found: dict[str, Any] = json.loads(text)
                     return found
-        except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
+        except (aiohttp.ClientError, OSError, ValueError) as error:
             why = str(error) or type(error).__name__
             raise ApiUnavailable(f"the Kubernetes API did not answer: {why}") from error
-        message = _message(text) or f"HTTP {answer.status}"
+        message = _message(text) or f"HTTP {response.status}"
         # 401: the token was rotated; the next call reads the new one.
-        if answer.status in (401, 408, 429) or answer.status >= 500:
-            raise ApiUnavailable(f"the Kubernetes API answers {answer.status}: {message}")
-        raise ApiRefused(answer.status, message)
+        if response.status in (401, 408, 429) or response.status >= 500:
+            raise ApiUnavailable(f"the Kubernetes API answers {response.status}: {message}")
+        raise ApiRefused(response.status, message)
 
     def _request(
         self,
@@ -156,7 +155,6 @@ class Client:
         path: str,
         query: Mapping[str, str] | None = None,
         body: Mapping[str, Any] | None = None,
-        kind: str = "application/json",
     ) -> aiohttp.client._RequestContextManager:
         if self._session is None:
             self._session = aiohttp.ClientSession(
@@ -167,10 +165,11 @@ class Client:
                 read_bufsize=LONGEST_EVENT,
                 headers={"User-Agent": "fusee"},
             )
-        data = None if body is None else json.dumps(body)
         headers = {**self._access.headers(), "Accept": "application/json"}
-        if data is not None:
-            headers["Content-Type"] = kind
+        data = None
+        if body is not None:
+            patch = "merge-patch+" if method == "PATCH" else ""
+            data, headers["Content-Type"] = json.dumps(body), f"application/{patch}json"
         url = self._access.server + path
         # A redirect would carry the token to another host.
         return self._session.request(

@@ -23,11 +23,12 @@ from fusee.executors.kubernetes.manifest import (
     ATTEMPT,
     CONTAINER,
     DIGEST,
+    ContainerSpec,
     JobSettings,
     job_manifest,
+    read_payload,
     selector,
 )
-from fusee.executors.kubernetes.payload import ContainerSpec, read_payload
 from fusee.executors.kubernetes.verdict import (
     attempt_of,
     condition,

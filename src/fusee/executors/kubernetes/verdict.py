@@ -65,10 +65,10 @@ def why_not_started(pod: Json | None) -> str:
         return "it has no pod: is there a quota?"
     waiting = _state(pod).get("waiting")
     if waiting:
-        return f"{waiting.get('reason', 'waiting')}: {waiting.get('message', '')}".rstrip(": ")
+        return _reason(waiting, "waiting")
     for one in pod.get("status", {}).get("conditions") or ():
         if one.get("type") == "PodScheduled" and one.get("status") == "False":
-            return f"{one.get('reason', 'not scheduled')}: {one.get('message', '')}".rstrip(": ")
+            return _reason(one, "not scheduled")
     return "its container waits"
 
 
@@ -96,14 +96,18 @@ def _taken(pod: Json) -> str | None:
     status = pod.get("status", {})
     disrupted = condition(pod, "DisruptionTarget")
     if disrupted is not None:
-        return f"{disrupted.get('reason', 'disrupted')}: {disrupted.get('message', '')}".rstrip(": ")
+        return _reason(disrupted, "disrupted")
     if status.get("reason") in TAKEN:
-        return f"{status['reason']}: {status.get('message', '')}".rstrip(": ")
+        return _reason(status)
     if pod["metadata"].get("deletionTimestamp") is not None:
         return "somebody deleted it"
     if "terminated" not in _state(pod):
         return "nothing says how its container ended"
     return None
+
+
+def _reason(thing: Json, otherwise: str = "") -> str:
+    return f"{thing.get('reason', otherwise)}: {thing.get('message', '')}".rstrip(": ")
 
 
 def _failure(pod: Json) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 from fusee.engine.model.run import RunSpec
 from fusee.engine.store.request_keys import KeyedRequest
 from fusee.errors import Invalid, NotFound
-from fusee.executors.http.reach import Reach
+from fusee.executors.http.request import Reach
 from fusee.stores import Store
 from fusee.tasks.cron import Cron
 from fusee.tasks.model.fire import Fire
