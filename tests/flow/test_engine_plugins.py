@@ -167,6 +167,22 @@ def test_they_are_off_and_not_loaded_until_they_are_wanted(tmp_path: Path) -> No
     assert done.stdout == "['http', 'python']\n[]\n", done.stderr
 
 
+async def test_a_run_for_dask_is_accepted_where_dask_is_not_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server hands it to a worker that has it."""
+    import sys
+
+    for name in [name for name in sys.modules if name.startswith("fusee.executors.dask")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    app = Fusee(f"sqlite:///{tmp_path / 'fusee.db'}")
+    async with app:
+        await app.enqueue("dask", {"function": "json:dumps"}, executor="dask", allow_unknown=True)
+        with pytest.raises(ValueError, match="function must be module:name"):
+            await app.enqueue("dask", {"function": "json"}, executor="dask", allow_unknown=True)
+
+
 async def test_a_run_is_a_call_on_a_dask_cluster(database_url: str) -> None:
     from distributed import LocalCluster
 

@@ -1,6 +1,6 @@
 """Stopping work: waits that a cancel does not cut short, and exceptions raised in another thread.
 
-Whoever stops a child must see it end: leaving early would leave it alive.
+Stopping a child means waiting for its end: leaving early would leave it alive.
 """
 
 from __future__ import annotations

@@ -267,8 +267,8 @@ class DaskExecutor:
         known = (await client.scheduler.identity())["workers"]
         if address not in known:
             return False
-        answers = await client.run(question, key, workers=[address], on_error="ignore")
-        return bool(answers.get(address, False))
+        replies = await client.run(question, key, workers=[address], on_error="ignore")
+        return bool(replies.get(address, False))
 
     # -- what is published
 

@@ -146,7 +146,7 @@ class Client:
         message = _message(text) or f"HTTP {response.status}"
         # 401: the token was rotated; the next call reads the new one.
         if response.status in (401, 408, 429) or response.status >= 500:
-            raise ApiUnavailable(f"the Kubernetes API answers {response.status}: {message}")
+            raise ApiUnavailable(f"the Kubernetes API returned {response.status}: {message}")
         raise ApiRefused(response.status, message)
 
     def _request(

@@ -115,17 +115,17 @@ class KubernetesExecutor:
         while True:
             seen = await self._see(job, name)
             if seen is None:
-                return Ended(End.LOST, error=f"Job {name} is gone: somebody deleted it")
+                return Ended(End.LOST, error=f"Job {name} is gone: it was deleted")
             pods = await self._pods(name)
-            ended = None if pods is None else judge(seen, pods)
-            if pods is not None and ended is not None:
-                await self._keep_output(job, pods)
-                job.effect = ended.effect
-                return ended
-            if pods is not None and started(newest_pod(pods)):
-                begun = float("inf")  # from now on only the run's own time counts
-            elif pods is not None and time.monotonic() - begun > self._settings.start_timeout:
-                return await self._never_started(job, name, pods)
+            if pods is not None:
+                if (ended := judge(seen, pods)) is not None:
+                    await self._keep_output(job, pods)
+                    job.effect = ended.effect
+                    return ended
+                if started(newest_pod(pods)):
+                    begun = float("inf")  # from now on only the run's own time counts
+                elif time.monotonic() - begun > self._settings.start_timeout:
+                    return await self._never_started(job, name, pods)
             await self._client.wait_for_change(seen, self._poll)
 
     async def _find_or_create(self, job: Job, wanted: ContainerSpec) -> dict[str, Any]:

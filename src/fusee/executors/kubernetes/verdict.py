@@ -100,7 +100,7 @@ def _taken(pod: Json) -> str | None:
     if status.get("reason") in TAKEN:
         return _reason(status)
     if pod["metadata"].get("deletionTimestamp") is not None:
-        return "somebody deleted it"
+        return "it was deleted"
     if "terminated" not in _state(pod):
         return "nothing says how its container ended"
     return None
