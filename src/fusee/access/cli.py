@@ -10,7 +10,7 @@ import click
 from fusee.surfaces.cli.answer import Answer, Noun
 from fusee.surfaces.cli.commands import command, lists, steer
 from fusee.surfaces.cli.moments import time_text
-from fusee.surfaces.cli.options import Group
+from fusee.surfaces.cli.options import Group, option
 from fusee.surfaces.cli.output import ago
 
 if TYPE_CHECKING:
@@ -58,12 +58,12 @@ def key() -> None:
 
 @command(create=True)
 @click.argument("name")
-@click.option(
+@option(
     "--role",
-    type=click.Choice(("viewer", "operator", "admin"), case_sensitive=False),
+    "What the key may do.",
+    choices=("viewer", "operator", "admin"),
     default="operator",
     show_default=True,
-    help="What the key may do.",
 )
 async def create(keys: KeyOperations, config: Config, /, name: str, role: str) -> Answer:
     """Create a key and print it, once.

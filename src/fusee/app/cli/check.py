@@ -7,13 +7,11 @@ from collections.abc import Mapping
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from fusee.app.cli.opening import import_app, sqlite_file
 from fusee.surfaces.cli.answer import Answer
 from fusee.surfaces.cli.commands import command
 from fusee.surfaces.cli.exits import Exit, Failure, failure_of
-from fusee.surfaces.cli.options import Shared, merged
+from fusee.surfaces.cli.options import Shared, merged, option
 from fusee.surfaces.cli.output import clean
 from fusee.tasks.cli.look import short_trigger
 
@@ -29,8 +27,8 @@ Finding = tuple[str, bool, str]
 
 
 @command()
-@click.option("--connect", is_flag=True, help="Also connect to the database and look at its schema.")
-@click.option("--app", metavar="MODULE:APP", help="Also import this application, and check its tasks.")
+@option("--connect", "Also connect to the database and look at its schema.")
+@option("--app MODULE:APP", "Also import this application, and check its tasks.")
 async def check(shared: Shared, /, connect: bool, app: str | None) -> Answer:
     """Check the configuration without starting anything.
 

@@ -13,7 +13,7 @@ import click
 from fusee.surfaces.cli.answer import Answer
 from fusee.surfaces.cli.commands import command
 from fusee.surfaces.cli.exits import Exit, Failure
-from fusee.surfaces.cli.options import Group, Shared
+from fusee.surfaces.cli.options import Group, Shared, option
 from fusee.surfaces.cli.output import table
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def config() -> None:
 
 
 @command()
-@click.option("--changed", is_flag=True, help="Only settings that differ from the defaults.")
+@option("--changed", "Only settings that differ from the defaults.")
 def show(shared: Shared, /, changed: bool) -> Answer:
     """Show every setting as it holds, and where it comes from; secrets are hidden.
 
@@ -106,7 +106,7 @@ def _origins(shared: Shared) -> dict[KeyPath, str]:
 
 @command()
 @click.argument("path", default="fusee.toml", type=click.Path(path_type=Path, allow_dash=True))
-@click.option("--force", is_flag=True, help="Replace a file that exists.")
+@option("--force", "Replace a file that exists.")
 def init(path: Path, force: bool) -> Answer | None:
     """Write a configuration file that sets nothing and explains everything.
 

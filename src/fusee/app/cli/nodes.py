@@ -11,7 +11,7 @@ import click
 
 from fusee.facts import facts
 from fusee.runs.cli.workers import drain, list_workers
-from fusee.surfaces.cli.options import Command, Group, Shared, merged
+from fusee.surfaces.cli.options import Command, Group, Shared, merged, option
 from fusee.surfaces.cli.output import Out, clean
 
 if TYPE_CHECKING:
@@ -21,26 +21,22 @@ if TYPE_CHECKING:
 
 __all__ = ["dispatcher", "server", "up", "worker"]
 
-APP = click.option("--app", metavar="MODULE:APP", help="Where your handlers are registered.")
-BIND = click.option("--bind", metavar="HOST:PORT", help="Where the API listens; port 0 takes a free one.")
+APP = option("--app MODULE:APP", "Where your handlers are registered.")
+BIND = option("--bind HOST:PORT", "Where the API listens; port 0 takes a free one.")
 
 
 def _worker_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    for option in reversed(
+    for add in reversed(
         (
-            click.option(
-                "--queue", "queues", metavar="NAME", multiple=True, help="Only from these; repeatable."
-            ),
-            click.option("--capacity", metavar="N", type=click.IntRange(1, 10_000), help="Most at once."),
-            click.option("--name", metavar="NAME", help="The worker's name.  [default: host and pid]"),
-            click.option("--region", metavar="NAME", help="Also take runs of this region."),
-            click.option(
-                "--cpu", metavar="N", type=click.FloatRange(0, min_open=True), help="Cores to give."
-            ),
-            click.option("--memory", metavar="SIZE", help="Memory to give, such as 8GiB."),
+            option("--queue queues NAME", "Only from these; repeatable.", multiple=True),
+            option("--capacity N", "Most at once.", type=click.IntRange(1, 10_000)),
+            option("--name NAME", "The worker's name.  [default: host and pid]"),
+            option("--region NAME", "Also take runs of this region."),
+            option("--cpu N", "Cores to give.", type=click.FloatRange(0, min_open=True)),
+            option("--memory SIZE", "Memory to give, such as 8GiB."),
         )
     ):
-        function = option(function)
+        function = add(function)
     return function
 
 
@@ -48,9 +44,9 @@ def _worker_options(function: Callable[..., Any]) -> Callable[..., Any]:
 @APP
 @BIND
 @_worker_options
-@click.option("--no-api", is_flag=True, help="Without the API.")
-@click.option("--no-dispatcher", is_flag=True, help="Without a dispatcher.")
-@click.option("--no-worker", is_flag=True, help="Without a worker.")
+@option("--no-api", "Without the API.")
+@option("--no-dispatcher", "Without a dispatcher.")
+@option("--no-worker", "Without a worker.")
 @click.pass_context
 def up(
     context: click.Context,
@@ -101,7 +97,7 @@ def server(context: click.Context, /, app: str | None, **given: Any) -> None:
 
 
 @click.command(cls=Command)
-@click.option("--region", "dispatcher_region", metavar="NAME", help="Only work of this region, and of none.")
+@option("--region dispatcher_region NAME", "Only work of this region, and of none.")
 @click.pass_context
 def dispatcher(context: click.Context, /, **given: Any) -> None:
     """Start a dispatcher only.

@@ -19,7 +19,7 @@ from fusee.surfaces.cli.answer import Answer
 from fusee.surfaces.cli.commands import command
 from fusee.surfaces.cli.field_options import options_of
 from fusee.surfaces.cli.inputs import fields_from, json_or_text
-from fusee.surfaces.cli.options import KEY, Group, Wait, waits
+from fusee.surfaces.cli.options import KEY, Group, Wait, option, waits
 from fusee.surfaces.cli.output import Out
 
 if TYPE_CHECKING:
@@ -45,15 +45,15 @@ def batch() -> None:
 
 @command(create=True)
 @click.argument("name")
-@click.option("--type", "kind", metavar="TARGET/OPERATION", required=True, help="Such as cdc/cdc_job_stop.")
-@click.option("--targets", "file", metavar="FILE", required=True, help="JSON lines, CSV, JSON, YAML, or -.")
+@option("--type kind TARGET/OPERATION", "Such as cdc/cdc_job_stop.", required=True)
+@option("--targets file FILE", "JSON lines, CSV, JSON, YAML, or -.", required=True)
 @options_of(
     BATCH, "concurrency", "canary", "ramp", "max_errors", "on_error", "on_conflict", "queue", "priority",
     "timeout", "creator", "env", "region", "az",
 )  # fmt: skip
-@click.option("--set", "others", metavar="FIELD=VALUE", multiple=True, help="Any other field of a batch.")
+@option("--set others FIELD=VALUE", "Any other field of a batch.", multiple=True)
 @KEY
-@click.option("--apply", "start", is_flag=True, help="Start it at once, without looking at the plan.")
+@option("--apply start", "Start it at once, without looking at the plan.")
 @waits
 async def create(
     batches: BatchOperations, out: Out, /, name: str, kind: str, file: str, others: tuple[str, ...],

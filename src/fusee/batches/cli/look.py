@@ -13,7 +13,7 @@ from fusee.surfaces.cli.exits import Exit
 from fusee.surfaces.cli.follow import Progress, follow
 from fusee.surfaces.cli.inputs import members_of
 from fusee.surfaces.cli.moments import time_text
-from fusee.surfaces.cli.options import Wait
+from fusee.surfaces.cli.options import Wait, option
 from fusee.surfaces.cli.output import Out, facts, status_text, table
 from fusee.values.fields import shown
 
@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 BATCH_ID = click.argument("batch_id", metavar="ID", type=click.IntRange(1))
-STATUS = click.option("--status", "-s", multiple=True, metavar="STATUS", help="Only these; repeatable.")
+STATUS = option("--status -s STATUS", "Only these; repeatable.", multiple=True)
 GOOD = ("success", "rollback_success")
 SOME_UNDONE = ("rollback_success", "partial_rollback")
 """What a rollback of chosen targets may end as."""
@@ -95,11 +95,11 @@ TARGETS: Noun[BatchTask] = Noun(
 
 @lists(BATCHES)
 @STATUS
-@click.option("--type", "batch_type", metavar="OPERATION", help="Only batches of this operation.")
-@click.option("--creator", metavar="NAME", help="Only batches that this person or service asked for.")
-@click.option("--env", metavar="NAME", help="Only batches of this environment.")
-@click.option("--region", metavar="NAME", help="Only batches of this region.")
-@click.option("--az", metavar="NAME", help="Only batches of this availability zone.")
+@option("--type batch_type OPERATION", "Only batches of this operation.")
+@option("--creator NAME", "Only batches that this person or service asked for.")
+@option("--env NAME", "Only batches of this environment.")
+@option("--region NAME", "Only batches of this region.")
+@option("--az NAME", "Only batches of this availability zone.")
 async def list_batches(
     batches: BatchOperations, /, status: tuple[str, ...], **wanted: Any
 ) -> Sequence[Batch]:

@@ -14,7 +14,7 @@ from fusee.surfaces.cli.answer import Answer
 from fusee.surfaces.cli.commands import command
 from fusee.surfaces.cli.exits import Exit
 from fusee.surfaces.cli.follow import progress
-from fusee.surfaces.cli.options import duration
+from fusee.surfaces.cli.options import duration, option
 from fusee.surfaces.cli.output import Out, clean, table
 
 if TYPE_CHECKING:
@@ -32,17 +32,14 @@ NOT_KNOWN = ("unreachable", "invalid")
 
 @command()
 @BATCH_ID
-@click.option(
-    "--limit", metavar="N", default=1000, type=click.IntRange(1, 1_000_000), help="Look at this many at most."
-)
-@click.option(
-    "--timeout",
-    metavar="TIME",
+@option("--limit N", "Look at this many at most.", default=1000, type=click.IntRange(1, 1_000_000))
+@option(
+    "--timeout TIME",
+    "Targets that no worker has looked at by then are unreachable; 1m by default.",
     default="1m",
     callback=duration(least=0.1),
-    help="Targets that no worker has looked at by then are unreachable; 1m by default.",
 )
-@click.option("--recorded", is_flag=True, help="Compare what is recorded; look at no target.")
+@option("--recorded", "Compare what is recorded; look at no target.")
 async def plan(
     batches: BatchOperations, out: Out, /, batch_id: int, limit: int, timeout: float, recorded: bool
 ) -> Answer:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import click
-
 from fusee.batches.cli.look import BATCH_ID, BATCHES, GOOD, SOME_UNDONE, settled
 from fusee.surfaces.cli.answer import Answer
 from fusee.surfaces.cli.commands import command, steer
-from fusee.surfaces.cli.options import KEY, TIMEOUT, VERSION, Wait, reasoned, waits
+from fusee.surfaces.cli.options import KEY, TIMEOUT, VERSION, Wait, option, reasoned, waits
 from fusee.surfaces.cli.output import Out
 
 if TYPE_CHECKING:
@@ -62,7 +60,7 @@ async def cancel(
 
 @command()
 @BATCH_ID
-@click.option("--canceled", is_flag=True, help="Also the targets that were canceled.")
+@option("--canceled", "Also the targets that were canceled.")
 @KEY
 @waits
 @VERSION
@@ -87,8 +85,8 @@ async def retry(
 
 @command()
 @BATCH_ID
-@click.option("--target", "chosen", metavar="ID", multiple=True, help="Only this target; repeatable.")
-@click.option("--force", is_flag=True, help="Also targets that have drifted.")
+@option("--target chosen ID", "Only this target; repeatable.", multiple=True)
+@option("--force", "Also targets that have drifted.")
 @waits
 @VERSION
 async def rollback(

@@ -12,7 +12,7 @@ from fusee.bulk.cli.shapes import business_object
 from fusee.surfaces.cli.answer import Answer, Noun
 from fusee.surfaces.cli.commands import command, lists, steer
 from fusee.surfaces.cli.inputs import json_or_text, member_from
-from fusee.surfaces.cli.options import KEY, VERSION, Group
+from fusee.surfaces.cli.options import KEY, VERSION, Group, option
 from fusee.surfaces.cli.output import facts
 
 if TYPE_CHECKING:
@@ -78,28 +78,18 @@ _ADDRESSES = (
 
 def _fields(function: Callable[..., Any]) -> Callable[..., Any]:
     """An option for each field of a business."""
-    options = [click.option(name, metavar="URL", help=text) for name, text in _ADDRESSES]
+    options = [option(f"{name} URL", text) for name, text in _ADDRESSES]
     options += [
-        click.option(
-            "--chunk-size", metavar="N", type=click.IntRange(1), help="Items in one call.  [default: 100]"
-        ),
-        click.option(
-            "--header",
-            "headers",
-            metavar="NAME:VALUE",
-            multiple=True,
-            help="Sent with each call; repeatable.",
-        ),
-        click.option("--timeout", metavar="TIME", help="Limit of a call about items.  [default: 15s]"),
-        click.option("--before-run-timeout", metavar="TIME", help="Limit of that call.  [default: 30m]"),
-        click.option("--with-data/--without-data", default=None, help="Item calls carry the job's data."),
-        click.option(
-            "--default", "defaults", metavar="FIELD=VALUE", multiple=True, help="A default of its jobs."
-        ),
-        click.option("--description", metavar="TEXT", help="For people."),
+        option("--chunk-size N", "Items in one call.  [default: 100]", type=click.IntRange(1)),
+        option("--header headers NAME:VALUE", "Sent with each call; repeatable.", multiple=True),
+        option("--timeout TIME", "Limit of a call about items.  [default: 15s]"),
+        option("--before-run-timeout TIME", "Limit of that call.  [default: 30m]"),
+        option("--with-data/--without-data", "Item calls carry the job's data.", default=None),
+        option("--default defaults FIELD=VALUE", "A default of its jobs.", multiple=True),
+        option("--description TEXT", "For people."),
     ]
-    for option in reversed(options):
-        function = option(function)
+    for add in reversed(options):
+        function = add(function)
     return function
 
 
@@ -129,9 +119,7 @@ async def register(
 @command()
 @click.argument("name")
 @_fields
-@click.option(
-    "--remove", "gone", metavar="FIELD", multiple=True, help="Remove a field: on_stop, headers.X-Key."
-)
+@option("--remove gone FIELD", "Remove a field: on_stop, headers.X-Key.", multiple=True)
 @VERSION
 async def change(
     business_registry: BusinessOperations, /, name: str, gone: tuple[str, ...], version: int | None,

@@ -30,7 +30,7 @@ from fusee.bulk.cli.steer import (
 from fusee.surfaces.cli.answer import Answer
 from fusee.surfaces.cli.commands import command
 from fusee.surfaces.cli.inputs import fields_from, json_from
-from fusee.surfaces.cli.options import KEY, Group, Wait, waits
+from fusee.surfaces.cli.options import KEY, Group, Wait, option, waits
 from fusee.surfaces.cli.output import Out
 
 if TYPE_CHECKING:
@@ -56,39 +56,26 @@ def bulk() -> None:
 
 @command(create=True)
 @click.argument("name")
-@click.option("--business", metavar="NAME", required=True, help="The business that handles the items.")
-@click.option(
-    "--source",
-    metavar="ITEMS",
-    required=True,
-    help="A number, FROM..TO, a file, a URL, JSON, or @FILE with JSON.",
-)
-@click.option("--rate", metavar="N", type=rate_of, help="Items started a second, or: unlimited, hold.")
+@option("--business NAME", "The business that handles the items.", required=True)
+@option("--source ITEMS", "A number, FROM..TO, a file, a URL, JSON, or @FILE with JSON.", required=True)
+@option("--rate N", "Items started a second, or: unlimited, hold.", type=rate_of)
 @CONCURRENCY
-@click.option(
-    "--window", metavar="N", type=click.IntRange(0), help="Size of a segment's window; 0: automatic."
-)
-@click.option(
-    "--segments", metavar="N", type=click.IntRange(0), help="Number of segments; 0: one per worker."
-)
-@click.option("--attempts", "item_attempts", metavar="N", type=click.IntRange(1), help="Attempts at an item.")
-@click.option(
-    "--backoff", "item_backoff", metavar="TIME", help="Pause before the second attempt; then doubled."
-)
-@click.option("--item-timeout", metavar="TIME", help="Limit of one call, such as 90s; none: no limit.")
-@click.option(
-    "--error-budget", metavar="N|N%", help="The job fails when more items than this are quarantined."
-)
-@click.option("--alerts", metavar="URL", help="POST to this address when the job fails or stalls.")
-@click.option("--adaptive", is_flag=True, default=None, help="Adapt the concurrency automatically.")
-@click.option("--data", "business_data", metavar="JSON", help="The business's own data; @FILE reads it.")
-@click.option("--creator", metavar="NAME", help="Who asked for it.")
-@click.option("--env", metavar="NAME", help="The environment of the job.")
-@click.option("--region", metavar="NAME", help="Only workers of this region take it.")
-@click.option("--queue", metavar="NAME", help="The queue of its segments.")
-@click.option("--set", "others", metavar="FIELD=VALUE", multiple=True, help="Any other field of a job.")
+@option("--window N", "Size of a segment's window; 0: automatic.", type=click.IntRange(0))
+@option("--segments N", "Number of segments; 0: one per worker.", type=click.IntRange(0))
+@option("--attempts item_attempts N", "Attempts at an item.", type=click.IntRange(1))
+@option("--backoff item_backoff TIME", "Pause before the second attempt; then doubled.")
+@option("--item-timeout TIME", "Limit of one call, such as 90s; none: no limit.")
+@option("--error-budget N|N%", "The job fails when more items than this are quarantined.")
+@option("--alerts URL", "POST to this address when the job fails or stalls.")
+@option("--adaptive", "Adapt the concurrency automatically.", default=None)
+@option("--data business_data JSON", "The business's own data; @FILE reads it.")
+@option("--creator NAME", "Who asked for it.")
+@option("--env NAME", "The environment of the job.")
+@option("--region NAME", "Only workers of this region take it.")
+@option("--queue NAME", "The queue of its segments.")
+@option("--set others FIELD=VALUE", "Any other field of a job.", multiple=True)
 @KEY
-@click.option("--start", "starts", is_flag=True, help="Start it at once; --wait does too.")
+@option("--start starts", "Start it at once; --wait does too.")
 @waits
 async def create(
     bulk_jobs: BulkOperations, out: Out, /, name: str, source: str, business_data: str | None,

@@ -18,7 +18,7 @@ from fusee.surfaces.cli.exits import Exit
 from fusee.surfaces.cli.follow import Progress, follow
 from fusee.surfaces.cli.inputs import members_of
 from fusee.surfaces.cli.moments import time_text
-from fusee.surfaces.cli.options import Wait, limited
+from fusee.surfaces.cli.options import Wait, limited, option
 from fusee.surfaces.cli.output import Out, facts, human
 
 if TYPE_CHECKING:
@@ -131,9 +131,9 @@ QUARANTINE: Noun[Quarantined] = Noun(
 
 
 @lists(JOBS)
-@click.option("--status", "-s", multiple=True, metavar="STATUS", help="Only these; repeatable.")
-@click.option("--business", metavar="NAME", help="Only jobs of this business.")
-@click.option("--name", metavar="NAME", help="Only jobs with exactly this name.")
+@option("--status -s STATUS", "Only these; repeatable.", multiple=True)
+@option("--business NAME", "Only jobs of this business.")
+@option("--name NAME", "Only jobs with exactly this name.")
 async def list_jobs(
     bulk_jobs: BulkOperations, /, status: tuple[str, ...], **wanted: Any
 ) -> Sequence[BulkJob]:
@@ -175,8 +175,8 @@ def _text(value: Any) -> str | None:
 
 @lists(LOGS, "logs", watch=False)
 @JOB_ID
-@click.option("--kind", type=click.Choice(["data", "operator"]), help="Only what its business wrote, or did.")
-@click.option("--after", metavar="N", default=0, type=click.IntRange(0), help="Only lines after line N.")
+@option("--kind", "Only what its business wrote, or did.", type=click.Choice(["data", "operator"]))
+@option("--after N", "Only lines after line N.", default=0, type=click.IntRange(0))
 async def logs(bulk_jobs: BulkOperations, /, job_id: int, **wanted: Any) -> Sequence[BulkLog]:
     """Show what the business wrote, and what was done to the job.
 
@@ -187,8 +187,8 @@ async def logs(bulk_jobs: BulkOperations, /, job_id: int, **wanted: Any) -> Sequ
 
 @command()
 @JOB_ID
-@click.option("--format", "form", type=click.Choice(["ndjson", "csv"]), help="All of it, for a file.")
-@click.option("--after", metavar="POSITION", default=-1, type=int, help="Only items after this position.")
+@option("--format form", "All of it, for a file.", type=click.Choice(["ndjson", "csv"]))
+@option("--after POSITION", "Only items after this position.", default=-1, type=int)
 @limited(50)
 async def quarantine(
     bulk_jobs: BulkOperations, /, job_id: int, form: str | None, after: int, limit: int

@@ -11,7 +11,7 @@ from fusee.bulk.cli.look import JOB_ID, JOBS, settled, watched
 from fusee.surfaces.cli.answer import Answer
 from fusee.surfaces.cli.commands import command, steer
 from fusee.surfaces.cli.inputs import json_from, json_or_text
-from fusee.surfaces.cli.options import KEY, TIMEOUT, VERSION, Command, Wait, reasoned, waits
+from fusee.surfaces.cli.options import KEY, TIMEOUT, VERSION, Command, Wait, option, reasoned, waits
 from fusee.surfaces.cli.output import Out
 
 if TYPE_CHECKING:
@@ -24,9 +24,7 @@ __all__ = [
 
 WHO = "command line"
 REASON = reasoned("stopped by request", kept="the job")
-CONCURRENCY = click.option(
-    "--concurrency", metavar="N", type=click.IntRange(1), help="Items or chunks at once, over all workers."
-)
+CONCURRENCY = option("--concurrency N", "Items or chunks at once, over all workers.", type=click.IntRange(1))
 
 
 def rate_of(text: str) -> float | str:
@@ -41,8 +39,8 @@ def rate_of(text: str) -> float | str:
 
 @command()
 @JOB_ID
-@click.option("--by-business", is_flag=True, help="Only while the job waits for its business.")
-@click.option("--force", is_flag=True, help="Also while the job waits for its business to start it.")
+@option("--by-business", "Only while the job waits for its business.")
+@option("--force", "Also while the job waits for its business to start it.")
 @waits
 @VERSION
 async def start(bulk_jobs: BulkOperations, out: Out, /, job_id: int, wait: Wait | None, **how: Any) -> Answer:
@@ -98,7 +96,7 @@ async def pause(bulk_jobs: BulkOperations, out: Out, /, **given: Any) -> Answer:
 
 @command()
 @JOB_ID
-@click.option("--start", is_flag=True, help="Start it at once; --wait does too.")
+@option("--start", "Start it at once; --wait does too.")
 @waits
 @VERSION
 async def extend(
@@ -141,19 +139,20 @@ async def watch(bulk_jobs: BulkOperations, out: Out, /, job_id: int, timeout: fl
 
 @command()
 @JOB_ID
-@click.option("--rate", metavar="N", type=rate_of, help="Items started a second, or: unlimited, hold.")
+@option("--rate N", "Items started a second, or: unlimited, hold.", type=rate_of)
 @CONCURRENCY
-@click.option("--window", metavar="N", type=click.IntRange(0), help="Size of the window; 0: automatic.")
-@click.option("--error-budget", metavar="N|N%", help="Quarantined items that fail the job, or: none.")
-@click.option("--item-timeout", metavar="TIME", help="Limit of one call, such as 90s, or: none.")
-@click.option(
-    "--attempts", "item_attempts", metavar="N", type=click.IntRange(1),
-    help="Attempts at an item; only while the job does not run.",
-)  # fmt: skip
-@click.option(
-    "--backoff", "item_backoff", metavar="TIME",
-    help="Pause before the second attempt at an item; only while the job does not run.",
-)  # fmt: skip
+@option("--window N", "Size of the window; 0: automatic.", type=click.IntRange(0))
+@option("--error-budget N|N%", "Quarantined items that fail the job, or: none.")
+@option("--item-timeout TIME", "Limit of one call, such as 90s, or: none.")
+@option(
+    "--attempts item_attempts N",
+    "Attempts at an item; only while the job does not run.",
+    type=click.IntRange(1),
+)
+@option(
+    "--backoff item_backoff TIME",
+    "Pause before the second attempt at an item; only while the job does not run.",
+)
 @VERSION
 async def rate(bulk_jobs: BulkOperations, out: Out, /, job_id: int, **changes: Any) -> Answer:
     """Set another rate, concurrency, window, item timeout or error budget, also while the job runs.
@@ -206,19 +205,17 @@ async def log(bulk_jobs: BulkOperations, /, job_id: int, text: str, key: str | N
 
 def _following(function: Callable[..., Any]) -> Command:
     """A command that makes a new job over items of this one."""
-    for option in (
+    for add in (
         KEY,
         waits,
-        click.option("--start", is_flag=True, help="Start it at once; --wait does too."),
-        click.option(
-            "--attempts", "item_attempts", metavar="N", type=click.IntRange(1), help="Attempts at an item."
-        ),
-        click.option("--rate", metavar="N", type=rate_of, help="Items a second.  [default: as before]"),
+        option("--start", "Start it at once; --wait does too."),
+        option("--attempts item_attempts N", "Attempts at an item.", type=click.IntRange(1)),
+        option("--rate N", "Items a second.  [default: as before]", type=rate_of),
         CONCURRENCY,
-        click.option("--name", metavar="TEXT", help="The new job's name."),
+        option("--name TEXT", "The new job's name."),
         JOB_ID,
     ):
-        function = option(function)
+        function = add(function)
     return command()(function)
 
 

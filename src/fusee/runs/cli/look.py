@@ -11,6 +11,7 @@ import click
 
 from fusee.surfaces.cli.answer import Answer, Noun
 from fusee.surfaces.cli.commands import command, lists
+from fusee.surfaces.cli.options import option
 from fusee.surfaces.cli.output import ago, clean, facts, human, status_text, table
 from fusee.surfaces.cli.shapes import run_object
 
@@ -56,16 +57,10 @@ RUNS: Noun[Run] = Noun(
 
 
 @lists(RUNS, limit=25)
-@click.option(
-    "--status",
-    "-s",
-    multiple=True,
-    type=click.Choice(STATUSES, case_sensitive=False),
-    help="Only these; repeatable.",
-)
-@click.option("--handler", metavar="NAME", help="Only runs of this handler.")
-@click.option("--queue", metavar="NAME", help="Only runs of this queue.")
-@click.option("--before", metavar="ID", type=int, help="Only runs older than this one, for the next page.")
+@option("--status -s", "Only these; repeatable.", multiple=True, choices=STATUSES)
+@option("--handler NAME", "Only runs of this handler.")
+@option("--queue NAME", "Only runs of this queue.")
+@option("--before ID", "Only runs older than this one, for the next page.", type=int)
 async def list_runs(runs: RunOperations, /, status: tuple[str, ...], **wanted: Any) -> Sequence[Run]:
     """List runs, newest first.
 

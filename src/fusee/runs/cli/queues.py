@@ -9,7 +9,7 @@ import click
 
 from fusee.surfaces.cli.answer import Answer, Noun
 from fusee.surfaces.cli.commands import command, lists, steer
-from fusee.surfaces.cli.options import Group
+from fusee.surfaces.cli.options import Group, option
 from fusee.surfaces.cli.output import ago, clean
 from fusee.surfaces.cli.shapes import queue_object
 
@@ -85,9 +85,9 @@ async def list_queues(queues: QueueOperations, /) -> Sequence[QueueStats]:
 
 @command(create=True)
 @click.argument("name")
-@click.option("--concurrency", metavar="N", type=click.IntRange(0), help="Runs at once; 0: no limit.")
-@click.option("--rate", metavar="N", type=click.FloatRange(0), help="Starts a second; 0: no limit.")
-@click.option("--burst", metavar="N", type=click.IntRange(0), help="Starts saved up at most; 0: as the rate.")
+@option("--concurrency N", "Runs at once; 0: no limit.", type=click.IntRange(0))
+@option("--rate N", "Starts a second; 0: no limit.", type=click.FloatRange(0))
+@option("--burst N", "Starts saved up at most; 0: as the rate.", type=click.IntRange(0))
 async def limit(queues: QueueOperations, /, name: str, **said: Any) -> Answer:
     """Set a queue's limits; what is not named stays as it is.
 

@@ -19,7 +19,7 @@ from fusee.surfaces.cli.commands import command
 from fusee.surfaces.cli.exits import Exit, Failure
 from fusee.surfaces.cli.follow import progress
 from fusee.surfaces.cli.inputs import member_from, object_from, request_from
-from fusee.surfaces.cli.options import ALLOW_UNKNOWN, KEY, Group, Wait, duration, waits
+from fusee.surfaces.cli.options import ALLOW_UNKNOWN, KEY, Group, Wait, duration, option, waits
 from fusee.surfaces.cli.output import Out
 
 if TYPE_CHECKING:
@@ -68,37 +68,32 @@ def _moment(context: click.Context, parameter: click.Parameter, value: str | Non
 
 @command(create=True)
 @click.argument("words", metavar="[HANDLER | -- ARGV...]", nargs=-1)
-@click.option("--payload", metavar="JSON", help="The handler's arguments: JSON, @FILE, or - for stdin.")
-@click.option("-p", "members", metavar="KEY=VALUE", multiple=True, help="One argument, as JSON or text.")
-@click.option("--delay", metavar="TIME", callback=duration(), help="Start after this long, such as 5m.")
-@click.option("--at", metavar="TIME", callback=_moment, help="Start at this time, such as 2030-01-31T18:00.")
-@click.option("--priority", metavar="N", type=int, help="From -1000 to 1000; higher starts first.")
-@click.option("--queue", metavar="NAME", help="Its queue.  [default: default]")
-@click.option("--region", metavar="NAME", help="Only workers of this region.")
-@click.option("--strategy", metavar="NAME", help="How it finds its worker: round_robin, broadcast, ...")
-@click.option(
-    "--require", "requires", metavar="LABEL=VALUE", multiple=True, help="A label its worker must have."
-)
-@click.option("--cpu", metavar="N", type=float, help="Cores its worker must have free.")
-@click.option("--memory", metavar="SIZE", help="Memory its worker must have free: 512MB.")
-@click.option("--hash-key", metavar="TEXT", help="Runs of one key go to the same worker.")
-@click.option("--timeout", metavar="TIME", callback=duration(), help="Limit of one attempt, such as 30s.")
-@click.option(
-    "--max-attempts", metavar="N", type=int, help="Attempts in all, instead of the handler's policy."
-)
+@option("--payload JSON", "The handler's arguments: JSON, @FILE, or - for stdin.")
+@option("-p members KEY=VALUE", "One argument, as JSON or text.", multiple=True)
+@option("--delay TIME", "Start after this long, such as 5m.", callback=duration())
+@option("--at TIME", "Start at this time, such as 2030-01-31T18:00.", callback=_moment)
+@option("--priority N", "From -1000 to 1000; higher starts first.", type=int)
+@option("--queue NAME", "Its queue.  [default: default]")
+@option("--region NAME", "Only workers of this region.")
+@option("--strategy NAME", "How it finds its worker: round_robin, broadcast, ...")
+@option("--require requires LABEL=VALUE", "A label its worker must have.", multiple=True)
+@option("--cpu N", "Cores its worker must have free.", type=float)
+@option("--memory SIZE", "Memory its worker must have free: 512MB.")
+@option("--hash-key TEXT", "Runs of one key go to the same worker.")
+@option("--timeout TIME", "Limit of one attempt, such as 30s.", callback=duration())
+@option("--max-attempts N", "Attempts in all, instead of the handler's policy.", type=int)
 @KEY
-@click.option("--shell", is_flag=True, help="Run a program: --shell -- PROGRAM ARGUMENT...")
-@click.option("--http", "url", metavar="URL", help="Make an HTTP call.")
-@click.option(
-    "--executor",
-    metavar="NAME",
-    type=click.Choice(["kubernetes", "dask"], case_sensitive=False),
-    help="Run it in kubernetes or dask; its fields go in --payload or -p.",
+@option("--shell", "Run a program: --shell -- PROGRAM ARGUMENT...")
+@option("--http url URL", "Make an HTTP call.")
+@option(
+    "--executor NAME",
+    "Run it in kubernetes or dask; its fields go in --payload or -p.",
+    choices=("kubernetes", "dask"),
 )
-@click.option("--method", metavar="NAME", help="With --http: GET, POST, ...  [default: by the body]")
-@click.option("--header", "headers", metavar="NAME:VALUE", multiple=True, help="With --http; repeatable.")
-@click.option("--body", metavar="TEXT", help="With --http: JSON or text; @FILE, or -.")
-@click.option("--from-file", metavar="FILE", help="Many runs, one JSON object a line; - for stdin.")
+@option("--method NAME", "With --http: GET, POST, ...  [default: by the body]")
+@option("--header headers NAME:VALUE", "With --http; repeatable.", multiple=True)
+@option("--body TEXT", "With --http: JSON or text; @FILE, or -.")
+@option("--from-file FILE", "Many runs, one JSON object a line; - for stdin.")
 @waits
 @ALLOW_UNKNOWN
 async def submit(

@@ -10,7 +10,7 @@ import click
 from fusee.surfaces.cli.answer import Answer, Noun
 from fusee.surfaces.cli.commands import command, lists
 from fusee.surfaces.cli.exits import Exit, Failure
-from fusee.surfaces.cli.options import duration
+from fusee.surfaces.cli.options import duration, option
 from fusee.surfaces.cli.output import Out, ago, human
 from fusee.surfaces.cli.shapes import worker_object
 
@@ -55,19 +55,17 @@ WORKERS: Noun[Session] = Noun(
 
 
 @lists(WORKERS, limit=None)
-@click.option("--all", "all_states", is_flag=True, help="Also workers that ended or were lost.")
-@click.option(
+@option("--all all_states", "Also workers that ended or were lost.")
+@option(
     "--state",
-    type=click.Choice(["alive", "draining", "ended", "lost", "down"], case_sensitive=False),
-    help="Only workers in this state; down is ended or lost.",
+    "Only workers in this state; down is ended or lost.",
+    choices=("alive", "draining", "ended", "lost", "down"),
 )
-@click.option("--queue", metavar="NAME", help="Only workers that take runs from this queue.")
-@click.option("--handler", metavar="NAME", help="Only workers that have this handler.")
-@click.option("--region", metavar="NAME", help="Only workers of this region.")
-@click.option("--release", "version", metavar="VERSION", help="Only workers with this version of Fusee.")
-@click.option(
-    "--label", "labels", metavar="NAME=VALUE", multiple=True, help="Only workers with this label; repeatable."
-)
+@option("--queue NAME", "Only workers that take runs from this queue.")
+@option("--handler NAME", "Only workers that have this handler.")
+@option("--region NAME", "Only workers of this region.")
+@option("--release version VERSION", "Only workers with this version of Fusee.")
+@option("--label labels NAME=VALUE", "Only workers with this label; repeatable.", multiple=True)
 async def list_workers(
     workers: WorkerOperations, /, all_states: bool, labels: tuple[str, ...], **wanted: Any
 ) -> Sequence[Session]:
@@ -91,12 +89,7 @@ async def list_workers(
 
 @command()
 @click.argument("name")
-@click.option(
-    "--wait",
-    metavar="TIME",
-    callback=duration(),
-    help="Wait this long for it to have left; exits 124 when it has not.",
-)
+@option("--wait TIME", "Wait this long for it to have left; exits 124 when it has not.", callback=duration())
 async def drain(workers: WorkerOperations, out: Out, /, name: str, wait: float | None) -> Answer:
     """Ask a worker to leave, wherever it runs.
 

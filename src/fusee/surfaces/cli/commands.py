@@ -20,7 +20,7 @@ from fusee.errors import StoreUnavailable
 from fusee.surfaces.cli.answer import Answer, Noun
 from fusee.surfaces.cli.exits import Exit, failure_of
 from fusee.surfaces.cli.follow import watch_list
-from fusee.surfaces.cli.options import Command, Shared, Wait, limited
+from fusee.surfaces.cli.options import Command, Shared, Wait, limited, option
 from fusee.surfaces.cli.output import Out, told_error
 
 __all__ = ["command", "lists", "needs", "steer"]
@@ -28,7 +28,7 @@ __all__ = ["command", "lists", "needs", "steer"]
 T = TypeVar("T")
 Body = Callable[..., Any]
 Call = Callable[[Out, Sequence[Any], dict[str, Any]], Awaitable[Answer | None]]
-WATCH = click.option("--watch", "-w", is_flag=True, help="Keep looking until Ctrl-C.")
+WATCH = option("--watch -w", "Keep looking until Ctrl-C.")
 
 
 def needs(body: Body) -> Sequence[str]:
@@ -64,9 +64,9 @@ def lists(
             filtered = any(value for name, value in given.items() if name != "limit")
             return noun.many(await body(*services, **given), limit=given.get("limit"), filtered=filtered)
 
-        for option in (limited(limit) if limit is not None else None, WATCH if watch else None):
-            if option is not None:  # behind the filters in the help: the last decorator comes first there
-                params = option(body).__click_params__  # type: ignore[attr-defined]
+        for add in (limited(limit) if limit is not None else None, WATCH if watch else None):
+            if add is not None:  # behind the filters in the help: the last decorator comes first there
+                params = add(body).__click_params__  # type: ignore[attr-defined]
                 params.insert(0, params.pop())
         return _command(body, call, name, False, Command)
 
@@ -91,9 +91,9 @@ def steer(
     def decorate(body: Body) -> Command:
         async def call(out: Out, services: Sequence[Any], given: dict[str, Any]) -> Answer:
             chosen = given.pop(argument)
-            for option in ("key", "version"):
-                if len(chosen) > 1 and given.get(option) is not None:
-                    raise click.UsageError(f"--{option} goes with one {metavar}, not with several")
+            for name in ("key", "version"):
+                if len(chosen) > 1 and given.get(name) is not None:
+                    raise click.UsageError(f"--{name} goes with one {metavar}, not with several")
             done: list[Any] = []
             code = Exit.OK
             for one in chosen:

@@ -26,6 +26,7 @@ __all__ = [
     "Wait",
     "duration",
     "limited",
+    "option",
     "reasoned",
     "shared_options",
     "waits",
@@ -162,6 +163,22 @@ class Plural(Group):
         return super().parse_args(ctx, args)
 
 
+def option(names: str, help: str, **settings: Any) -> Option:
+    """`option("--rate -r N", "Starts a second.", type=float)`: its names, then what stands for the value.
+
+    Without a word for the value, a `type` or `choices`, it is a flag. A word in small letters is the name of
+    the parameter.
+    """
+    words = names.split(" ")
+    named = [word for word in words if word.startswith("-") or (word.isidentifier() and word.islower())]
+    metavar = words[-1] if words[-1] not in named else None
+    if "choices" in settings:
+        settings["type"] = click.Choice(settings.pop("choices"), case_sensitive=False)
+    if metavar is None and "type" not in settings:
+        settings["is_flag"] = True
+    return click.option(*named, metavar=metavar, help=help, **settings)
+
+
 def duration(*, least: float = 0.0) -> Callable[[click.Context, click.Parameter, str | None], float | None]:
     """An option's callback: seconds from `5m`, `1h30m`, `250ms`, `90`."""
 
@@ -182,20 +199,12 @@ def duration(*, least: float = 0.0) -> Callable[[click.Context, click.Parameter,
 
 
 def limited(default: int) -> Option:
-    return click.option(
-        "--limit",
-        "-n",
-        metavar="N",
-        default=default,
-        show_default=True,
-        type=click.IntRange(1, 1000),
-        help="List at most this many.",
-    )
+    shown = {"default": default, "show_default": True, "type": click.IntRange(1, 1000)}
+    return option("--limit -n N", "List at most this many.", **shown)
 
 
 def reasoned(default: str | None = None, *, kept: str) -> Option:
-    text = f"Why; kept with {kept}."
-    return click.option("--reason", metavar="TEXT", default=default, show_default=True, help=text)
+    return option("--reason TEXT", f"Why; kept with {kept}.", default=default, show_default=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,24 +223,12 @@ class Wait:
 
 def waits(function: Callable[..., Any]) -> Callable[..., Any]:
     """`--wait` and `--wait-timeout`; the command gets one parameter, `wait: Wait | None`."""
-    wait = click.option(
-        "--wait", "-w", "waits", is_flag=True, help="Follow it to its end; exit 5 unless it succeeds."
-    )
-    timeout = click.option(
-        "--wait-timeout", metavar="TIME", callback=duration(), help="With --wait: exit 124 after this long."
-    )
+    wait = option("--wait -w waits", "Follow it to its end; exit 5 unless it succeeds.")
+    timeout = option("--wait-timeout TIME", "With --wait: exit 124 after this long.", callback=duration())
     return wait(timeout(function))
 
 
-KEY = click.option(
-    "--key", metavar="TEXT", help="Idempotency key: a repeated command with the same key changes nothing."
-)
-TIMEOUT = click.option(
-    "--timeout", metavar="TIME", callback=duration(), help="Exit 124 after this long, such as 5m."
-)
-VERSION = click.option(
-    "--version", metavar="N", type=click.IntRange(1), help="Refuse unless it is still at this version."
-)
-ALLOW_UNKNOWN = click.option(
-    "--allow-unknown", is_flag=True, help="Accept handlers that no worker has registered yet."
-)
+KEY = option("--key TEXT", "Idempotency key: a repeated command with the same key changes nothing.")
+TIMEOUT = option("--timeout TIME", "Exit 124 after this long, such as 5m.", callback=duration())
+VERSION = option("--version N", "Refuse unless it is still at this version.", type=click.IntRange(1))
+ALLOW_UNKNOWN = option("--allow-unknown", "Accept handlers that no worker has registered yet.")

@@ -12,7 +12,7 @@ from fusee.surfaces.cli.answer import Answer
 from fusee.surfaces.cli.commands import command
 from fusee.surfaces.cli.documents import Document, read_documents, write_document
 from fusee.surfaces.cli.exits import Failure, failure_of
-from fusee.surfaces.cli.options import ALLOW_UNKNOWN, Shared
+from fusee.surfaces.cli.options import ALLOW_UNKNOWN, Shared, option
 from fusee.surfaces.cli.output import Out, clean
 from fusee.tasks.cli.look import value_text
 
@@ -39,22 +39,18 @@ MARKS = {
 
 
 FILES = click.argument("files", metavar="FILE...", nargs=-1, required=True)
-PRUNE = click.option("--prune", is_flag=True, help="Also delete tasks of the group that are in no file.")
-GROUP = click.option(
-    "--group",
-    metavar="NAME",
-    default="default",
-    show_default=True,
-    help="The group that these tasks belong to, for --prune.",
+PRUNE = option("--prune", "Also delete tasks of the group that are in no file.")
+GROUP = option(
+    "--group NAME", "The group that these tasks belong to, for --prune.", default="default", show_default=True
 )
-EXIT_CODE = click.option("--exit-code", is_flag=True, help="Exit 2 when there are changes, for CI.")
+EXIT_CODE = option("--exit-code", "Exit 2 when there are changes, for CI.")
 
 
 @command()
 @FILES
 @PRUNE
 @GROUP
-@click.option("--dry-run", is_flag=True, help="Only show what would change.")
+@option("--dry-run", "Only show what would change.")
 @EXIT_CODE
 @ALLOW_UNKNOWN
 async def apply(

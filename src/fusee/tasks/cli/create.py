@@ -12,7 +12,7 @@ from fusee.surfaces.cli.documents import read_documents
 from fusee.surfaces.cli.exits import Exit, Failure
 from fusee.surfaces.cli.inputs import json_or_text, member_from, object_from, request_from
 from fusee.surfaces.cli.moments import moment, now_us
-from fusee.surfaces.cli.options import ALLOW_UNKNOWN, KEY, Group
+from fusee.surfaces.cli.options import ALLOW_UNKNOWN, KEY, Group, option
 from fusee.surfaces.cli.output import Out
 from fusee.tasks.cli.apply import apply, diff, export
 from fusee.tasks.cli.explain import explain, pointed
@@ -35,10 +35,6 @@ PLAIN = (
 """Fields that take what was typed."""
 
 
-def _one_of(*words: str) -> click.Choice[str]:
-    return click.Choice(words, case_sensitive=False)
-
-
 @click.group(cls=Group)
 def task() -> None:
     """Make tasks, steer them, fire them, and ask why they ran or did not.
@@ -56,81 +52,65 @@ def task() -> None:
 
 @command(create=True)
 @click.argument("words", metavar="NAME [-- ARGV...]", nargs=-1)
-@click.option("--cron", metavar="EXPRESSION", help="Fire by cron: 5 fields, 6 with seconds, or @daily.")
-@click.option("--every", metavar="TIME", help="Fire at an interval: 30s, 15m, 1h30m.")
-@click.option("--at", metavar="TIME", help="Fire once: 2030-01-31T18:00, 18:00 (today), +10m.")
-@click.option("--after", metavar="NAME", multiple=True, help="Wait for this task; repeatable.")
-@click.option("--timezone", metavar="ZONE", help="Such as Europe/Berlin.  [default: UTC]")
-@click.option("--handler", metavar="NAME", help="Call this handler.  [default: the task's name]")
-@click.option("--payload", metavar="JSON", help="The handler's arguments: JSON, @FILE, or - for stdin.")
-@click.option("-p", "members", metavar="KEY=VALUE", multiple=True, help="One argument, as JSON or text.")
-@click.option("--url", metavar="URL", help="Make an HTTP call.")
-@click.option("--method", metavar="NAME", help="With --url: GET, POST, ...  [default: by the body]")
-@click.option("--header", "headers", metavar="NAME:VALUE", multiple=True, help="With --url; repeatable.")
-@click.option("--body", metavar="TEXT", help="With --url: a template, as JSON or text; @FILE.")
-@click.option("--shell", is_flag=True, help="Run a program: NAME --shell -- PROGRAM ARGUMENT...")
-@click.option("--workflow", metavar="NAME", help="Start this workflow.")
-@click.option(
-    "--overlap",
-    "overlap_action",
-    type=_one_of("ALLOW", "SKIP", "CANCEL_PREV", "PARALLEL"),
-    help="What happens to a fire while an earlier one has not ended.  [default: ALLOW]",
+@option("--cron EXPRESSION", "Fire by cron: 5 fields, 6 with seconds, or @daily.")
+@option("--every TIME", "Fire at an interval: 30s, 15m, 1h30m.")
+@option("--at TIME", "Fire once: 2030-01-31T18:00, 18:00 (today), +10m.")
+@option("--after NAME", "Wait for this task; repeatable.", multiple=True)
+@option("--timezone ZONE", "Such as Europe/Berlin.  [default: UTC]")
+@option("--handler NAME", "Call this handler.  [default: the task's name]")
+@option("--payload JSON", "The handler's arguments: JSON, @FILE, or - for stdin.")
+@option("-p members KEY=VALUE", "One argument, as JSON or text.", multiple=True)
+@option("--url URL", "Make an HTTP call.")
+@option("--method NAME", "With --url: GET, POST, ...  [default: by the body]")
+@option("--header headers NAME:VALUE", "With --url; repeatable.", multiple=True)
+@option("--body TEXT", "With --url: a template, as JSON or text; @FILE.")
+@option("--shell", "Run a program: NAME --shell -- PROGRAM ARGUMENT...")
+@option("--workflow NAME", "Start this workflow.")
+@option(
+    "--overlap overlap_action",
+    "What happens to a fire while an earlier one has not ended.  [default: ALLOW]",
+    choices=("ALLOW", "SKIP", "CANCEL_PREV", "PARALLEL"),
 )
-@click.option(
-    "--concurrency",
-    "--max-concurrency",
-    "max_concurrency",
-    metavar="N",
-    type=int,
-    help="Fires at once; 0: no cap.  [default: 1]",
+@option(
+    "--concurrency --max-concurrency max_concurrency N", "Fires at once; 0: no cap.  [default: 1]", type=int
 )
-@click.option(
+@option(
     "--concurrency-policy",
-    type=_one_of("QUEUE", "SKIP", "PARALLEL"),
-    help="What happens to a fire above that number.  [default: QUEUE]",
+    "What happens to a fire above that number.  [default: QUEUE]",
+    choices=("QUEUE", "SKIP", "PARALLEL"),
 )
-@click.option("--queue-depth", metavar="N", type=int, help="Fires that QUEUE may hold.  [default: 100]")
-@click.option(
-    "--failure",
-    "failure_action",
-    type=_one_of("RUN_NEW", "SKIP", "RETRY", "PAUSE"),
-    help="What happens to a fire when the last one failed.  [default: RUN_NEW]",
+@option("--queue-depth N", "Fires that QUEUE may hold.  [default: 100]", type=int)
+@option(
+    "--failure failure_action",
+    "What happens to a fire when the last one failed.  [default: RUN_NEW]",
+    choices=("RUN_NEW", "SKIP", "RETRY", "PAUSE"),
 )
-@click.option(
-    "--catch-up",
-    "catch_up_mode",
-    type=_one_of("NONE", "COMPACT", "FULL"),
-    help="What happens to fires that were due while no dispatcher ran.  [default: COMPACT]",
+@option(
+    "--catch-up catch_up_mode",
+    "What happens to fires that were due while no dispatcher ran.  [default: COMPACT]",
+    choices=("NONE", "COMPACT", "FULL"),
 )
-@click.option("--grace", metavar="TIME", help="A fire within this delay counts as on time.  [default: 10s]")
-@click.option(
-    "--jitter", metavar="TIME", help="Delay each start by a random time up to this.  [default: none]"
-)
-@click.option("--rate", metavar="N", help="Starts a second, or such as 10/m.  [default: no limit]")
-@click.option("--shards", metavar="N", type=int, help="Number of runs that each fire creates.  [default: 1]")
-@click.option("--queue", metavar="NAME", help="The queue of its runs.  [default: default]")
-@click.option("--region", metavar="NAME", help="Only workers of this region.")
-@click.option("--strategy", metavar="NAME", help="How its runs find their worker: round_robin, ...")
-@click.option(
-    "--require", "requires", metavar="LABEL=VALUE", multiple=True, help="A label its worker must have."
-)
-@click.option("--cpu", metavar="N", type=float, help="Cores its worker must have free.")
-@click.option("--memory", metavar="SIZE", help="Memory its worker must have free: 512MB.")
-@click.option("--hash-key", metavar="TEXT", help="Runs of one key go to the same worker.")
-@click.option("--priority", metavar="N", type=int, help="From -1000 to 1000; higher starts first.")
-@click.option("--timeout", metavar="TIME", help="Limit of one attempt, such as 30s.")
-@click.option(
-    "--max-attempts", metavar="N", type=int, help="Attempts in all, instead of the handler's policy."
-)
-@click.option("--description", metavar="TEXT", help="For people.")
-@click.option("--label", "labels", metavar="KEY=VALUE", multiple=True, help="A label; repeatable.")
-@click.option("--set", "others", metavar="FIELD=VALUE", multiple=True, help="Any other field; repeatable.")
-@click.option("--template", metavar="NAME", help="Create it from this template.")
-@click.option(
-    "--with", "params", metavar="NAME=VALUE", multiple=True, help="With --template: a parameter; repeatable."
-)
-@click.option("--file", "-f", metavar="FILE", help="Read it from this YAML, JSON or TOML file; - for stdin.")
-@click.option("--disabled", is_flag=True, help="It does not fire until it is enabled.")
+@option("--grace TIME", "A fire within this delay counts as on time.  [default: 10s]")
+@option("--jitter TIME", "Delay each start by a random time up to this.  [default: none]")
+@option("--rate N", "Starts a second, or such as 10/m.  [default: no limit]")
+@option("--shards N", "Number of runs that each fire creates.  [default: 1]", type=int)
+@option("--queue NAME", "The queue of its runs.  [default: default]")
+@option("--region NAME", "Only workers of this region.")
+@option("--strategy NAME", "How its runs find their worker: round_robin, ...")
+@option("--require requires LABEL=VALUE", "A label its worker must have.", multiple=True)
+@option("--cpu N", "Cores its worker must have free.", type=float)
+@option("--memory SIZE", "Memory its worker must have free: 512MB.")
+@option("--hash-key TEXT", "Runs of one key go to the same worker.")
+@option("--priority N", "From -1000 to 1000; higher starts first.", type=int)
+@option("--timeout TIME", "Limit of one attempt, such as 30s.")
+@option("--max-attempts N", "Attempts in all, instead of the handler's policy.", type=int)
+@option("--description TEXT", "For people.")
+@option("--label labels KEY=VALUE", "A label; repeatable.", multiple=True)
+@option("--set others FIELD=VALUE", "Any other field; repeatable.", multiple=True)
+@option("--template NAME", "Create it from this template.")
+@option("--with params NAME=VALUE", "With --template: a parameter; repeatable.", multiple=True)
+@option("--file -f FILE", "Read it from this YAML, JSON or TOML file; - for stdin.")
+@option("--disabled", "It does not fire until it is enabled.")
 @ALLOW_UNKNOWN
 @KEY
 async def create(tasks: TaskOperations, out: Out, /, words: tuple[str, ...], **given: Any) -> Answer:

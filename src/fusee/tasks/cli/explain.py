@@ -11,7 +11,7 @@ from fusee.surfaces.cli.answer import Answer
 from fusee.surfaces.cli.commands import command
 from fusee.surfaces.cli.exits import Exit, Failure
 from fusee.surfaces.cli.moments import local_text, moment, now_us, time_text, times_table
-from fusee.surfaces.cli.options import Command
+from fusee.surfaces.cli.options import Command, option
 from fusee.surfaces.cli.output import Out
 from fusee.surfaces.cli.shapes import fire_object, words_object
 from fusee.tasks.cli.look import COUNT, fires_table, zone_of
@@ -90,9 +90,9 @@ explain_alone = Explain(
 
 @command()
 @click.argument("expression", metavar="EXPRESSION")
-@click.option("--timezone", metavar="ZONE", default="UTC", show_default=True, help="Such as Europe/Berlin.")
+@option("--timezone ZONE", "Such as Europe/Berlin.", default="UTC", show_default=True)
 @COUNT
-@click.option("--from", "begin", metavar="TIME", help="From this time on.  [default: now]")
+@option("--from begin TIME", "From this time on.  [default: now]")
 def cron(out: Out, /, expression: str, timezone: str, count: int, begin: str | None) -> Answer:
     """Say a cron expression in words, and tell when it fires.
 

@@ -12,7 +12,7 @@ import click
 from fusee.surfaces.cli.answer import Answer, Noun
 from fusee.surfaces.cli.commands import command, lists
 from fusee.surfaces.cli.moments import TIMES, away, local_text, moment, now_us, time_text, times_table
-from fusee.surfaces.cli.options import limited
+from fusee.surfaces.cli.options import limited, option
 from fusee.surfaces.cli.output import facts, human, status_text
 from fusee.surfaces.cli.shapes import fire_object, task_object
 
@@ -35,9 +35,7 @@ SHOWN_ELSEWHERE = (
     "name", "description", "cron", "every", "at", "timezone", "after", "workflow", "handler", "executor",
 )  # fmt: skip
 NAME = click.argument("name", metavar="NAME")
-COUNT = click.option(
-    "-n", "count", metavar="N", default=5, show_default=True, type=click.IntRange(1, 1000), help="How many."
-)
+COUNT = option("-n count N", "How many.", default=5, show_default=True, type=click.IntRange(1, 1000))
 
 
 def zone_of(task: Task) -> ZoneInfo:
@@ -180,15 +178,14 @@ def fires_table(fires: Sequence[Fire], zone: ZoneInfo) -> Table:
 
 
 @lists(TASKS)
-@click.option(
-    "--status",
-    "-s",
+@option(
+    "--status -s",
+    "Only these; repeatable.",
     multiple=True,
-    type=click.Choice(("enabled", "paused", "disabled"), case_sensitive=False),
-    help="Only these; repeatable.",
+    choices=("enabled", "paused", "disabled"),
 )
-@click.option("--prefix", metavar="TEXT", default="", help="Only names that begin with this.")
-@click.option("--after", metavar="NAME", help="Only names after this one, for the next page.")
+@option("--prefix TEXT", "Only names that begin with this.", default="")
+@option("--after NAME", "Only names after this one, for the next page.")
 async def list_tasks(tasks: TaskOperations, /, status: tuple[str, ...], **wanted: Any) -> Sequence[Task]:
     """List tasks by name: what fires them, when they fire next, and how the last fire ended.
 
@@ -246,16 +243,15 @@ async def next_fires(tasks: TaskOperations, /, name: str, count: int) -> Answer:
 
 @command()
 @NAME
-@click.option(
-    "--decision",
-    "-d",
+@option(
+    "--decision -d",
+    "Only these; repeatable.",
     multiple=True,
-    type=click.Choice(("run", "queue", "skip", "miss"), case_sensitive=False),
-    help="Only these; repeatable.",
+    choices=("run", "queue", "skip", "miss"),
 )
-@click.option("--since", metavar="TIME", help=f"Not before: {TIMES}.")
-@click.option("--until", metavar="TIME", help="Not after.")
-@click.option("--before", metavar="PLACE", help="Only older ones, for the next page.")
+@option("--since TIME", f"Not before: {TIMES}.")
+@option("--until TIME", "Not after.")
+@option("--before PLACE", "Only older ones, for the next page.")
 @limited(25)
 async def runs(tasks: TaskOperations, /, name: str, limit: int, **given: Any) -> Answer:
     """List the fires of a task, newest first: what was decided about each, by which rule, and its run.

@@ -11,7 +11,7 @@ import click
 from fusee.surfaces.cli.answer import Answer, Noun
 from fusee.surfaces.cli.commands import command
 from fusee.surfaces.cli.moments import TIMES, local_text, moment, now_us, time_text
-from fusee.surfaces.cli.options import duration
+from fusee.surfaces.cli.options import duration, option
 from fusee.surfaces.cli.output import Out, human, table
 from fusee.tasks.cli.bars import Bar, bars, lanes, marks
 from fusee.tasks.cli.look import zone_of
@@ -35,20 +35,11 @@ WIDEST = 100
 
 @command()
 @click.argument("name", metavar="NAME")
-@click.option("--from", "begin", metavar="TIME", required=True, help=f"The first: {TIMES}.")
-@click.option("--to", "end", metavar="TIME", default="now", show_default=True, help="The last.")
-@click.option(
-    "--policy",
-    "-p",
-    "words",
-    metavar="FIELD=VALUE",
-    multiple=True,
-    help="What would be different; repeatable.",
-)
-@click.option(
-    "--duration", metavar="TIME", callback=duration(), help="How long a run takes where no record tells it."
-)
-@click.option("--all", "every", is_flag=True, help="List every fire, also those that would go the same way.")
+@option("--from begin TIME", f"The first: {TIMES}.", required=True)
+@option("--to end TIME", "The last.", default="now", show_default=True)
+@option("--policy -p words FIELD=VALUE", "What would be different; repeatable.", multiple=True)
+@option("--duration TIME", "How long a run takes where no record tells it.", callback=duration())
+@option("--all every", "List every fire, also those that would go the same way.")
 async def simulate(
     tasks: TaskOperations, out: Out, /, name: str, begin: str, end: str, words: tuple[str, ...],
     duration: float | None, every: bool,

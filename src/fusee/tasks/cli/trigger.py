@@ -11,7 +11,7 @@ from fusee.surfaces.cli.answer import Answer
 from fusee.surfaces.cli.commands import command
 from fusee.surfaces.cli.inputs import object_from
 from fusee.surfaces.cli.moments import TIMES, moment, now_us, time_text, times_table
-from fusee.surfaces.cli.options import KEY, Wait, reasoned, waits
+from fusee.surfaces.cli.options import KEY, Wait, option, reasoned, waits
 from fusee.surfaces.cli.output import Out
 from fusee.tasks.cli.look import zone_of
 
@@ -30,8 +30,8 @@ A_PAGE = 1000
 
 @command()
 @NAME
-@click.option("--payload", metavar="JSON", help="Goes over the task's own: JSON, @FILE, or - for stdin.")
-@click.option("-p", "members", metavar="KEY=VALUE", multiple=True, help="One argument, as JSON or text.")
+@option("--payload JSON", "Goes over the task's own: JSON, @FILE, or - for stdin.")
+@option("-p members KEY=VALUE", "One argument, as JSON or text.", multiple=True)
 @KEY
 @reasoned("triggered by hand", kept="the fire")
 @waits
@@ -90,10 +90,10 @@ async def _fired(runs: RunOperations, out: Out, name: str, fired: Triggered, wai
 
 @command()
 @NAME
-@click.option("--from", "begin", metavar="TIME", required=True, help=f"The first: {TIMES}.")
-@click.option("--to", "end", metavar="TIME", default="now", show_default=True, help="The last.")
-@click.option("--concurrency", metavar="N", type=int, default=1, show_default=True, help="Fires at once.")
-@click.option("--dry-run", is_flag=True, help="Only show which times would run.")
+@option("--from begin TIME", f"The first: {TIMES}.", required=True)
+@option("--to end TIME", "The last.", default="now", show_default=True)
+@option("--concurrency N", "Fires at once.", type=int, default=1, show_default=True)
+@option("--dry-run", "Only show which times would run.")
 @KEY
 @waits
 async def backfill(

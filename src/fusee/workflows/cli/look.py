@@ -10,6 +10,7 @@ import click
 
 from fusee.surfaces.cli.answer import Answer, Noun
 from fusee.surfaces.cli.commands import command, lists
+from fusee.surfaces.cli.options import option
 from fusee.surfaces.cli.output import ago, clean, facts, status_text
 from fusee.workflows.cli.shapes import node_object, summary_object, workflow_object, workflow_run_object
 from fusee.workflows.cli.tree import tree
@@ -62,7 +63,7 @@ RUNS: Noun[WorkflowRun] = Noun(
 
 
 @lists(WORKFLOWS, limit=100)
-@click.option("--prefix", metavar="TEXT", default="", help="Only names that begin with this.")
+@option("--prefix TEXT", "Only names that begin with this.", default="")
 async def list_workflows(workflows: WorkflowOperations, /, **wanted: Any) -> Sequence[WorkflowSummary]:
     """List the workflows, by name.
 
@@ -75,12 +76,11 @@ async def list_workflows(workflows: WorkflowOperations, /, **wanted: Any) -> Seq
 
 @lists(RUNS, "runs", limit=20)
 @click.argument("name", required=False)
-@click.option(
-    "--status",
-    "-s",
+@option(
+    "--status -s",
+    "Only these; repeatable.",
     multiple=True,
-    type=click.Choice(["running", "succeeded", "failed", "canceled"], case_sensitive=False),
-    help="Only these; repeatable.",
+    choices=("running", "succeeded", "failed", "canceled"),
 )
 async def runs(
     workflows: WorkflowOperations, /, name: str | None, status: tuple[str, ...], limit: int
@@ -100,10 +100,8 @@ async def runs(
 
 @command()
 @click.argument("name", required=False)
-@click.option(
-    "--run", "workflow_run_id", metavar="ID", type=click.IntRange(1), help="Show a workflow run instead."
-)
-@click.option("--all", "whole", is_flag=True, help="Draw the whole graph, however wide or deep.")
+@option("--run workflow_run_id ID", "Show a workflow run instead.", type=click.IntRange(1))
+@option("--all whole", "Draw the whole graph, however wide or deep.")
 async def show(
     workflows: WorkflowOperations, /, name: str | None, workflow_run_id: int | None, whole: bool
 ) -> Answer:

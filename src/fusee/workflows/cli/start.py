@@ -11,7 +11,7 @@ from fusee.surfaces.cli.commands import command, steer
 from fusee.surfaces.cli.exits import Exit
 from fusee.surfaces.cli.follow import progress
 from fusee.surfaces.cli.inputs import object_from
-from fusee.surfaces.cli.options import KEY, TIMEOUT, Wait, reasoned, waits
+from fusee.surfaces.cli.options import KEY, TIMEOUT, Wait, option, reasoned, waits
 from fusee.surfaces.cli.output import Out
 from fusee.workflows.cli.look import RUNS
 from fusee.workflows.cli.shapes import workflow_run_object
@@ -28,8 +28,8 @@ RUN_ID = click.argument("workflow_run_id", metavar="ID", type=click.IntRange(1))
 
 @command()
 @click.argument("name")
-@click.option("--params", metavar="JSON", help="The parameters: JSON, @FILE, or - for stdin.")
-@click.option("-p", "members", metavar="KEY=VALUE", multiple=True, help="One parameter, as JSON or text.")
+@option("--params JSON", "The parameters: JSON, @FILE, or - for stdin.")
+@option("-p members KEY=VALUE", "One parameter, as JSON or text.", multiple=True)
 @KEY
 @waits
 async def start(

@@ -18,6 +18,7 @@ import click
 from fusee.surfaces.cli.answer import Answer
 from fusee.surfaces.cli.commands import command
 from fusee.surfaces.cli.exits import Exit, Failure
+from fusee.surfaces.cli.options import option
 from fusee.surfaces.cli.output import Out, clean
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ class Story(Protocol):
 
 @command()
 @click.argument("what", type=click.Choice(["runs", "cdc"]), default="runs")
-@click.option("--plain", is_flag=True, help="Print line by line, without a live picture.")
+@option("--plain", "Print line by line, without a live picture.")
 async def demo(out: Out, /, what: str, plain: bool) -> Answer:
     """See it work, in under a minute: delayed, retried, canceled, timed out, recovered, scheduled.
 
