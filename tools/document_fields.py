@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fusee.batches.fields import BATCH, TARGET
+from fusee.bulk.fields import BULK, BUSINESS
 from fusee.values.durations import duration_text
 from fusee.values.fields import Field, Form
 from fusee.values.kinds import Seconds
@@ -19,7 +20,12 @@ from fusee.values.kinds import Seconds
 __all__ = ["FORMS", "pages", "table", "with_tables"]
 
 DOCS = Path(__file__).parents[1] / "docs"
-FORMS: Mapping[str, Form[Any]] = {"batch": BATCH, "target": TARGET}
+FORMS: Mapping[str, Form[Any]] = {
+    "batch": BATCH,
+    "target": TARGET,
+    "bulk_job": BULK,
+    "business": BUSINESS,
+}
 _TABLE = re.compile(r"(<!-- fields: (\w+)(?:\(([^)]*)\))? -->\n).*?(<!-- end of fields -->)", re.DOTALL)
 
 

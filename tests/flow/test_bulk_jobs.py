@@ -454,9 +454,9 @@ async def test_a_budget_of_all_items_is_no_budget(tmp_path: Path, budget: str, k
         fields = {"name": "m", "business": "mail", "source": 3}
         job, _ = await app.bulk_jobs.create({**fields, "error_budget": budget})
         assert job.spec.error_budget == kept
-        with pytest.raises(Invalid, match="error_budget must be a share from 0% to 100%"):
+        with pytest.raises(Invalid, match="error_budget must be a number or a share such as 2%"):
             await app.bulk_jobs.create({**fields, "error_budget": "200%"})
-        with pytest.raises(Invalid, match="error_budget must be a share from 0% to 100%"):
+        with pytest.raises(Invalid, match="error_budget must be a number or a share such as 2%"):
             await app.bulk_jobs.adjust(job.id, error_budget="200%")
 
 
@@ -596,7 +596,7 @@ async def test_what_makes_no_sense_is_refused_with_what_to_do(tmp_path: Path) ->
             await create({"name": "m", "business": "mail", "source": {"kind": "tape"}})
         with pytest.raises(Invalid, match="a source of kind range has no 'end'"):
             await create({"name": "m", "business": "mail", "source": {"kind": "range", "end": 5}})
-        with pytest.raises(Invalid, match="source must be an object"):
+        with pytest.raises(Invalid, match="source is missing"):
             await create({"name": "m", "business": "mail"})
         with pytest.raises(Invalid, match="a bulk job has no 'speed'"):
             await create({"name": "m", "business": "mail", "source": 5, "speed": 1})

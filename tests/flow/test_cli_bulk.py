@@ -17,11 +17,11 @@ import pytest
 from fusee import Fusee
 from fusee.bulk.cli.create import source_from
 from fusee.bulk.cli.look import summary
-from fusee.bulk.cli.shapes import bulk_object, business_object, log_object, quarantined_object, segment_object
 from fusee.bulk.model.job import BulkJob, BulkSpec, BulkStatus, Quarantined
 from fusee.bulk.rest.shapes import BulkLogOut, BulkOut, BulkShown, BusinessOut, QuarantinedOut, SegmentOut
 from fusee.config import load
 from fusee.surfaces.cli.exits import Exit
+from fusee.values.fields import shown
 from tests.chaos.inside import until
 
 OVERRIDES = {
@@ -233,24 +233,17 @@ def test_the_command_line_shows_the_same_fields_as_the_api(cli: Any) -> None:
     log = BulkLog(id=1, at=1, kind="data", who="w", text="t")
     spec = HttpBusiness(name="crm", item="https://crm.example", headers={"X": "secret"})
     registered = RegisteredBusiness(namespace="n", spec=spec, version=1, created_at=1, updated_at=1)
-    for shown, model in (
-        (bulk_object(job), BulkOut.of(job)),
-        (bulk_object(job, [segment]), BulkShown.whole(job, [segment])),
-        (segment_object(segment), SegmentOut.of(segment)),
-        (quarantined_object(item), QuarantinedOut.of(item)),
-        (log_object(log), BulkLogOut.of(log)),
-        *(
-            (business_object(one), BusinessOut.of(one))
-            for one in (
-                KnownBusiness(name="crm", kind="http", registered=registered),
-                KnownBusiness(name="ours", kind="python"),
-            )
-        ),
+    for thing, model in (
+        (shown(job), BulkOut),
+        (shown(job, segment_count=1, segments=[shown(segment)]), BulkShown),
+        (shown(segment), SegmentOut),
+        (shown(item), QuarantinedOut),
+        (shown(log), BulkLogOut),
+        (shown(KnownBusiness(name="crm", kind="http", registered=registered)), BusinessOut),
+        (shown(KnownBusiness(name="ours", kind="python")), BusinessOut),
     ):
-        assert shown == model.model_dump(mode="json"), model
-    assert "secret" not in json.dumps(
-        business_object(KnownBusiness(name="c", kind="http", registered=registered))
-    )
+        assert thing == model(**thing).model_dump(mode="json"), model
+    assert "secret" not in json.dumps(shown(KnownBusiness(name="c", kind="http", registered=registered)))
 
 
 def test_a_job_in_one_line() -> None:

@@ -85,6 +85,8 @@ class Field:
 
     def value_in(self, model: Any) -> Any:
         for attribute in self.path:
+            if model is None:
+                break
             model = getattr(model, attribute)
         return model
 
@@ -122,7 +124,8 @@ def _declared(model: type, above: tuple[str, ...]) -> Iterator[Field]:
         default = field.default if field.default_factory is MISSING else field.default_factory()
         found = _field((*above, attribute), hints[attribute], default, given=True)
         if Mark.FLAT in found.marks:
-            yield from _declared(found.type, found.path)
+            for inner in _declared(found.type, found.path):
+                yield dataclasses.replace(inner, optional=True) if found.optional else inner
         else:
             yield found
     for attribute, member in vars(model).items():
@@ -218,31 +221,43 @@ class Form(Generic[S]):
         """The spec that a caller wrote; says which field is wrong."""
         return self.made(self.named(given))
 
-    def named(self, given: Any) -> dict[str, Any]:
+    def named(self, given: Any, only: Collection[str] | None = None) -> dict[str, Any]:
         """What is given under the names of the fields; refuses what is no field, and what is given twice."""
         if not isinstance(given, Mapping):
             raise Invalid(f"{self.called} is an object such as {self.example}")
-        names = self.names
         found: dict[str, Any] = {}
         for written, value in given.items():
-            field = names.get(written)
-            if field is None:
-                raise self.unknown(written)
+            field = self.names.get(written)
+            if field is None or (only is not None and field.name not in only):
+                raise self.unknown(written, only)
             if field.name in found:
                 raise Invalid(f"{field.name} is given twice, under two names", field=field.name)
             found[field.name] = value
         return found
 
-    def unknown(self, written: Any) -> Invalid:
+    def some(self, given: Any, only: Collection[str]) -> dict[str, Any]:
+        """The values of some fields, to change them; null is as if a field were not given."""
+        return {
+            name: self._value(self.fields[name], value)
+            for name, value in self.named(given, only).items()
+            if value is not None
+        }
+
+    @staticmethod
+    def _value(field: Field, value: Any) -> Any:
+        return field.kind.read(field.kind.written(value, field.name), field.name)
+
+    def unknown(self, written: Any, only: Collection[str] | None = None, called: str = "") -> Invalid:
         name = str(written)[:60]
         if written in self.apart:
             return Invalid(
                 f"{name} is given apart from the fields of {self.called}, not among them", field=name
             )
-        near = difflib.get_close_matches(name, self.names, 1)
-        known = ", ".join((*self.fields, *self.apart))
+        names = [*self.names] if only is None else [*only]
+        near = difflib.get_close_matches(name, names, 1)
+        known = ", ".join((*(self.fields if only is None else only), *self.apart))
         hint = f"did you mean {near[0]!r}?" if near else f"it has {known}"
-        return Invalid(f"{self.called} has no {name!r}; {hint}", field=name)
+        return Invalid(f"{called or self.called} has no {name!r}; {hint}", field=name)
 
     def made(self, named: Mapping[str, Any]) -> S:
         """The spec of fields by their names; null is as if a field were not given."""
@@ -252,19 +267,22 @@ class Form(Generic[S]):
             if value is None and field.required:
                 raise Invalid(f"{name} is missing", field=name)
             if value is not None:
-                values[field.path[0]] = value
+                values[field.path[0]] = field.kind.written(value, name)
         return self.spec(**values)
 
     def schema(
         self, says: str, *, only: Collection[str] | None = None, **more: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """The schema of a body with these fields, or with some of them."""
+        """The schema of a body with these fields; or of a change of some of them, which stay without it."""
         fields = [field for field in self.fields.values() if only is None or field.name in only]
+        members = {field.name: field.schema() for field in fields}
+        if only is not None:
+            members = {name: {**or_null(one), "default": None} for name, one in members.items()}
         schema: dict[str, Any] = {
             "type": "object",
             "description": says,
-            "properties": {**{field.name: field.schema() for field in fields}, **more},
-            "required": [field.name for field in fields if field.required],
+            "properties": {**members, **more},
+            "required": [field.name for field in fields if field.required and only is None],
             "additionalProperties": False,
         }
         aliases = [alias for field in fields for alias in field.aliases]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, is_dataclass
 from enum import Enum
+from math import inf
 from typing import Any
 
 from fusee.errors import Invalid
@@ -24,6 +25,7 @@ __all__ = [
     "NAMES",
     "OBJECT",
     "SIZE",
+    "TEXT",
     "TIME",
     "Kind",
     "Name",
@@ -59,10 +61,11 @@ def plain(value: Any) -> Any:
 def or_null(schema: dict[str, Any]) -> dict[str, Any]:
     """The same schema, which null fits too."""
     if "anyOf" in schema:
-        return {**schema, "anyOf": [*schema["anyOf"], {"type": "null"}]}
-    if "$ref" in schema:
-        return {"anyOf": [schema, {"type": "null"}]}
-    return {**schema, "type": [schema["type"], "null"]} if "type" in schema else schema
+        kinds = [kind for kind in schema["anyOf"] if kind != {"type": "null"}]
+        return {**schema, "anyOf": [*kinds, {"type": "null"}]}
+    if isinstance(schema.get("type"), str):
+        return {**schema, "type": [schema["type"], "null"]}
+    return schema
 
 
 def is_number(value: object) -> bool:
@@ -77,6 +80,10 @@ class Kind:
 
     def read(self, value: Any, what: str) -> Any:
         """The value of what a caller wrote; `what` is the name of the field."""
+        return value
+
+    def written(self, value: Any, what: str) -> Any:
+        """The same, where a caller may write less than a model may hold."""
         return value
 
     def schema(self) -> dict[str, Any]:
@@ -206,7 +213,7 @@ class Seconds(Kind):
     """Whether `least` itself is too little."""
 
     def read(self, value: Any, what: str) -> Any:
-        seconds = seconds_from(value, what)
+        seconds = seconds_from(value, what, least=-inf, most=inf)
         if not self.least <= seconds <= self.most or (self.above and seconds == self.least):
             least = f"more than {self.least:.15g} and at most" if self.above else f"from {self.least:.15g} to"
             raise Invalid(f"{what} must be {least} {self.most:.15g} seconds, not {seconds:.15g}", field=what)
@@ -231,14 +238,14 @@ class _Size(Kind):
 
 @dataclass(frozen=True, slots=True)
 class Share(Kind):
-    """A count, or a share of all: 5, 0.02, `2%`. All of them (`100%`) is no limit: None."""
+    """A count, or a share of all: 5, 0.02, `2%`; `none` and `100%` are no limit: None."""
 
     of: str
     most: int
 
     def read(self, value: Any, what: str) -> Any:
         if isinstance(value, str):
-            value = self._from_text(value, what)
+            value = self._from_text(value, what) if value != "none" else None
         if value is None:
             return None
         if is_number(value) and 0 <= value <= self.most and (value < 1 or value == int(value)):
@@ -280,18 +287,19 @@ class Object(Kind):
 class Texts(Kind):
     """An object of short texts by name: labels."""
 
-    most: int = 50
+    most: int | None = 50
+    """None: as many and as long as one likes."""
 
     def read(self, value: Any, what: str) -> Any:
-        if (
-            not isinstance(value, Mapping)
-            or len(value) > self.most
-            or not all(
-                isinstance(name, str) and isinstance(text, str) and len(name) <= 128 and len(text) <= 256
-                for name, text in value.items()
-            )
+        texts = isinstance(value, Mapping) and all(
+            isinstance(name, str) and isinstance(text, str) for name, text in value.items()
+        )
+        if not texts:
+            raise Invalid(f"{what} must be an object of texts", field=what)
+        if self.most is not None and (
+            len(value) > self.most or any(len(name) > 128 or len(text) > 256 for name, text in value.items())
         ):
-            raise Invalid(f"{what} must be an object of at most {self.most} short texts", field=what)
+            raise Invalid(f"{what} must be at most {self.most} short texts by name", field=what)
         return value
 
     def schema(self) -> dict[str, Any]:
@@ -326,6 +334,7 @@ class _Time(Kind):
 
 
 JSON = Kind()
+TEXT = Text()
 FLAG = _Flag()
 SIZE = _Size()
 OBJECT = Object()

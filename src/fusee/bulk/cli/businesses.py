@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fusee.bulk.cli.shapes import business_object
 from fusee.surfaces.cli.answer import Answer, Noun
 from fusee.surfaces.cli.commands import command, lists, steer
 from fusee.surfaces.cli.inputs import json_or_text, member_from
 from fusee.surfaces.cli.options import KEY, VERSION, Group, option
 from fusee.surfaces.cli.output import facts
+from fusee.values.fields import shown
 
 if TYPE_CHECKING:
     from fusee.bulk.model.business import HttpBusiness, KnownBusiness, RegisteredBusiness
@@ -44,14 +44,12 @@ def _line(one: KnownBusiness) -> str:
 
 
 def _whole(one: KnownBusiness) -> Sequence[Any]:
-    shown = (
-        (name, value) for name, value in business_object(one).items() if value not in (None, "", {}, False)
-    )
-    return [facts((name, value if isinstance(value, str) else json.dumps(value)) for name, value in shown)]
+    told = ((name, value) for name, value in shown(one).items() if value not in (None, "", {}, False))
+    return [facts((name, value if isinstance(value, str) else json.dumps(value)) for name, value in told)]
 
 
 BUSINESSES: Noun[KnownBusiness] = Noun(
-    shape=business_object,
+    shape=shown,
     line=_line,
     whole=_whole,
     none="no business",

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fusee.bulk.cli.shapes import bulk_object, log_object, quarantined_object, segment_object
 from fusee.surfaces.cli.answer import Answer, Noun
 from fusee.surfaces.cli.commands import command, lists
 from fusee.surfaces.cli.exits import Exit
@@ -20,6 +19,7 @@ from fusee.surfaces.cli.inputs import members_of
 from fusee.surfaces.cli.moments import time_text
 from fusee.surfaces.cli.options import Wait, limited, option
 from fusee.surfaces.cli.output import Out, facts, human
+from fusee.values.fields import shown
 
 if TYPE_CHECKING:
     from fusee.bulk.model.job import BulkJob, BulkLog, Quarantined, Segment
@@ -77,7 +77,7 @@ def _held(job: BulkJob) -> str | None:
 
 
 JOBS: Noun[BulkJob] = Noun(
-    shape=bulk_object,
+    shape=shown,
     line=summary,
     none="no bulk job",
     columns={
@@ -93,7 +93,7 @@ JOBS: Noun[BulkJob] = Noun(
     },
 )
 SEGMENTS: Noun[Segment] = Noun(
-    shape=segment_object,
+    shape=shown,
     columns={
         ">segment": lambda one: one.number,
         ">first": lambda one: f"{one.first:,}",
@@ -108,7 +108,7 @@ SEGMENTS: Noun[Segment] = Noun(
     },
 )
 LOGS: Noun[BulkLog] = Noun(
-    shape=log_object,
+    shape=shown,
     none="no line",
     columns={
         ">line": lambda log: log.id,
@@ -119,7 +119,7 @@ LOGS: Noun[BulkLog] = Noun(
     },
 )
 QUARANTINE: Noun[Quarantined] = Noun(
-    shape=quarantined_object,
+    shape=shown,
     none="nothing is quarantined",
     columns={
         ">index": lambda item: f"{item.index:,}",
@@ -155,7 +155,8 @@ async def show(bulk_jobs: BulkOperations, /, job_id: int) -> Answer:
     Example: fusee bulk show 17
     """
     job, segments = await bulk_jobs.get(job_id), await bulk_jobs.segments(job_id)
-    shape = bulk_object(job, segments)
+    listed = [shown(segment) for segment in segments]
+    shape = shown(job, segment_count=len(segments), segments=listed)
 
     def drawn() -> Iterator[Any]:
         yield summary(job)
@@ -211,14 +212,14 @@ async def quarantine(
 async def _write(items: AsyncIterator[Quarantined], form: str) -> None:
     writer: Any = None
     async for item in items:
-        shown = quarantined_object(item)
+        line = shown(item)
         if form == "ndjson":
-            click.echo(json.dumps(shown, ensure_ascii=False))
+            click.echo(json.dumps(line, ensure_ascii=False))
             continue
         if writer is None:
-            writer = csv.DictWriter(sys.stdout, list(shown), lineterminator="\n")
+            writer = csv.DictWriter(sys.stdout, list(line), lineterminator="\n")
             writer.writeheader()
-        writer.writerow(shown)
+        writer.writerow(line)
 
 
 async def settled(bulk_jobs: BulkOperations, out: Out, job: BulkJob, wait: Wait | None) -> Answer:
@@ -241,7 +242,7 @@ async def watched(bulk_jobs: BulkOperations, out: Out, job_id: int, timeout: flo
         nonlocal told_at, told
         now = time.monotonic()
         if out.json and (_over(job) or (job.ended != told and now - told_at >= TELL_EVERY)):
-            out.data(bulk_object(job), line=True)
+            out.data(shown(job), line=True)
             told_at, told = now, job.ended
 
     look = (lambda: bulk_jobs.get(job_id), _progress, _over)

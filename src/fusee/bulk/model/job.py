@@ -6,12 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from math import floor
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
-from fusee.bulk.model.pacing import HOLD, UNLIMITED, rate_from
+from fusee.bulk.model.pacing import HOLD, UNLIMITED, rate_from, rate_shown
 from fusee.bulk.model.window import LARGEST_WINDOW
 from fusee.engine.model.states import IllegalTransition
-from fusee.values.names import check_name
+from fusee.errors import Invalid
+from fusee.values.durations import seconds_from
+from fusee.values.fields import Alias, As, Mark, conform
+from fusee.values.kinds import FLAG, TIME, Kind, Name, Seconds, Share, Text, Texts, Whole
 from fusee.values.words import Word
 
 __all__ = [
@@ -29,8 +32,6 @@ __all__ = [
     "Segment",
     "SegmentState",
     "StalledJob",
-    "check_budget",
-    "check_item_timeout",
     "handler_of_business",
     "next_bulk_status",
 ]
@@ -134,95 +135,184 @@ class BulkAlerts:
     on_failure: bool = True
     """The job failed."""
     on_stalled: bool = True
-    """The job stalled: items are under way, and none ends."""
+    """The job stalled: items are in progress, and none ends."""
 
 
-def alerts_from(given: Any) -> BulkAlerts | None:
-    """As callers write it: an address, or an object."""
-    if given is None or isinstance(given, BulkAlerts):
-        return given
-    fields = {"webhook": given} if isinstance(given, str) else given
-    if not isinstance(fields, Mapping):
-        raise ValueError('alerts must be an address, or an object such as {"webhook": "https://…"}')
-    if unknown := [name for name in fields if name not in BulkAlerts.__slots__]:
-        raise ValueError(f"alerts has no {unknown[0]!r:.60}; it has {', '.join(BulkAlerts.__slots__)}")
-    webhook = fields.get("webhook")
-    if not isinstance(webhook, str) or not webhook.startswith(("http://", "https://")):
-        raise ValueError("alerts.webhook must be the http or https address to post to")
-    for name in ("on_failure", "on_stalled"):
-        if not isinstance(fields.get(name, True), bool):
-            raise ValueError(f"alerts.{name} must be true or false")
-    return BulkAlerts(**fields)
+class _Alerts(Kind):
+    """An address, or an object with it."""
+
+    def read(self, value: Any, what: str) -> Any:
+        if isinstance(value, BulkAlerts):
+            return value
+        fields = {"webhook": value} if isinstance(value, str) else value
+        if not isinstance(fields, Mapping):
+            raise Invalid(
+                f'{what} must be an address, or an object such as {{"webhook": "https://…"}}', field=what
+            )
+        if unknown := [name for name in fields if name not in BulkAlerts.__slots__]:
+            known = ", ".join(BulkAlerts.__slots__)
+            raise Invalid(f"{what} has no {unknown[0]!r:.60}; it has {known}", field=what)
+        webhook = fields.get("webhook")
+        if not isinstance(webhook, str) or not webhook.startswith(("http://", "https://")):
+            raise Invalid(f"{what}.webhook must be the http or https address to post to", field=what)
+        for name in ("on_failure", "on_stalled"):
+            if not isinstance(fields.get(name, True), bool):
+                raise Invalid(f"{what}.{name} must be true or false", field=what)
+        return BulkAlerts(**fields)
+
+    def schema(self) -> dict[str, Any]:
+        flag = {"type": "boolean", "default": True}
+        members = {"webhook": {"type": "string"}, "on_failure": flag, "on_stalled": flag}
+        return {"anyOf": [{"type": "string"}, {"type": "object", "properties": members}]}
+
+
+class _Source(Kind):
+    """Where items come from: a number is a range from 0, a list is the items themselves, else an object."""
+
+    shown = dict[str, Any]
+
+    def read(self, value: Any, what: str) -> Any:
+        match value:
+            case bool():
+                pass
+            case int():
+                return {"kind": "range", "stop": value}
+            case range(step=1):
+                return {"kind": "range", "start": value.start, "stop": max(value.start, value.stop)}
+            case range():
+                raise Invalid(f"{what} must be a range with step 1", field=what)
+            case list() | tuple():
+                return {"kind": "list", "items": list(value)}
+            case Mapping() if isinstance(value.get("kind"), str):
+                return value
+        raise Invalid(
+            f'{what} must be a number, a list, or an object such as {{"kind": "range", "stop": 1000}}',
+            field=what,
+        )
+
+    def schema(self) -> dict[str, Any]:
+        example = {"kind": "url", "url": "https://crm.example/users.csv"}
+        kinds = [{"type": "integer"}, {"type": "array"}, {"type": "object", "required": ["kind"]}]
+        return {"anyOf": kinds, "examples": [1000, ["ada", "bob"], example]}
+
+    def show(self, value: Any) -> Any:
+        """Of an inline list, how many items it has; no database's password."""
+        brief: dict[str, Any] = {}
+        for name, part in value.items():
+            if name == "items" and isinstance(part, list | tuple):
+                brief["count"] = len(part)
+            elif name == "url" and value.get("kind") == "sql" and not str(part).startswith("env:"):
+                brief[name] = "***"
+            else:
+                brief[name] = self.show(part) if isinstance(part, Mapping) else part
+        return brief
+
+
+class _Rate(Kind):
+    """Items a second, `unlimited` or `hold`; a model holds `UNLIMITED` or `HOLD` for the words."""
+
+    shown = float | Literal["unlimited", "hold"]
+
+    def written(self, value: Any, what: str) -> Any:
+        return rate_from(value)
+
+    def read(self, value: Any, what: str) -> Any:
+        return value if value in (UNLIMITED, HOLD) and not isinstance(value, bool) else rate_from(value)
+
+    def schema(self) -> dict[str, Any]:
+        words = {"type": "string", "enum": ["unlimited", "hold"]}
+        return {"anyOf": [{"type": "number", "exclusiveMinimum": 0}, words], "examples": [500, "hold"]}
+
+    def show(self, value: Any) -> Any:
+        return rate_shown(value)
+
+
+class _ItemTimeout(Kind):
+    """Seconds, or `none`."""
+
+    def read(self, value: Any, what: str) -> Any:
+        if value == "none":
+            return None
+        seconds = seconds_from(value, what)
+        if not 0.1 <= seconds <= LONGEST_ITEM_TIMEOUT:
+            raise Invalid(f"{what} must be from 0.1 s to 7 days, or: none", field=what)
+        return seconds
+
+    def schema(self) -> dict[str, Any]:
+        number = {"type": "number", "minimum": 0.1, "maximum": LONGEST_ITEM_TIMEOUT}
+        return {"anyOf": [number, {"type": "string"}], "examples": [300, "5m", "none"]}
+
+
+SOURCE, RATE = _Source(), _Rate()
+Window = Annotated[
+    int,
+    Whole(0, LARGEST_WINDOW),
+    "Items between the lowest one not done and the highest one started, in each segment; 0: chosen for you.",
+]
+ItemTimeout = Annotated[
+    float | None,
+    _ItemTimeout(),
+    "The longest that a call for an item or a chunk may take, from 0.1 s to 7 days; `none` for no limit.",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BulkSpec:
     """What a caller asks for; checked when it is made."""
 
-    name: str
-    business: str
-    source: Mapping[str, Any]
-    """Where the items come from: `{"kind": "range", "stop": 1000}`; see `docs/bulk.md`."""
-    concurrency: int = 32
-    """Items (or chunks) under way at once, over all workers."""
-    rate: float = UNLIMITED
-    """Items started a second, over all workers; `UNLIMITED` or `HOLD` (see `fusee.bulk.model.pacing`)."""
-    window: int = 0
-    """Items between the lowest one not done and the highest one started, in a segment; 0: chosen for you."""
-    segments: int = 0
-    """In how many parts it starts; 0: as many as workers serve it. Idle workers split them further."""
-    item_attempts: int = 3
-    item_backoff: float = 0.5
-    """Seconds before an item is tried again; doubled each time."""
-    item_timeout: float | None = ITEM_TIMEOUT
-    """Seconds that a call for an item (or a chunk) may take; None: as long as it likes."""
-    error_budget: float | None = None
-    """More quarantined items than this fail the job: a number from 1 (or 0), or a share of all below 1."""
-    adaptive: bool = False
-    """Find the concurrency by itself, up to `concurrency`."""
-    queue: str = "default"
-    region: str = ""
-    priority: int = 0
-    creator: str = ""
-    env: str = ""
-    labels: Mapping[str, str] = field(default_factory=dict)
-    alerts: BulkAlerts | None = None
+    name: Annotated[str, Text(200, 1), "What people call the job."]
+    business: Annotated[str, Name(120), Alias("handler"), "The bulk handler that processes the items."]
+    source: Annotated[
+        Mapping[str, Any],
+        SOURCE,
+        Alias("items"),
+        "Where items come from: a number is a range from 0, a list is the items themselves, else an object"
+        " with a `kind`. Of an inline list, the number of its items is shown.",
+    ]
+    concurrency: Annotated[
+        int, Whole(1, 100_000), "Items or chunks in progress at once, counted over all workers."
+    ] = 32
+    rate: Annotated[
+        float,
+        RATE,
+        "Items started per second, over all workers; `unlimited` for no cap, `hold` to start nothing.",
+    ] = UNLIMITED
+    window: Window = 0
+    segments: Annotated[
+        int,
+        Whole(0, 10_000),
+        Mark.HIDDEN,
+        "The number of parts in which it starts; 0: as many as workers serve it. Idle workers split them"
+        " further.",
+    ] = 0
+    item_attempts: Annotated[int, Whole(1, 1000), "How often an item is tried before it is quarantined."] = 3
+    item_backoff: Annotated[
+        float, Seconds(0, 3600), "Delay before an item is tried again; doubled each time."
+    ] = 0.5
+    item_timeout: ItemTimeout = ITEM_TIMEOUT
+    error_budget: Annotated[
+        float | None,
+        Share("items", MOST_ITEMS),
+        "More quarantined items than this (a number, or a share such as 0.02 or 2%) fail the job.",
+    ] = None
+    adaptive: Annotated[bool, FLAG, "Find the concurrency automatically, up to `concurrency`."] = False
+    queue: Annotated[str, Name(), "The queue in which its runs wait."] = "default"
+    region: Annotated[str, Name(empty=True), "Only workers in this region take it."] = ""
+    priority: Annotated[int, Whole(-1000, 1000), "A higher priority is claimed first."] = 0
+    creator: Annotated[str, Text(128), "Who asked for it."] = ""
+    env: Annotated[str, Text(128), Alias("environment"), "Its environment, for people."] = ""
+    labels: Annotated[Mapping[str, str], Texts(None), "Short texts, for people and programs."] = field(
+        default_factory=dict
+    )
+    alerts: Annotated[
+        BulkAlerts | None,
+        _Alerts(),
+        "An address that is posted to when the job fails or stalls; or an object with `webhook`, `on_failure`"
+        " and `on_stalled`.",
+    ] = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "alerts", alerts_from(self.alerts))
-        if not isinstance(self.name, str) or not 1 <= len(self.name) <= 200 or not self.name.isprintable():
-            raise ValueError("name must be 1 to 200 printable characters")
-        check_name(self.business, "business")
-        if len(self.business) > 120:
-            raise ValueError("business must be at most 120 characters")
-        check_name(self.queue, "queue")
-        if self.region:
-            check_name(self.region, "region")
-        for what in ("creator", "env"):
-            value = getattr(self, what)
-            if not isinstance(value, str) or len(value) > 128 or not (value.isprintable() or not value):
-                raise ValueError(f"{what} must be at most 128 printable characters")
-        if not isinstance(self.source, Mapping) or not isinstance(self.source.get("kind"), str):
-            raise ValueError('source must be an object such as {"kind": "range", "stop": 1000}')
-        _whole("concurrency", self.concurrency, 1, 100_000)
-        _whole("window", self.window, 0, LARGEST_WINDOW)
-        _whole("segments", self.segments, 0, 10_000)
-        _whole("item_attempts", self.item_attempts, 1, 1000)
-        _whole("priority", self.priority, -1000, 1000)
-        if self.rate not in (UNLIMITED, HOLD):
-            rate_from(self.rate)
-        if not (_is_number(self.item_backoff) and 0 <= self.item_backoff <= 3600):
-            raise ValueError("item_backoff must be seconds from 0 to 3600")
-        if self.item_timeout is not None:
-            check_item_timeout(self.item_timeout)
-        if self.error_budget is not None:
-            check_budget(self.error_budget)
-        if not isinstance(self.adaptive, bool):
-            raise ValueError("adaptive must be true or false")
-        if not isinstance(self.labels, Mapping) or not all(
-            isinstance(part, str) for pair in self.labels.items() for part in pair
-        ):
-            raise ValueError("labels must be an object of texts")
+        conform(self)
 
     def errors_allowed(self, total: int) -> int | None:
         """Quarantined items that do not fail it."""
@@ -239,51 +329,48 @@ class BulkSpec:
         return min(self.item_backoff * (2.0**doublings - 1), LONGEST_SPAN)
 
 
+Absent = Annotated[int, "Places without an item that were passed over: gaps between keys."]
+Ended = Annotated[int, "Items that are done or quarantined."]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
     """A contiguous part of a job's items."""
 
-    job_id: int
+    job_id: Annotated[int, Mark.HIDDEN]
     number: int
     first: int
     stop: int
-    watermark: int
-    """Every item of it below this is done."""
-    reached: int
-    """No item at or above this had been started at the last checkpoint."""
-    ended: int
+    watermark: Annotated[int, "Every item of it below this is done."]
+    reached: Annotated[int, "No item at or above this had been started at the last checkpoint."]
+    ended: Ended
     quarantined: int
     retried: int
     replayed: int
-    share: int
-    """Units that it may have under way at once."""
+    share: Annotated[int, "Items or chunks that it may have in progress at once."]
     state: SegmentState
     run_id: int | None
-    pace: float = 0.0
-    """Its part of the job's rate, in items a second."""
-    held_by: HeldBy | None = None
-    """What keeps it from starting more."""
-    absent: int = 0
-    """Places without an item that were passed over: gaps between keys."""
+    pace: Annotated[float, "Its part of the job's rate, in items per second."] = 0.0
+    held_by: Annotated[HeldBy | None, "What keeps it from starting more items."] = None
+    absent: Absent = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quarantined:
     """An item that failed as often as it may be tried."""
 
-    index: int
-    """In the job that it came from: an item keeps its index when its quarantine is run again."""
+    index: Annotated[
+        int, "In the job that it came from: an item keeps its index when its quarantine is run again."
+    ]
     error: str
     attempts: int
-    item: str | None = None
-    """The item as JSON, cut short when it is long."""
-    at: int = 0
-    position: int | None = None
+    item: Annotated[str | None, "The item as JSON, cut short when it is long."] = None
+    at: Annotated[int, TIME] = 0
+    position: Annotated[int | None, Mark.HIDDEN] = None
     """Its place in this job, when it is another job's item."""
 
     @property
-    def place(self) -> int:
-        """Where it stands among the items of this job."""
+    def place(self) -> Annotated[int, As("position"), "Its place among the items of this job."]:
         return self.index if self.position is None else self.position
 
 
@@ -292,7 +379,7 @@ class BulkLog:
     """Something that was said about a job: by its business (data), or what someone did to it (operator)."""
 
     id: int
-    at: int
+    at: Annotated[int, TIME]
     kind: str
     who: str
     text: str
@@ -304,68 +391,71 @@ class BulkJob:
 
     id: int
     namespace: str
-    spec: BulkSpec
+    spec: Annotated[BulkSpec, Mark.FLAT]
     status: BulkStatus
     reason: str | None
     version: int
-    undo_of: int | None
-    data: Any
-    first: int | None
-    """The first item; null until the source was looked at."""
-    total: int | None
-    """Items; of rows by key as they were counted at the launch, null when that took too long."""
-    ended: int
-    """Items that are done or quarantined."""
+    undo_of: Annotated[int | None, "The job whose items this one undoes."]
+    data: Annotated[Any, Mark.DETAIL, "The business's own data."]
+    first: Annotated[int | None, "The first item; null until the source was looked at."]
+    total: Annotated[
+        int | None,
+        "Items. Null until its source was looked at, or while rows took too long to count.",
+    ]
+    ended: Ended
     quarantined: int
-    retried: int
-    """Tries beyond the first of each item."""
-    replayed: int
-    """Items that were under way at the last checkpoint of a worker that was lost, and were started again. A
-    lower bound: what was started after that checkpoint is not on record."""
-    rate: float
+    retried: Annotated[int, "Attempts beyond the first of each item."]
+    replayed: Annotated[
+        int,
+        "Items that were in progress at the last checkpoint of a worker that was lost, and were started"
+        " again. A lower bound: what was started after that checkpoint is not on record.",
+    ]
+    rate: Annotated[float, RATE, "Items started per second."]
     concurrency: int
-    speed: float
-    """Items a second, over about the last five seconds."""
-    created_at: int
-    updated_at: int
-    started_at: int | None
-    finished_at: int | None
-    window: int = 0
-    """Places of each segment's window; 0: chosen by itself."""
-    held_by: HeldBy | None = None
-    """What keeps it from starting more items; None when it does not run, or nothing does."""
-    checking: bool = False
-    """Whether its business has yet to agree to it: it starts when it has."""
-    item_timeout: float | None = None
-    """Seconds that a call for an item or a chunk may take."""
-    stalled_since: int | None = None
-    """When the last item ended, of a running job that has stalled: items are under way, and none ends."""
-    errors_left: int | None = None
-    """Items that may still be quarantined before the job fails; None when there is no budget."""
-    changed: bool = True
-    """False when a command found the job as it should be, and changed nothing."""
-    fingerprint: Mapping[str, Any] | None = None
+    speed: Annotated[float, "Items per second, over about the last five seconds."]
+    created_at: Annotated[int, TIME]
+    updated_at: Annotated[int, TIME]
+    started_at: Annotated[int | None, TIME]
+    finished_at: Annotated[int | None, TIME]
+    window: Annotated[int, "Places of each segment's window; 0: chosen for you."] = 0
+    held_by: Annotated[
+        HeldBy | None, "What keeps a running job from starting more items; `rate`: it runs at its rate."
+    ] = None
+    checking: Annotated[bool, "Whether its business has yet to agree to it: it starts when it has."] = False
+    item_timeout: Annotated[
+        float | None, "Seconds that a call for an item or a chunk may take; null: no limit."
+    ] = None
+    stalled_since: Annotated[
+        int | None,
+        TIME,
+        "When the last item ended, of a running job that has ended none for a while"
+        " (`dispatcher.stalled_after`) though items are in progress.",
+    ] = None
+    errors_left: Annotated[
+        int | None,
+        Mark.DETAIL,
+        "Items that may still be quarantined before it fails; null without an error budget.",
+    ] = None
+    changed: Annotated[bool, Mark.DETAIL, "False when a command found the job as it should be."] = True
+    fingerprint: Annotated[Mapping[str, Any] | None, Mark.HIDDEN] = None
     """What tells the content of its source from another, as of its launch or its last extension."""
-
-    stop: int | None = None
-    """One past the last place; null until the source was looked at."""
-    absent: int = 0
-    """Places without an item that were passed over: gaps between keys."""
+    stop: Annotated[int | None, "One past the last item, or key; null until the source was looked at."] = None
+    absent: Absent = 0
 
     @property
-    def done(self) -> int:
+    def done(self) -> Annotated[int, "Items that succeeded."]:
         return self.ended - self.quarantined
 
     @property
-    def progress(self) -> float | None:
-        """From 0 to 1; None while nobody knows how many items there are."""
+    def progress(self) -> Annotated[float | None, "From 0 to 1; null while the number of items is unknown."]:
         if self.total is None:
             return None
         return self.ended / self.total if self.total else 1.0
 
     @property
-    def eta(self) -> float | None:
-        """Seconds until the end at this speed; a job on hold has none."""
+    def eta(
+        self,
+    ) -> Annotated[float | None, As("eta_seconds"), "Seconds until the end at this speed; none on hold."]:
         if self.rate == HOLD:
             return None
         if self.total is None or self.speed <= 0 or self.status is not BulkStatus.RUNNING:
@@ -411,22 +501,3 @@ class StalledJob(NamedTuple):
     """Since an item ended."""
     new: bool
     """Whether it is found for the first time."""
-
-
-def check_budget(budget: float) -> None:
-    if not (_is_number(budget) and 0 <= budget <= MOST_ITEMS and (budget < 1 or budget == int(budget))):
-        raise ValueError("error_budget must be a whole number, or a share of the items from 0 to below 1")
-
-
-def check_item_timeout(seconds: float) -> None:
-    if not (_is_number(seconds) and 0.1 <= seconds <= LONGEST_ITEM_TIMEOUT):
-        raise ValueError("item_timeout must be from 0.1 s to 7 days, or: none")
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _whole(what: str, value: object, least: int, most: int) -> None:
-    if type(value) is not int or not least <= value <= most:
-        raise ValueError(f"{what} must be a whole number from {least} to {most}, not {value!r:.40}")

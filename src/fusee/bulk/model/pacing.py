@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from math import exp, floor, inf
 from typing import Literal
 
+from fusee.errors import Invalid
+
 __all__ = [
     "HOLD",
     "MICROSECONDS",
@@ -58,13 +60,16 @@ def rate_from(given: object) -> float:
     if isinstance(given, str) and given.strip().lower() in WORDS:
         return WORDS[given.strip().lower()]
     if isinstance(given, bool) or not isinstance(given, int | float) or not given == given:
-        raise ValueError(f"rate must be items a second, or unlimited, or hold, not {given!r:.40}")
+        raise Invalid(f"rate must be items a second, or unlimited, or hold, not {given!r:.40}", field="rate")
     if given == 0:
-        raise ValueError("rate must not be 0: say unlimited for no cap, or hold to start nothing for now")
+        raise Invalid(
+            "rate must not be 0: say unlimited for no cap, or hold to start nothing for now", field="rate"
+        )
     if not SLOWEST <= given <= FASTEST:
-        raise ValueError(
+        raise Invalid(
             f"rate must be from {SLOWEST:g} to {FASTEST:.0f} items a second, or unlimited, or hold,"
-            f" not {given!r:.40}"
+            f" not {given!r:.40}",
+            field="rate",
         )
     return float(given)
 

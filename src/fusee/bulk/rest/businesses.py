@@ -6,16 +6,17 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path, Request, Response
 
+from fusee.bulk.fields import BUSINESS
 from fusee.bulk.model.business import KnownBusiness, RegisteredBusiness
-from fusee.bulk.rest.bodies import BusinessChangeIn, BusinessIn
-from fusee.bulk.rest.shapes import BusinessOut, BusinessPage
-from fusee.errors import Invalid
+from fusee.bulk.rest.shapes import BUSINESS_CHANGE, BUSINESS_NEW, BusinessOut, BusinessPage
 from fusee.surfaces.rest.addressing import ETAG, IfMatch, etag, version_from
 from fusee.surfaces.rest.asking import IdempotencyKey, Operator, Viewer, audit, body_of, checked_key
 from fusee.surfaces.rest.context import operations_of
 from fusee.surfaces.rest.paging import Page, Pager, name_at
-from fusee.surfaces.rest.paths import BUSINESS, link
-from fusee.surfaces.rest.reading import read_json
+from fusee.surfaces.rest.paths import BUSINESS as PATH
+from fusee.surfaces.rest.paths import link
+from fusee.surfaces.rest.reading import read_object
+from fusee.values.fields import shown
 from fusee.values.names import NAME, check_name
 
 __all__ = ["router"]
@@ -23,6 +24,7 @@ __all__ = ["router"]
 router = APIRouter(prefix="/api/v1/businesses", tags=["bulk jobs"])
 
 BUSINESSES = Pager("u1", name_at)
+SAYS = f"a business is an object such as {BUSINESS.example}"
 _EXAMPLE = {
     "name": "mail",
     "chunk": "https://crm.example/mail",
@@ -42,31 +44,23 @@ async def _name(
         Path(description="The business's name, slashes and all.", json_schema_extra={"pattern": f"^{NAME}$"}),
     ],
 ) -> str:
-    try:
-        return check_name(business, "business")
-    except ValueError as error:
-        raise Invalid(str(error), field="business") from None
+    return check_name(business, "business")
 
 
 Name = Annotated[str, Depends(_name)]
 
 
-def _described(model: Any, example: dict[str, Any]) -> dict[str, Any]:
-    described = body_of(model)
-    described["requestBody"]["content"]["application/json"]["example"] = example
-    return described
-
-
-def _answer(response: Response, business: RegisteredBusiness) -> BusinessOut:
+def _answer(response: Response, business: RegisteredBusiness) -> dict[str, Any]:
     response.headers.update(etag(business.version))
-    return BusinessOut.of(KnownBusiness(name=business.spec.name, kind="http", registered=business))
+    return shown(KnownBusiness(name=business.spec.name, kind="http", registered=business))
 
 
 @router.post(
     "",
     status_code=201,
     dependencies=[Operator],
-    openapi_extra=_described(BusinessIn, _EXAMPLE),
+    openapi_extra=body_of(BUSINESS_NEW, example=_EXAMPLE),
+    response_model=BusinessOut,
     responses={
         200: {"model": BusinessOut, "description": "The idempotency key had been used before.", **ETAG},
         201: ETAG,
@@ -75,11 +69,10 @@ def _answer(response: Response, business: RegisteredBusiness) -> BusinessOut:
 )
 async def register_business(
     request: Request, response: Response, idempotency_key: IdempotencyKey = None
-) -> BusinessOut:
+) -> dict[str, Any]:
     """Register a business that is reached over HTTP; any worker that may make HTTP calls serves it."""
-    wish = await read_json(request, BusinessIn, "a business")
     made, new = await operations_of(request).businesses.register_once(
-        checked_key(idempotency_key), wish.model_dump(exclude_unset=True)
+        checked_key(idempotency_key), await read_object(request, SAYS)
     )
     response.headers["Location"] = link(request, "businesses", made.spec.name)
     response.status_code = 201 if new else 200
@@ -88,45 +81,45 @@ async def register_business(
     return _answer(response, made)
 
 
-@router.get("", dependencies=[Viewer])
-async def list_businesses(request: Request, page: Page) -> BusinessPage:
+@router.get("", dependencies=[Viewer], response_model=BusinessPage)
+async def list_businesses(request: Request, page: Page) -> dict[str, Any]:
     """By name: those of the registry, and those in Python that workers have had."""
     after = BUSINESSES.after(page.cursor)
     found = await operations_of(request).businesses.list(after=after, limit=page.asked)
-    return BusinessPage(**BUSINESSES.page(page, found, lambda business: business.name, BusinessOut.of))
+    return BUSINESSES.page(page, found, lambda business: business.name, shown)
 
 
-@router.get(BUSINESS, dependencies=[Viewer])
-async def get_business(request: Request, response: Response, name: Name) -> BusinessOut:
+@router.get(PATH, dependencies=[Viewer], response_model=BusinessOut)
+async def get_business(request: Request, response: Response, name: Name) -> dict[str, Any]:
     """Its addresses; of a header only the name is shown."""
     found = await operations_of(request).businesses.get(name)
     if found.registered is not None:
         response.headers.update(etag(found.registered.version))
-    return BusinessOut.of(found)
+    return shown(found)
 
 
 @router.patch(
-    BUSINESS,
+    PATH,
     dependencies=[Operator],
-    openapi_extra=_described(BusinessChangeIn, {"timeout": 30, "version": 1}),
+    openapi_extra=body_of(BUSINESS_CHANGE, example={"timeout": 30, "version": 1}),
+    response_model=BusinessOut,
     responses={200: ETAG, **_STALE},
 )
 async def change_business(
     request: Request, response: Response, name: Name, if_match: IfMatch = None
-) -> BusinessOut:
+) -> dict[str, Any]:
     """Other values for some fields, and for some members of `headers` and `defaults`; null takes one away.
 
     Jobs follow when they take a segment next.
     """
-    wish = await read_json(request, BusinessChangeIn, "a change")
-    fields = wish.model_dump(exclude_unset=True)
+    fields = await read_object(request, "a change is an object with the fields to change")
     version = version_from(fields.pop("version", None), if_match)
     changed = await operations_of(request).businesses.update(name, fields, version=version)
     audit(request, "business changed", business=name, version=changed.version)
     return _answer(response, changed)
 
 
-@router.delete(BUSINESS, status_code=204, dependencies=[Operator], responses=_STALE)
+@router.delete(PATH, status_code=204, dependencies=[Operator], responses=_STALE)
 async def delete_business(request: Request, name: Name, if_match: IfMatch = None) -> Response:
     """Refused while a job that is not finished needs it."""
     await operations_of(request).businesses.delete(name, version=version_from(None, if_match))

@@ -2,34 +2,45 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from collections.abc import Callable
+from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Path, Query, Request, Response
+from pydantic import BaseModel
 
+from fusee.bulk.fields import ADJUSTABLE, BULK, FOLLOW_UP
 from fusee.bulk.model.job import BulkStatus
-from fusee.bulk.rest.bodies import (
+from fusee.bulk.rest.shapes import (
+    ADJUST,
+    CREATE,
+    FOLLOWING_UP,
     BulkDataIn,
     BulkExtendIn,
-    BulkFollowUpIn,
-    BulkIn,
-    BulkRateIn,
+    BulkOut,
+    BulkPage,
+    BulkShown,
     BulkStartIn,
     BulkStopIn,
 )
-from fusee.bulk.rest.shapes import BulkBrief, BulkOut, BulkPage, BulkShown
 from fusee.bulk.store.queries import BulkFilter
 from fusee.surfaces.rest.addressing import IfMatch, version_from
-from fusee.surfaces.rest.asking import IdempotencyKey, Operator, Viewer, audit, body_of, checked_key
+from fusee.surfaces.rest.asking import Body, IdempotencyKey, Operator, Viewer, audit, body_of, checked_key
 from fusee.surfaces.rest.context import context_of, operations_of
 from fusee.surfaces.rest.paging import Page, Pager, number_at
 from fusee.surfaces.rest.paths import link
-from fusee.surfaces.rest.reading import read_json
+from fusee.surfaces.rest.reading import read_json, read_object
+from fusee.values.fields import shown
+from fusee.values.kinds import FLAG
 
-__all__ = ["REFUSED", "JobId", "router", "who_asks"]
+__all__ = ["REFUSED", "JobId", "Shown", "follow_up", "router", "who_asks"]
 
 router = APIRouter(prefix="/api/v1/bulk-jobs", tags=["bulk jobs"])
 
 JOBS = Pager("j1", number_at)
+MOST_SEGMENTS = 1000
+
+F = TypeVar("F", bound=Callable[..., Any])
+Shown = dict[str, Any]
 
 JobId = Annotated[int, Path(ge=1, le=2**63 - 1, description="The job's id.")]
 REFUSED: dict[int | str, dict[str, Any]] = {
@@ -57,19 +68,28 @@ def who_asks(request: Request) -> str:
     return caller.name
 
 
-def _described() -> dict[str, Any]:
-    described = body_of(BulkIn)
-    described["requestBody"]["content"]["application/json"]["example"] = _EXAMPLE
-    return described
+async def follow_up(request: Request) -> dict[str, Any]:
+    """What a new job over items of another may have of its own."""
+    fields = await read_object(request, "a job is an object with the fields that differ", optional=True)
+    start = FLAG.read(fields.pop("start", False), "start")
+    given = BULK.named(fields, FOLLOW_UP)
+    return {**{name: value for name, value in given.items() if value is not None}, "start": start}
 
 
-@router.post("", status_code=201, dependencies=[Operator], openapi_extra=_described(), responses=_MADE)
+@router.post(
+    "",
+    status_code=201,
+    dependencies=[Operator],
+    openapi_extra=body_of(CREATE, example=_EXAMPLE),
+    responses=_MADE,
+    response_model=BulkOut,
+)
 async def create_bulk_job(
     request: Request, response: Response, idempotency_key: IdempotencyKey = None
-) -> BulkOut:
+) -> Shown:
     """Its source is looked at, and its business asked, before it exists; started only if `start` says so."""
-    fields = (await read_json(request, BulkIn, "a bulk job")).model_dump(exclude_unset=True)
-    data, start = fields.pop("data", None), fields.pop("start", False)
+    fields = await read_object(request, f"a bulk job is an object such as {BULK.example}")
+    data, start = fields.pop("data", None), FLAG.read(fields.pop("start", False), "start")
     job, new = await operations_of(request).bulk_jobs.create(
         fields,
         data=data,
@@ -81,17 +101,17 @@ async def create_bulk_job(
     response.status_code = 201 if new else 200
     if new:
         audit(request, "bulk job created", bulk_job_id=job.id, business=job.spec.business, started=start)
-    return BulkOut.of(job)
+    return shown(job)
 
 
-@router.get("", dependencies=[Viewer])
+@router.get("", dependencies=[Viewer], response_model=BulkPage)
 async def list_bulk_jobs(
     request: Request,
     page: Page,
     status: Annotated[list[BulkStatus] | None, Query(description="May be repeated.")] = None,
     business: str | None = None,
     name: Annotated[str | None, Query(description="The whole name.")] = None,
-) -> BulkPage:
+) -> Shown:
     """Newest first."""
     wanted = BulkFilter(
         status=status or (),
@@ -101,41 +121,44 @@ async def list_bulk_jobs(
         limit=page.asked,
     )
     found = await operations_of(request).bulk_jobs.list(wanted)
-    return BulkPage(**JOBS.page(page, found, lambda job: job.id, BulkBrief.of))
+    return JOBS.page(page, found, lambda job: job.id, lambda job: shown(job, brief=True))
 
 
-@router.get("/{job_id}", dependencies=[Viewer])
-async def get_bulk_job(request: Request, job_id: JobId) -> BulkShown:
+@router.get("/{job_id}", dependencies=[Viewer], response_model=BulkShown)
+async def get_bulk_job(request: Request, job_id: JobId) -> Shown:
     """How far it is, how fast, and where each segment stands; as quick for ten billion items as for one."""
     jobs = operations_of(request).bulk_jobs
-    return BulkShown.whole(await jobs.get(job_id), await jobs.segments(job_id))
+    job, segments = await jobs.get(job_id), await jobs.segments(job_id)
+    listed = [shown(segment) for segment in segments[:MOST_SEGMENTS]]
+    return shown(job, segment_count=len(segments), segments=listed)
 
 
-@router.post(
-    "/{job_id}/start",
-    dependencies=[Operator],
-    openapi_extra=body_of(BulkStartIn, required=False),
-    responses=REFUSED,
-)
-async def start_bulk_job(request: Request, job_id: JobId) -> BulkOut:
+def steering(path: str, body: type[BaseModel] | Body, *, method: str = "POST") -> Callable[[F], F]:
+    return router.api_route(
+        f"/{{job_id}}/{path}",
+        methods=[method],
+        dependencies=[Operator],
+        openapi_extra=body_of(body, required=path in ("rate", "data")),
+        responses=REFUSED,
+        response_model=BulkOut,
+    )
+
+
+@steering("start", BulkStartIn)
+async def start_bulk_job(request: Request, job_id: JobId) -> Shown:
     """Start it, or go on where it was; one that failed gets a fresh error budget.
 
     `changed` is false when it was running already."""
     return await _start(request, job_id)
 
 
-@router.post(
-    "/{job_id}/resume",
-    dependencies=[Operator],
-    openapi_extra=body_of(BulkStartIn, required=False),
-    responses=REFUSED,
-)
-async def resume_bulk_job(request: Request, job_id: JobId) -> BulkOut:
+@steering("resume", BulkStartIn)
+async def resume_bulk_job(request: Request, job_id: JobId) -> Shown:
     """Go on where it was: the same as `start`."""
     return await _start(request, job_id)
 
 
-async def _start(request: Request, job_id: int) -> BulkOut:
+async def _start(request: Request, job_id: int) -> Shown:
     wish = await read_json(request, BulkStartIn, "a start", optional=True)
     job = await operations_of(request).bulk_jobs.start(
         job_id,
@@ -145,49 +168,34 @@ async def _start(request: Request, job_id: int) -> BulkOut:
         version=wish.version,
     )
     audit(request, "bulk job started", bulk_job_id=job_id, by_business=wish.by_business)
-    return BulkOut.of(job)
+    return shown(job)
 
 
-@router.post(
-    "/{job_id}/stop",
-    dependencies=[Operator],
-    openapi_extra=body_of(BulkStopIn, required=False),
-    responses=REFUSED,
-)
-async def stop_bulk_job(request: Request, job_id: JobId) -> BulkOut:
+@steering("stop", BulkStopIn)
+async def stop_bulk_job(request: Request, job_id: JobId) -> Shown:
     """No further item starts; every worker sees it within 2 s. It can be resumed.
 
     `changed` is false when it was stopped already."""
     return await _stop(request, job_id)
 
 
-@router.post(
-    "/{job_id}/pause",
-    dependencies=[Operator],
-    openapi_extra=body_of(BulkStopIn, required=False),
-    responses=REFUSED,
-)
-async def pause_bulk_job(request: Request, job_id: JobId) -> BulkOut:
+@steering("pause", BulkStopIn)
+async def pause_bulk_job(request: Request, job_id: JobId) -> Shown:
     """The same as `stop`: a job that was stopped goes on where it was."""
     return await _stop(request, job_id)
 
 
-async def _stop(request: Request, job_id: int) -> BulkOut:
+async def _stop(request: Request, job_id: int) -> Shown:
     wish = await read_json(request, BulkStopIn, "a stop", optional=True)
     job = await operations_of(request).bulk_jobs.stop(
         job_id, reason=wish.reason, who=who_asks(request), version=wish.version
     )
     audit(request, "bulk job stopped", bulk_job_id=job_id, reason=wish.reason)
-    return BulkOut.of(job)
+    return shown(job)
 
 
-@router.post(
-    "/{job_id}/extend",
-    dependencies=[Operator],
-    openapi_extra=body_of(BulkExtendIn, required=False),
-    responses=REFUSED,
-)
-async def extend_bulk_job(request: Request, job_id: JobId) -> BulkOut:
+@steering("extend", BulkExtendIn)
+async def extend_bulk_job(request: Request, job_id: JobId) -> Shown:
     """Add what its source has behind the last item of a job at rest, also of a finished one.
 
     The job is then `stopped` (or `failed` as before) until it is started. Refused with 409 when the source
@@ -197,31 +205,32 @@ async def extend_bulk_job(request: Request, job_id: JobId) -> BulkOut:
         job_id, start=wish.start, who=who_asks(request), version=wish.version
     )
     audit(request, "bulk job extended", bulk_job_id=job_id, total=job.total)
-    return BulkOut.of(job)
+    return shown(job)
 
 
-@router.post("/{job_id}/rate", dependencies=[Operator], openapi_extra=body_of(BulkRateIn), responses=REFUSED)
-async def adjust_bulk_job(request: Request, job_id: JobId) -> BulkOut:
+@steering("rate", ADJUST)
+async def adjust_bulk_job(request: Request, job_id: JobId) -> Shown:
     """Another rate, concurrency, window, item timeout or error budget, also while it runs: workers follow at
     their next checkpoint. Other tries of an item and waits between them only while it does not run."""
-    wish = await read_json(request, BulkRateIn, "a rate")
-    changes = wish.model_dump(exclude={"version"}, exclude_none=True)
+    fields = await read_object(request, "a rate is an object with the fields to change")
+    version = version_from(fields.pop("version", None), None)
+    changes = BULK.named(fields, ADJUSTABLE)
     job = await operations_of(request).bulk_jobs.adjust(
-        job_id, **changes, who=who_asks(request), version=wish.version
+        job_id, **changes, who=who_asks(request), version=version
     )
     audit(request, "bulk job adjusted", bulk_job_id=job_id, **changes)
-    return BulkOut.of(job)
+    return shown(job)
 
 
-@router.put("/{job_id}/data", dependencies=[Operator], openapi_extra=body_of(BulkDataIn), responses=REFUSED)
-async def set_bulk_data(request: Request, job_id: JobId) -> BulkOut:
+@steering("data", BulkDataIn, method="PUT")
+async def set_bulk_data(request: Request, job_id: JobId) -> Shown:
     """The business's own data; refused while the job runs, so that all items see the same."""
     wish = await read_json(request, BulkDataIn, "data")
     job = await operations_of(request).bulk_jobs.set_data(
         job_id, wish.data, who=who_asks(request), version=wish.version
     )
     audit(request, "bulk job's data changed", bulk_job_id=job_id)
-    return BulkOut.of(job)
+    return shown(job)
 
 
 @router.delete("/{job_id}", status_code=204, dependencies=[Operator], responses=REFUSED)
@@ -237,20 +246,20 @@ async def delete_bulk_job(request: Request, job_id: JobId, if_match: IfMatch = N
     "/{job_id}/undo",
     status_code=201,
     dependencies=[Operator],
-    openapi_extra=body_of(BulkFollowUpIn, required=False),
+    openapi_extra=body_of(FOLLOWING_UP, required=False),
     responses=REFUSED,
+    response_model=BulkOut,
 )
 async def undo_bulk_job(
     request: Request, response: Response, job_id: JobId, idempotency_key: IdempotencyKey = None
-) -> BulkOut:
+) -> Shown:
     """A new job that calls the business's undo for every item that is done, the last one first."""
-    wish = await read_json(request, BulkFollowUpIn, "an undo", optional=True)
     job = await operations_of(request).bulk_jobs.undo(
         job_id,
         who=who_asks(request),
         idempotency_key=checked_key(idempotency_key),
-        **wish.model_dump(exclude_none=True),
+        **await follow_up(request),
     )
     response.headers["Location"] = link(request, "bulk-jobs", job.id)
     audit(request, "bulk job undone", bulk_job_id=job_id, by=job.id)
-    return BulkOut.of(job)
+    return shown(job)

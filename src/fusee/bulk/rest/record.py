@@ -8,18 +8,27 @@ from collections.abc import AsyncIterator, Iterable
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request, Response
+from msgspec.json import encode
 from starlette.responses import StreamingResponse
 
 from fusee.bulk.model.job import Quarantined
-from fusee.bulk.rest.bodies import BulkFollowUpIn, BulkLogIn
-from fusee.bulk.rest.jobs import REFUSED, JobId, who_asks
-from fusee.bulk.rest.shapes import BulkLogOut, BulkLogPage, BulkOut, LoggedOut, QuarantinedOut, QuarantinePage
+from fusee.bulk.rest.jobs import REFUSED, JobId, Shown, follow_up, who_asks
+from fusee.bulk.rest.shapes import (
+    FOLLOWING_UP,
+    BulkLogIn,
+    BulkLogPage,
+    BulkOut,
+    LoggedOut,
+    QuarantinedOut,
+    QuarantinePage,
+)
 from fusee.bulk.service.jobs import BulkOperations
 from fusee.surfaces.rest.asking import IdempotencyKey, Operator, Viewer, audit, body_of, checked_key
 from fusee.surfaces.rest.context import context_of, operations_of, services_of
 from fusee.surfaces.rest.paging import LONGEST_PAGE, Page, Pager, number_at
 from fusee.surfaces.rest.paths import link
 from fusee.surfaces.rest.reading import read_json
+from fusee.values.fields import shown
 
 __all__ = ["router"]
 
@@ -38,13 +47,13 @@ _DOWNLOAD: dict[int | str, dict[str, Any]] = {
 }
 
 
-@router.get("/{job_id}/quarantine", dependencies=[Viewer])
-async def list_quarantine(request: Request, page: Page, job_id: JobId) -> QuarantinePage:
+@router.get("/{job_id}/quarantine", dependencies=[Viewer], response_model=QuarantinePage)
+async def list_quarantine(request: Request, page: Page, job_id: JobId) -> Shown:
     """Items that failed as often as they may be tried, in their order."""
     after = QUARANTINE.after(page.cursor)
     jobs = operations_of(request).bulk_jobs
     found = await jobs.quarantine(job_id, after=-1 if after is None else after, limit=page.asked)
-    return QuarantinePage(**QUARANTINE.page(page, found, lambda item: item.place, QuarantinedOut.of))
+    return QUARANTINE.page(page, found, lambda item: item.place, shown)
 
 
 @router.get(
@@ -80,12 +89,11 @@ async def _download(request: Request, jobs: BulkOperations, job_id: int, format:
 
 
 def _lines(page: Iterable[Quarantined]) -> str:
-    return "".join(f"{QuarantinedOut.of(item).model_dump_json()}\n" for item in page)
+    return "".join(f"{encode(shown(item)).decode()}\n" for item in page)
 
 
 def _values(item: Quarantined) -> list[Any]:
-    shown = QuarantinedOut.of(item)
-    return [getattr(shown, column) for column in COLUMNS]
+    return [*shown(item).values()]
 
 
 def _rows(rows: Iterable[Iterable[Any]]) -> str:
@@ -98,36 +106,36 @@ def _rows(rows: Iterable[Iterable[Any]]) -> str:
     "/{job_id}/quarantine/rerun",
     status_code=201,
     dependencies=[Operator],
-    openapi_extra=body_of(BulkFollowUpIn, required=False),
+    openapi_extra=body_of(FOLLOWING_UP, required=False),
     responses=REFUSED,
+    response_model=BulkOut,
 )
 async def rerun_quarantine(
     request: Request, response: Response, job_id: JobId, idempotency_key: IdempotencyKey = None
-) -> BulkOut:
+) -> Shown:
     """A new job over the quarantined items; each keeps its index."""
-    wish = await read_json(request, BulkFollowUpIn, "a rerun", optional=True)
     job = await operations_of(request).bulk_jobs.rerun_quarantine(
         job_id,
         who=who_asks(request),
         idempotency_key=checked_key(idempotency_key),
-        **wish.model_dump(exclude_none=True),
+        **await follow_up(request),
     )
     response.headers["Location"] = link(request, "bulk-jobs", job.id)
     audit(request, "quarantine run again", bulk_job_id=job_id, by=job.id)
-    return BulkOut.of(job)
+    return shown(job)
 
 
-@router.get("/{job_id}/logs", dependencies=[Viewer])
+@router.get("/{job_id}/logs", dependencies=[Viewer], response_model=BulkLogPage)
 async def list_bulk_logs(
     request: Request,
     page: Page,
     job_id: JobId,
     kind: Annotated[Literal["data", "operator"] | None, Query(description="Only these.")] = None,
-) -> BulkLogPage:
+) -> Shown:
     """What its business wrote, and what was done to it, oldest first."""
     jobs = operations_of(request).bulk_jobs
     found = await jobs.logs(job_id, kind=kind, after=LOGS.after(page.cursor) or 0, limit=page.asked)
-    return BulkLogPage(**LOGS.page(page, found, lambda log: log.id, BulkLogOut.of))
+    return LOGS.page(page, found, lambda log: log.id, shown)
 
 
 @router.post("/{job_id}/logs", status_code=201, dependencies=[Operator], openapi_extra=body_of(BulkLogIn))

@@ -7,24 +7,18 @@ from dataclasses import asdict
 from typing import Any
 
 from fusee.bulk.business import Businesses
-from fusee.bulk.model.business import HttpBusiness, KnownBusiness, RegisteredBusiness
+from fusee.bulk.fields import BULK, BUSINESS, NO_DEFAULTS
+from fusee.bulk.model.business import HIDDEN, HttpBusiness, KnownBusiness, RegisteredBusiness
 from fusee.bulk.model.job import handler_of_business
-from fusee.bulk.service.jobs import FIELDS as JOB_FIELDS
-from fusee.bulk.service.jobs import bulk_from_fields
 from fusee.engine.store.request_keys import KeyedRequest, asked
-from fusee.errors import Conflict, FuseeError, Invalid, NotFound
+from fusee.errors import Conflict, Invalid, NotFound
 from fusee.stores import Store
-from fusee.values.durations import seconds_from
 from fusee.values.merging import merged
 from fusee.values.names import check_name
 
-__all__ = ["BUSINESS_FIELDS", "BusinessOperations", "business_from"]
+__all__ = ["BusinessOperations"]
 
-BUSINESS_FIELDS = tuple(HttpBusiness.__slots__)
 MOST_LISTED = 1000
-NO_DEFAULTS = ("name", "business", "source")
-HIDDEN = "***"
-"""What is shown for a header's value; sent back, the value stays."""
 
 
 class BusinessOperations:
@@ -126,44 +120,21 @@ class BusinessOperations:
         return there | {business.name for business in self.businesses}
 
 
-def business_from(given: Mapping[str, Any]) -> HttpBusiness:
-    """A business as callers write it: a flat object of `BUSINESS_FIELDS`."""
-    if not isinstance(given, Mapping):
-        raise Invalid('a business is an object such as {"name": "mail", "item": "https://…"}')
-    unknown = sorted(str(field) for field in set(given) - set(BUSINESS_FIELDS))
-    if unknown:
-        raise Invalid(
-            f"a business has no {unknown[0][:60]!r}; it has {', '.join(BUSINESS_FIELDS)}",
-            field=unknown[0][:60],
-        )
-    fields = {name: value for name, value in given.items() if value is not None}
-    try:
-        if "name" not in fields:
-            raise ValueError("name is missing")
-        for name in ("timeout", "before_run_timeout"):
-            if name in fields:
-                fields[name] = seconds_from(fields[name], name)
-        spec = HttpBusiness(**fields)
-        _check_defaults(spec)
-    except FuseeError:
-        raise
-    except (ValueError, TypeError) as error:
-        word = str(error).split(" ", 1)[0].rstrip(":")
-        raise Invalid(str(error), field=word if word in BUSINESS_FIELDS else None) from None
+def business_from(given: Any) -> HttpBusiness:
+    """A business as callers write it."""
+    spec = BUSINESS.read(given)
+    _check_defaults(spec)
     return spec
 
 
 def _check_defaults(spec: HttpBusiness) -> None:
     """They must make a good job, whatever its source."""
     for name in spec.defaults:
-        if name in NO_DEFAULTS or name not in JOB_FIELDS:
-            fields = ", ".join(field for field in JOB_FIELDS if field not in NO_DEFAULTS)
-            raise ValueError(f"defaults has {name!r:.60}; it may have {fields}")
-    bulk_from_fields({"name": "a", "business": spec.name, "source": 0, **spec.defaults})
+        if name in NO_DEFAULTS or name not in BULK.fields:
+            fields = ", ".join(field for field in BULK.fields if field not in NO_DEFAULTS)
+            raise Invalid(f"defaults has {name!r:.60}; it may have {fields}", field="defaults")
+    BULK.read({"name": "a", "business": spec.name, "source": 0, **spec.defaults})
 
 
 def _name(name: str) -> str:
-    try:
-        return check_name(name, "business")
-    except ValueError as error:
-        raise Invalid(str(error), field="business") from None
+    return check_name(name, "business")

@@ -10,6 +10,7 @@ from typing import Any
 from aiohttp import ClientError
 
 from fusee.bulk.business import BulkContext, Business, Businesses, call_back
+from fusee.bulk.fields import ADJUSTABLE, BULK
 from fusee.bulk.model.business import HttpBusiness
 from fusee.bulk.model.job import (
     BulkJob,
@@ -19,12 +20,9 @@ from fusee.bulk.model.job import (
     BulkStatus,
     Quarantined,
     Segment,
-    check_budget,
-    check_item_timeout,
     handler_of_business,
 )
-from fusee.bulk.model.pacing import rate_from, rate_shown
-from fusee.bulk.model.window import LARGEST_WINDOW
+from fusee.bulk.model.pacing import rate_shown
 from fusee.bulk.sources import SourceKinds
 from fusee.bulk.sources.fingerprint import look_at
 from fusee.bulk.sources.limits import SourceLimits
@@ -33,18 +31,14 @@ from fusee.bulk.store.queries import BulkFilter
 from fusee.engine.store.request_keys import KeyedRequest, asked, digest_of
 from fusee.errors import Conflict, FuseeError, Invalid
 from fusee.stores import Store
-from fusee.values.durations import seconds_from
 from fusee.values.names import check_key, check_name
 
-__all__ = ["FIELDS", "BulkOperations", "bulk_from_fields", "source_brief"]
+__all__ = ["BulkOperations"]
 
 LONGEST_LIST = 1000
-MOST_CONCURRENCY = 100_000
 CHECK_WITHIN = 5.0
 """Seconds that a request waits for a worker to ask the business; later the job says how that ended."""
 CHECK_EVERY = 0.05
-FIELDS = tuple(BulkSpec.__slots__)
-ALIASES = {"items": "source", "environment": "env", "handler": "business"}
 AT_REST = (BulkStatus.CREATED, BulkStatus.STOPPED, BulkStatus.FINISHED, BulkStatus.FAILED)
 
 
@@ -134,9 +128,9 @@ class BulkOperations:
         named = fields.get("business", fields.get("handler")) if isinstance(fields, Mapping) else None
         business = await self._here(named)
         if business is not None:
-            return bulk_from_fields(fields, defaults=business.defaults), business
+            return _read(fields, business.defaults), business
         defaults = await self.store.sessions.business_defaults(str(named)) if named else {}
-        spec = bulk_from_fields(fields, defaults=defaults)
+        spec = _read(fields, defaults)
         await self._known(spec.business)
         return spec, None
 
@@ -262,52 +256,21 @@ class BulkOperations:
         self,
         job_id: int,
         *,
-        rate: float | str | None = None,
-        concurrency: int | None = None,
-        window: int | None = None,
-        error_budget: float | str | None = None,
-        item_attempts: int | None = None,
-        item_backoff: float | str | None = None,
-        item_timeout: float | str | None = None,
         who: str = "",
         version: int | None = None,
+        **changes: Any,
     ) -> BulkJob:
         """Other values: rate (items a second, `unlimited` or `hold`), concurrency, window, error budget (a
         number, a share, or `none`) and item_timeout (seconds, or `none`) also while it runs; item_attempts
         and item_backoff while it does not."""
-        changes: dict[str, Any] = {}
-        if rate is not None:
-            try:
-                changes["rate"] = rate_from(rate)
-            except ValueError as error:
-                raise Invalid(str(error), field="rate") from None
-        if error_budget is not None:
-            changes["error_budget"] = _budget(error_budget)
-        if item_backoff is not None:
-            try:
-                changes["item_backoff"] = seconds_from(item_backoff, "item_backoff")
-            except ValueError as error:
-                raise Invalid(str(error), field="item_backoff") from None
-        if item_timeout is not None:
-            try:
-                changes["item_timeout"] = _item_timeout(item_timeout) or 0.0
-            except ValueError as error:
-                raise Invalid(str(error), field="item_timeout") from None
-        for name, value, least, most in (
-            ("concurrency", concurrency, 1, MOST_CONCURRENCY),
-            ("window", window, 0, LARGEST_WINDOW),
-            ("item_attempts", item_attempts, 1, 1000),
-        ):
-            if value is None:
-                continue
-            if type(value) is not int or not least <= value <= most:
-                raise Invalid(f"{name} must be a whole number from {least} to {most}", field=name)
-            changes[name] = value
-        if not changes:
+        read = BULK.some(changes, ADJUSTABLE)
+        if "item_timeout" in read:
+            read["item_timeout"] = read["item_timeout"] or 0.0
+        if not read:
             raise Invalid(
                 "give a rate, a concurrency, a window, an item timeout or an error budget", field="rate"
             )
-        return await self.store.bulk.jobs.adjust_bulk_job(job_id, changes, who=who, version=version)
+        return await self.store.bulk.jobs.adjust_bulk_job(job_id, read, who=who, version=version)
 
     async def set_data(self, job_id: int, data: Any, *, who: str = "", version: int | None = None) -> BulkJob:
         """The business's own data; refused while the job runs."""
@@ -434,11 +397,11 @@ class BulkOperations:
         *,
         undo_of: int | None = None,
     ) -> BulkJob:
-        kept = {field: getattr(job.spec, field) for field in FIELDS if field != "segments"}
+        kept = {field: getattr(job.spec, field) for field in BULK.fields if field != "segments"}
         # As they were changed meanwhile.
         kept |= {"rate": rate_shown(job.rate), "concurrency": job.concurrency, "window": job.window}
         kept["item_timeout"] = job.item_timeout or "none"
-        spec = bulk_from_fields({**kept, **changes, "name": name[:200], "source": source})
+        spec = BULK.read({**kept, **changes, "name": name[:200], "source": source})
         await self._find(spec.business)
         made, _ = await self.store.bulk.jobs.create_bulk_job(
             spec,
@@ -457,39 +420,10 @@ class BulkOperations:
         return job
 
 
-def bulk_from_fields(given: Mapping[str, Any], *, defaults: Mapping[str, Any] | None = None) -> BulkSpec:
-    """A job as callers write it: a flat object; `source` may be short for a range or a list."""
-    if not isinstance(given, Mapping):
-        raise Invalid('a bulk job is an object such as {"name": …, "business": …, "source": …}')
-    fields: dict[str, Any] = dict(defaults or {})
-    for written, value in given.items():
-        name = ALIASES.get(written, written)
-        if name not in FIELDS:
-            raise Invalid(
-                f"a bulk job has no {str(written)[:60]!r}; it has {', '.join(FIELDS)}",
-                field=str(written)[:60],
-            )
-        if value is not None:
-            fields[name] = value
-    try:
-        if "rate" in given:
-            fields["rate"] = rate_from(fields.get("rate", "unlimited"))
-        elif isinstance(fields.get("rate"), str):  # of its business's defaults
-            fields["rate"] = rate_from(fields["rate"])
-        if isinstance(fields.get("error_budget"), str):
-            fields["error_budget"] = _share(fields["error_budget"])
-        if "item_backoff" in fields:
-            fields["item_backoff"] = seconds_from(fields["item_backoff"], "item_backoff")
-        if fields.get("item_timeout") is not None:
-            fields["item_timeout"] = _item_timeout(fields["item_timeout"])
-        fields["source"] = _source(fields.get("source"))
-        for name in ("name", "business"):
-            if name not in fields:
-                raise ValueError(f"{name} is missing")
-        return BulkSpec(**fields)
-    except (ValueError, TypeError) as error:
-        word = str(error).split(" ", 1)[0]
-        raise Invalid(str(error), field=word if word in FIELDS else None) from None
+def _read(given: Mapping[str, Any], defaults: Mapping[str, Any]) -> BulkSpec:
+    """A job, with what its business chooses where its caller says nothing."""
+    named = BULK.named(given)
+    return BULK.made({**defaults, **{name: value for name, value in named.items() if value is not None}})
 
 
 def _as_asked(fields: Mapping[str, Any] | BulkSpec) -> dict[str, Any]:
@@ -498,81 +432,12 @@ def _as_asked(fields: Mapping[str, Any] | BulkSpec) -> dict[str, Any]:
         return asked(fields)
     if not isinstance(fields, Mapping):
         return {}
-    named = {ALIASES.get(str(name), str(name)): value for name, value in fields.items()}
-    return {name: value for name, value in named.items() if value is not None}
-
-
-def source_brief(source: Mapping[str, Any]) -> dict[str, Any]:
-    """A source as it is shown: of an inline list, how many items it has; no database's password."""
-    brief: dict[str, Any] = {}
-    for name, value in source.items():
-        if name == "items" and isinstance(value, list | tuple):
-            brief["count"] = len(value)
-        elif name == "url" and source.get("kind") == "sql" and not str(value).startswith("env:"):
-            brief[name] = "***"
-        else:
-            brief[name] = source_brief(value) if isinstance(value, Mapping) else value
-    return brief
-
-
-def _source(given: Any) -> Any:
-    """A number is a range from 0, a range is a range, a list is a list."""
-    match given:
-        case bool():
-            return given
-        case int():
-            return {"kind": "range", "stop": given}
-        case range():
-            if given.step != 1:
-                raise ValueError("source must be a range with step 1")
-            return {"kind": "range", "start": given.start, "stop": max(given.start, given.stop)}
-        case list() | tuple():
-            return {"kind": "list", "items": list(given)}
-        case _:
-            return given
-
-
-def _budget(given: float | str) -> float | None:
-    """An error budget as callers write it; None for `none`."""
-    if given == "none":
-        return None
-    try:
-        budget = _share(given) if isinstance(given, str) else given
-        if budget is not None:
-            check_budget(budget)
-    except ValueError as error:
-        raise Invalid(str(error), field="error_budget") from None
-    return budget
-
-
-def _item_timeout(given: float | str) -> float | None:
-    """An item timeout as callers write it: seconds, a duration, or `none`."""
-    if given == "none":
-        return None
-    seconds = seconds_from(given, "item_timeout")
-    check_item_timeout(seconds)
-    return seconds
-
-
-def _share(text: str) -> float | None:
-    """`2%` or a number; None for 100%, which no number of failures exceeds."""
-    try:
-        number = float(text.rstrip("% "))
-    except ValueError:
-        raise ValueError(f"error_budget must be a number or a share such as 2%, not {text!r:.40}") from None
-    if not text.strip().endswith("%"):
-        return number
-    if not 0 <= number <= 100:
-        raise ValueError(f"error_budget must be a share from 0% to 100%, not {text!r:.40}")
-    return None if number == 100 else number / 100
+    return {name: value for name, value in BULK.named(fields).items() if value is not None}
 
 
 def _check_key(key: str | None) -> None:
-    try:
-        if key is not None:
-            check_key(key, "idempotency_key")
-    except ValueError as error:
-        raise Invalid(str(error), field="idempotency_key") from None
+    if key is not None:
+        check_key(key, "idempotency_key")
 
 
 def _within(what: str, value: int) -> None:

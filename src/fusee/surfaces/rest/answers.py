@@ -27,9 +27,9 @@ def answer_of(name: str, model: type, *, brief: bool = False, **more: Any) -> ty
     return made
 
 
-def page_of(item: type[BaseModel], **more: Any) -> type[BaseModel]:
+def page_of(item: type[BaseModel], *, name: str = "") -> type[BaseModel]:
     """A page of such answers."""
-    members: dict[str, Any] = {"items": (list[item], ...), "next_cursor": (str | None, ...), **more}  # type: ignore[valid-type]
-    name = item.__name__.removesuffix("Out").removesuffix("Summary").removesuffix("Brief")
-    made: type[BaseModel] = create_model(f"{name}Page", **members)
+    members: dict[str, Any] = {"items": (list[item], ...), "next_cursor": (str | None, ...)}  # type: ignore[valid-type]
+    noun = item.__name__.removesuffix("Out").removesuffix("Summary").removesuffix("Brief")
+    made: type[BaseModel] = create_model(name or f"{noun}Page", **members)
     return made

@@ -73,9 +73,11 @@ async def read_json(request: Request, model: type[M], what: str, *, optional: bo
     return check(parse_json(text), model, what)
 
 
-async def read_object(request: Request, says: str) -> dict[str, Any]:
-    """The body as the operations read it; `says` is told when it is no object."""
+async def read_object(request: Request, says: str, *, optional: bool = False) -> dict[str, Any]:
+    """The body as a service reads it; `says` is the error when it is not an object."""
     text = await request.body()
+    if optional and not text:
+        return {}
     require_json(request)
     value = parse_json(text)
     if not isinstance(value, dict):

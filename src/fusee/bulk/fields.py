@@ -1,0 +1,26 @@
+"""A bulk job, and a business that is reached over HTTP, as callers write them."""
+
+from __future__ import annotations
+
+from fusee.bulk.model.business import HttpBusiness
+from fusee.bulk.model.job import BulkSpec
+from fusee.values.fields import Form
+
+__all__ = ["ADJUSTABLE", "BULK", "BUSINESS", "FOLLOW_UP", "NO_DEFAULTS"]
+
+BULK = Form(
+    called="a bulk job",
+    spec=BulkSpec,
+    example='{"name": …, "business": …, "source": …}',
+    apart=("data", "start"),
+)
+ADJUSTABLE = (
+    "rate", "concurrency", "window", "error_budget", "item_attempts", "item_backoff", "item_timeout"
+)  # fmt: skip
+"""What can be changed later; item_attempts and item_backoff while the job does not run."""
+FOLLOW_UP = ("name", *(name for name in ADJUSTABLE if name != "window"))
+"""What an undo, and a rerun of the quarantine, may have other than its job."""
+NO_DEFAULTS = ("name", "business", "source")
+"""What a business cannot choose for its jobs."""
+
+BUSINESS = Form(called="a business", spec=HttpBusiness, example='{"name": "mail", "item": "https://…"}')
