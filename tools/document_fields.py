@@ -13,9 +13,11 @@ from typing import Any
 
 from fusee.batches.fields import BATCH, TARGET
 from fusee.bulk.fields import BULK, BUSINESS
+from fusee.tasks.model.template import TEMPLATE
 from fusee.values.durations import duration_text
 from fusee.values.fields import Field, Form
 from fusee.values.kinds import Seconds
+from fusee.workflows.model.workflow import NODE, WORKFLOW
 
 __all__ = ["FORMS", "pages", "table", "with_tables"]
 
@@ -25,6 +27,9 @@ FORMS: Mapping[str, Form[Any]] = {
     "target": TARGET,
     "bulk_job": BULK,
     "business": BUSINESS,
+    "workflow": WORKFLOW,
+    "node": NODE,
+    "template": TEMPLATE,
 }
 _TABLE = re.compile(r"(<!-- fields: (\w+)(?:\(([^)]*)\))? -->\n).*?(<!-- end of fields -->)", re.DOTALL)
 

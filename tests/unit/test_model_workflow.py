@@ -65,7 +65,7 @@ def test_more_edges_than_are_allowed_are_refused_with_advice() -> None:
         ({"workflow": "w"}, "workflow stands in the place of handler"),
         ({"executor": "carrier-pigeon"}, "executor must be one of"),
         ({"payload": [1]}, "payload must be an object"),
-        ({"timeout": -1}, "timeout must be seconds"),
+        ({"timeout": -1}, "timeout must be more than 0"),
         ({"priority": 5000}, "priority must be"),
     ],
 )

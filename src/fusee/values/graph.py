@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from typing import TypeVar
 
+from fusee.errors import Invalid
+
 __all__ = ["levels_of"]
 
 N = TypeVar("N", str, int)
@@ -20,7 +22,8 @@ def levels_of(after: Mapping[N, Sequence[N]]) -> dict[N, int]:
     try:
         order = list(sorter.static_order())
     except CycleError as error:
-        raise ValueError(f"after closes a circle: {_shown([str(name) for name in error.args[1]])}") from None
+        circle = _shown([str(name) for name in error.args[1]])
+        raise Invalid(f"after closes a circle: {circle}", field="after") from None
     levels: dict[N, int] = {}
     for name in order:
         levels[name] = max((levels[upstream] + 1 for upstream in after[name]), default=0)

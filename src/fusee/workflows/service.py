@@ -14,9 +14,8 @@ from fusee.engine.store.request_keys import KeyedRequest
 from fusee.errors import Conflict, Invalid, NotFound
 from fusee.stores import Store
 from fusee.values.names import check_key
-from fusee.workflows.fields import workflow_from
 from fusee.workflows.model.action import action_of, payload_of
-from fusee.workflows.model.workflow import NodeSpec, Workflow, WorkflowSpec, WorkflowSummary
+from fusee.workflows.model.workflow import WORKFLOW, NodeSpec, Workflow, WorkflowSpec, WorkflowSummary
 from fusee.workflows.model.workflow_run import WorkflowRun
 from fusee.workflows.store.definitions import WorkflowFilter
 from fusee.workflows.store.queries import GraphPage, WorkflowRunFilter
@@ -212,7 +211,7 @@ class WorkflowOperations:
 
 
 def _spec(fields: Mapping[str, Any] | WorkflowSpec) -> WorkflowSpec:
-    return fields if isinstance(fields, WorkflowSpec) else workflow_from(fields)
+    return fields if isinstance(fields, WorkflowSpec) else WORKFLOW.read(fields)
 
 
 def _key(key: str | None) -> str | None:

@@ -8,14 +8,13 @@ from typing import Any
 
 from fusee.engine.model.outcome import Effect, End
 from fusee.engine.model.retry import RetryPolicy
+from fusee.engine.model.run_fields import EXECUTORS
 from fusee.engine.model.states import RunStatus
 from fusee.engine.model.strategy import Strategy, check_need, check_strategy
 from fusee.values.labels import requires_text
 from fusee.values.names import KNOWN_NAMES, LONGEST_TIMEOUT, check_key, check_name
 
 __all__ = ["EXECUTORS", "Attempt", "Claimed", "Lane", "Run", "RunSpec"]
-
-EXECUTORS = ("python", "shell", "http", "kubernetes", "dask")
 
 LOWEST_PRIORITY, HIGHEST_PRIORITY = -1000, 1000
 LONGEST_DELAY = 10 * 366 * 86400.0

@@ -10,8 +10,8 @@ import click
 from fusee.surfaces.cli.answer import Answer, Noun
 from fusee.surfaces.cli.commands import command, lists, steer
 from fusee.surfaces.cli.documents import read_documents, write_document
-from fusee.surfaces.cli.moments import time_text
 from fusee.surfaces.cli.options import VERSION, Group
+from fusee.values.fields import shown
 
 if TYPE_CHECKING:
     from fusee.tasks.model.template import TaskTemplate
@@ -32,22 +32,12 @@ def template() -> None:
     """
 
 
-def _object(one: TaskTemplate) -> dict[str, Any]:
-    return {
-        **one.spec.to_dict(),
-        "namespace": one.namespace,
-        "version": one.version,
-        "created_at": time_text(one.created_at),
-        "updated_at": time_text(one.updated_at),
-    }
-
-
 def _params(one: TaskTemplate) -> str:
     return " ".join(name if param.required else f"[{name}]" for name, param in one.spec.params.items())
 
 
 TEMPLATES: Noun[TaskTemplate] = Noun(
-    shape=_object,
+    shape=shown,
     none="no template",
     columns={
         "name": lambda one: one.name,
@@ -80,7 +70,7 @@ async def apply(templates: TemplateOperations, /, files: Sequence[str]) -> Answe
             raise document.refused(error) from None
     done = [await templates.apply(spec) for spec in specs]
     lines = (f"template {made.name} {action}: version {made.version}" for made, action in done)
-    return Answer({"items": [{"action": action, **_object(made)} for made, action in done]}, *lines)
+    return Answer({"items": [{"action": action, **shown(made)} for made, action in done]}, *lines)
 
 
 @lists(TEMPLATES)
@@ -100,7 +90,7 @@ async def show(templates: TemplateOperations, /, name: str) -> Answer:
     Example: fusee template show poll
     """
     found = await templates.get(name)
-    return Answer(lambda: _object(found), lambda: click.echo(write_document(_written(found)), nl=False))
+    return Answer(lambda: shown(found), lambda: click.echo(write_document(_written(found)), nl=False))
 
 
 @command()

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
-from fusee.values.names import check_name
-from fusee.values.params import Param, bind, check_params
+from fusee.engine.model.run_fields import JsonObject
+from fusee.errors import Invalid
+from fusee.values.fields import Form, Mark, conform
+from fusee.values.kinds import TIME, Name, Text
+from fusee.values.params import PARAMS, Param, bind
 from fusee.values.placeholders import fill, names_in
 
-__all__ = ["LABEL", "TaskTemplate", "TemplateSpec"]
+__all__ = ["LABEL", "TEMPLATE", "TaskTemplate", "TemplateSpec"]
 
 LABEL = "template"
 """A task carries the name of the template that it was made from under this label."""
@@ -22,28 +25,34 @@ class TemplateSpec:
     """What a caller asks for; checked when it is made. `task` has fields of a task; `{{param.x}}` in their
     texts stands for a parameter."""
 
-    name: str
-    description: str = ""
-    params: Mapping[str, Param] = field(default_factory=dict)
-    task: Mapping[str, Any] = field(default_factory=dict)
+    name: Annotated[str, Name(), "Unique in its namespace; it cannot be changed."]
+    description: Annotated[str, Text(512, lines=True), "A text for people."] = ""
+    params: Annotated[Mapping[str, Param], PARAMS, "What a task may, or must, give."] = field(
+        default_factory=dict
+    )
+    task: Annotated[
+        Mapping[str, Any],
+        JsonObject(),
+        "Fields of a task, as `POST /api/v1/tasks` takes them; `{{param.x}}` in a text stands for a"
+        " parameter.",
+    ]
 
     def __post_init__(self) -> None:
-        check_name(self.name, "name")
-        if len(self.description) > 512:
-            raise ValueError("description must be at most 512 characters")
-        check_params(self.params)
-        if not isinstance(self.task, Mapping) or not self.task:
-            raise ValueError('task must be an object with fields of a task, such as {"handler": "tidy"}')
+        conform(self)
+        if not self.task:
+            raise Invalid(
+                'task must be an object with fields of a task, such as {"handler": "tidy"}', field="task"
+            )
         for name in self.task:
             if name in NOT_OF_A_TEMPLATE:
-                raise ValueError(f"task cannot have {name}: each task that is made has its own")
+                raise Invalid(f"task cannot have {name}: each task that is made has its own", field="task")
         known = {f"param.{name}" for name in self.params}
         used = {name for name in names_in(self.task) if name.startswith("param.")}
         own = self.task.get("payload")
         if isinstance(own, Mapping) and isinstance(own.get("params"), Mapping):
             known |= {f"param.{name}" for name in own["params"]}  # the http executor fills these in
         if unknown := sorted(used - known):
-            raise ValueError(f"task uses {{{{{unknown[0]}}}}}, which params does not declare")
+            raise Invalid(f"task uses {{{{{unknown[0]}}}}}, which params does not declare", field="task")
 
     def make(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """The fields of a task with these parameters; a ValueError names what is missing or unknown."""
@@ -67,15 +76,20 @@ class TemplateSpec:
         )
 
 
+TEMPLATE = Form(
+    called="a template", spec=TemplateSpec, example='{"name": "call", "params": {"url": {}}, "task": {…}}'
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskTemplate:
     """A template as people see it, at some version."""
 
     namespace: str
-    spec: TemplateSpec
+    spec: Annotated[TemplateSpec, Mark.FLAT]
     version: int
-    created_at: int
-    updated_at: int
+    created_at: Annotated[int, TIME]
+    updated_at: Annotated[int, TIME]
 
     @property
     def name(self) -> str:

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Self
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path, Request, Response
-from pydantic import BaseModel
 
-from fusee.errors import Invalid
 from fusee.surfaces.rest.addressing import ETAG, IfMatch, etag, version_from
-from fusee.surfaces.rest.asking import IdempotencyKey, Operator, Viewer, audit, body_of, checked_key
+from fusee.surfaces.rest.answers import answer_of, page_of
+from fusee.surfaces.rest.asking import Body, IdempotencyKey, Operator, Viewer, audit, body_of, checked_key
 from fusee.surfaces.rest.context import operations_of
 from fusee.surfaces.rest.paging import Page, Pager, name_at
 from fusee.surfaces.rest.paths import TEMPLATE
 from fusee.surfaces.rest.reading import read_object
+from fusee.tasks.model.template import TEMPLATE as FORM
 from fusee.tasks.model.template import TaskTemplate
-from fusee.tasks.service.templates import TEMPLATE_FIELDS
+from fusee.values.fields import shown
 from fusee.values.names import NAME, check_name
-from fusee.values.times import iso
-from fusee.workflows.rest.bodies import TemplateIn, TemplateReplaceIn
 
 __all__ = ["TemplateOut", "router"]
 
@@ -34,36 +32,29 @@ _EXAMPLE = {
 _STALE = {"description": "It is at another version, or keeps its name."}
 
 
-class TemplateOut(BaseModel):
-    """A template, whole; of params, what differs from the defaults."""
-
-    name: str
-    namespace: str
-    description: str
-    params: dict[str, dict[str, Any]]
-    task: dict[str, Any]
-    version: int
-    created_at: str
-    updated_at: str
-
-    @classmethod
-    def of(cls, template: TaskTemplate) -> Self:
-        return cls(
-            **template.spec.to_dict(),
-            namespace=template.namespace,
-            version=template.version,
-            created_at=iso(template.created_at),
-            updated_at=iso(template.updated_at),
-        )
-
-
-class TemplatePage(BaseModel):
-    items: list[TemplateOut]
-    next_cursor: str | None
-
-
-_ADDED = set(TemplateOut.model_fields) - set(TEMPLATE_FIELDS) - {"version"}
+TemplateOut = answer_of("TemplateOut", TaskTemplate)
+TemplatePage = page_of(TemplateOut)
+_VERSION = {
+    "type": ["integer", "null"],
+    "minimum": 1,
+    "default": None,
+    "description": "The version that you saw; the change is refused when it is stale.",
+}
+_CREATE = Body("TemplateIn", FORM.schema("A template to make."))
+_REPLACE = Body(
+    "TemplateReplaceIn",
+    {
+        **FORM.schema(
+            "A template as it shall be. What the server adds is ignored, so that an answer can be sent back;"
+            " the name may be left out, since a template keeps it.",
+            version=_VERSION,
+        ),
+        "required": ["task"],
+    },
+)
+_ADDED = set(TemplateOut.model_fields) - FORM.fields.keys() - {"version"}
 """What an answer has that is none of the caller's business; sent back, it is ignored."""
+Shown = dict[str, Any]
 
 
 async def _name(
@@ -72,31 +63,23 @@ async def _name(
         Path(description="The template's name, slashes and all.", json_schema_extra={"pattern": f"^{NAME}$"}),
     ],
 ) -> str:
-    try:
-        return check_name(template, "template")
-    except ValueError as error:
-        raise Invalid(str(error), field="template") from None
+    return check_name(template, "template")
 
 
 Name = Annotated[str, Depends(_name)]
 
 
-def _described(model: Any, example: dict[str, Any]) -> dict[str, Any]:
-    described = body_of(model)
-    described["requestBody"]["content"]["application/json"]["example"] = example
-    return described
-
-
-def _answer(response: Response, template: TaskTemplate) -> TemplateOut:
+def _answer(response: Response, template: TaskTemplate) -> Shown:
     response.headers.update(etag(template.version))
-    return TemplateOut.of(template)
+    return shown(template)
 
 
 @router.post(
     "",
     status_code=201,
     dependencies=[Operator],
-    openapi_extra=_described(TemplateIn, _EXAMPLE),
+    openapi_extra=body_of(_CREATE, example=_EXAMPLE),
+    response_model=TemplateOut,
     responses={
         200: {"model": TemplateOut, "description": "The idempotency key had been used before.", **ETAG},
         201: ETAG,
@@ -105,7 +88,7 @@ def _answer(response: Response, template: TaskTemplate) -> TemplateOut:
 )
 async def create_template(
     request: Request, response: Response, idempotency_key: IdempotencyKey = None
-) -> TemplateOut:
+) -> Shown:
     """Make a template; `POST /api/v1/tasks` with `template` and `with` makes tasks of it."""
     template, new = await operations_of(request).templates.create_once(
         checked_key(idempotency_key), await read_object(request, SAYS)
@@ -117,31 +100,32 @@ async def create_template(
     return _answer(response, template)
 
 
-@router.get("", dependencies=[Viewer])
+@router.get("", dependencies=[Viewer], response_model=TemplatePage)
 async def list_templates(
     request: Request,
     page: Page,
-) -> TemplatePage:
+) -> Shown:
     """By name."""
     after = TEMPLATES.after(page.cursor)
     found = await operations_of(request).templates.list(after=after, limit=page.asked)
-    return TemplatePage(**TEMPLATES.page(page, found, lambda template: template.spec.name, TemplateOut.of))
+    return TEMPLATES.page(page, found, lambda template: template.name, shown)
 
 
-@router.get(TEMPLATE, dependencies=[Viewer], responses={200: ETAG})
-async def get_template(request: Request, response: Response, name: Name) -> TemplateOut:
+@router.get(TEMPLATE, dependencies=[Viewer], responses={200: ETAG}, response_model=TemplateOut)
+async def get_template(request: Request, response: Response, name: Name) -> Shown:
     return _answer(response, await operations_of(request).templates.get(name))
 
 
 @router.put(
     TEMPLATE,
     dependencies=[Operator],
-    openapi_extra=_described(TemplateReplaceIn, {**_EXAMPLE, "version": 1}),
+    openapi_extra=body_of(_REPLACE, example={**_EXAMPLE, "version": 1}),
+    response_model=TemplateOut,
     responses={200: ETAG, 409: _STALE},
 )
 async def replace_template(
     request: Request, response: Response, name: Name, if_match: IfMatch = None
-) -> TemplateOut:
+) -> Shown:
     """Make it what is written, and nothing else. Tasks that were made of it stay as they are."""
     fields = await read_object(request, SAYS)
     version = version_from(fields.pop("version", None), if_match)

@@ -9,17 +9,15 @@ from typing import Any
 from fusee.engine.store.request_keys import KeyedRequest
 from fusee.errors import Conflict, Invalid, NotFound
 from fusee.stores import Store
-from fusee.tasks.model.template import LABEL, TaskTemplate, TemplateSpec
+from fusee.tasks.model.template import LABEL, TEMPLATE, TaskTemplate, TemplateSpec
 from fusee.tasks.service.fields import FIELDS, SCHEDULES, WAYS
 from fusee.tasks.service.http_fields import HTTP, object_from
 from fusee.tasks.service.old_names import ALIASES
 from fusee.tasks.store.templates import TaskTemplates
 from fusee.values.merging import merged
-from fusee.workflows.fields import params_from
 
-__all__ = ["TEMPLATE_FIELDS", "TemplateOperations", "template_from"]
+__all__ = ["TemplateOperations", "template_from"]
 
-TEMPLATE_FIELDS = ("name", "description", "params", "task")
 LONGEST_LIST = 1000
 
 
@@ -108,35 +106,14 @@ class TemplateOperations:
 
 def template_from(given: Mapping[str, Any]) -> TemplateSpec:
     """A `TemplateSpec` of what a caller wrote; says which field is wrong."""
-    if not isinstance(given, Mapping):
-        raise Invalid('a template is an object such as {"name": "call", "params": {"url": {}}, "task": {…}}')
-    _known(given, TEMPLATE_FIELDS, "a template", "")
-    for name in ("name", "task"):
-        if given.get(name) is None:
-            raise Invalid(f"{name} is missing", field=name)
-    task = object_from(given["task"], "task")
-    _known(
-        {name: value for name, value in task.items() if name not in ("enabled", "status", "version")},
-        [*FIELDS, *HTTP, *ALIASES, "template", "with"],
-        "task",
-        "task.",
-    )
-    params = params_from(given.get("params") or {})
-    description = given.get("description") or ""
-    if not isinstance(given["name"], str) or not isinstance(description, str):
-        raise Invalid("name and description must be text", field="name")
-    try:
-        return TemplateSpec(name=given["name"], description=description, params=params, task=task)
-    except ValueError as error:
-        raise Invalid(str(error), field=str(error).split(" ", 1)[0].rstrip(":")) from None
-
-
-def _known(given: Mapping[str, Any], known: Sequence[str], what: str, path: str) -> None:
-    for name in given:
+    spec = TEMPLATE.read(given)
+    known = [*FIELDS, *HTTP, *ALIASES, "template", "with"]
+    for name in spec.task:
         if name not in known:
             near = difflib.get_close_matches(str(name), known, 1)
             hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(known)}"
-            raise Invalid(f"{what} has no {str(name)[:60]!r}; {hint}", field=f"{path}{str(name)[:60]}")
+            raise Invalid(f"task has no {str(name)[:60]!r}; {hint}", field=f"task.{str(name)[:60]}")
+    return spec
 
 
 def _spec(fields: Mapping[str, Any] | TemplateSpec) -> TemplateSpec:

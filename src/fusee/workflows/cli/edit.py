@@ -12,8 +12,8 @@ from fusee.surfaces.cli.commands import command, steer
 from fusee.surfaces.cli.documents import Document, read_documents
 from fusee.surfaces.cli.exits import Exit, Failure
 from fusee.surfaces.cli.options import ALLOW_UNKNOWN, KEY, VERSION, Group
+from fusee.values.fields import shown
 from fusee.workflows.cli.look import WORKFLOWS, list_workflows, runs, show
-from fusee.workflows.cli.shapes import workflow_object
 from fusee.workflows.cli.start import cancel, rerun, start, wait
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ async def _write(
 
 
 def _answer(done: Written, *, alone: bool = False, say: Sequence[str] = ()) -> Answer:
-    items = [{"action": what, **workflow_object(workflow)} for workflow, what in done]
+    items = [{"action": what, **shown(workflow)} for workflow, what in done]
     lines = (
         f"workflow {one.name} {what}: version {one.version}, {one.nodes} node{'s' * (one.nodes > 1)}"
         for one, what in done

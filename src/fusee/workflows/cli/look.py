@@ -12,7 +12,7 @@ from fusee.surfaces.cli.answer import Answer, Noun
 from fusee.surfaces.cli.commands import command, lists
 from fusee.surfaces.cli.options import option
 from fusee.surfaces.cli.output import ago, clean, facts, status_text
-from fusee.workflows.cli.shapes import node_object, summary_object, workflow_object, workflow_run_object
+from fusee.values.fields import shown
 from fusee.workflows.cli.tree import tree
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def _ended_line(run: WorkflowRun) -> str:
 
 
 WORKFLOWS: Noun[WorkflowSummary] = Noun(
-    shape=summary_object,
+    shape=shown,
     line=lambda workflow: f"workflow {workflow.name}: version {workflow.version}",
     none="no workflow: `fusee workflow create FILE` makes one",
     columns={
@@ -46,7 +46,7 @@ WORKFLOWS: Noun[WorkflowSummary] = Noun(
     },
 )
 RUNS: Noun[WorkflowRun] = Noun(
-    shape=workflow_run_object,
+    shape=shown,
     line=_ended_line,
     none="no workflow run: `fusee workflow start NAME` makes one",
     columns={
@@ -118,11 +118,11 @@ async def show(
         raise click.UsageError("name a workflow, or a workflow run with --run ID")
     if workflow_run_id is None:
         found = await workflows.get(name or "")
-        return Answer(lambda: workflow_object(found), lambda: list(_workflow(found, whole)))
+        return Answer(lambda: shown(found), lambda: list(_workflow(found, whole)))
     run = await workflows.run(workflow_run_id)
     nodes = await _nodes(workflows, workflow_run_id)
     return Answer(
-        lambda: {**workflow_run_object(run), "nodes": [node_object(node) for node in nodes]},
+        lambda: {**shown(run), "nodes": [shown(node) for node in nodes]},
         lambda: list(_run(run, nodes, whole)),
     )
 

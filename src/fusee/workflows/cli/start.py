@@ -13,8 +13,8 @@ from fusee.surfaces.cli.follow import progress
 from fusee.surfaces.cli.inputs import object_from
 from fusee.surfaces.cli.options import KEY, TIMEOUT, Wait, option, reasoned, waits
 from fusee.surfaces.cli.output import Out
+from fusee.values.fields import shown
 from fusee.workflows.cli.look import RUNS
-from fusee.workflows.cli.shapes import workflow_run_object
 
 if TYPE_CHECKING:
     from fusee.workflows.model.workflow_run import WorkflowRun
@@ -97,7 +97,7 @@ async def cancel(workflows: WorkflowOperations, /, workflow_run_id: int, reason:
     """
     answer = await workflows.cancel(workflow_run_id, reason)
     told = f", {answer.told} running node{'s' * (answer.told != 1)} told to stop" if answer.told else ""
-    data = {**workflow_run_object(answer.run), "told": answer.told}
+    data = {**shown(answer.run), "told": answer.told}
     return Answer(data, f"workflow run {workflow_run_id} canceled{told}")
 
 

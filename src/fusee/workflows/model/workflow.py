@@ -2,74 +2,107 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Annotated, Any
 
 from fusee.engine.model.retry import RetryPolicy
-from fusee.engine.model.run import EXECUTORS, RunSpec
+from fusee.engine.model.run import RunSpec
+from fusee.engine.model.run_fields import Executor, Payload, Priority, Queue, Region, Retry, Timeout
+from fusee.errors import Invalid
 from fusee.tasks.model.task import WORKFLOW_HANDLER, TriggerRule
+from fusee.values.fields import Form, Mark, conform
 from fusee.values.graph import levels_of
+from fusee.values.kinds import NAMES, TEXT, TIME, Kind, Name, Text, Words
 from fusee.values.names import check_name
-from fusee.values.params import Param, check_params
+from fusee.values.params import PARAMS, Param
 from fusee.values.placeholders import names_in
 
-__all__ = ["MOST_EDGES", "MOST_NODES", "NodeSpec", "Workflow", "WorkflowSpec", "WorkflowSummary"]
+__all__ = [
+    "MOST_EDGES",
+    "MOST_NODES",
+    "NODE",
+    "WORKFLOW",
+    "NodeSpec",
+    "Workflow",
+    "WorkflowSpec",
+    "WorkflowSummary",
+]
 
 MOST_NODES = 20_000
 MOST_EDGES = 100_000
 LONGEST_DESCRIPTION = 512
 
 
+class _Handler(Kind):
+    def written(self, value: Any, what: str) -> Any:
+        if value == WORKFLOW_HANDLER:
+            raise Invalid(f"{what}: name the workflow as `workflow`", field=what)
+        return value
+
+    def read(self, value: Any, what: str) -> Any:
+        return TEXT.read(value, what)
+
+    def schema(self) -> dict[str, Any]:
+        return TEXT.schema()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSpec:
     """One step: a task's action, another workflow, or an action of its own."""
 
-    name: str
-    after: tuple[str, ...] = ()
-    trigger_rule: TriggerRule = TriggerRule.ALL_SUCCESS
-    task: str | None = None
-    """Run what this task runs; not its schedule, not its policies. `payload` is laid over the task's."""
-    workflow: str | None = None
-    """Start this workflow and wait for its end; `payload` holds its parameters."""
-    executor: str = "python"
-    handler: str = ""
-    payload: Mapping[str, Any] = field(default_factory=dict)
-    queue: str = "default"
-    region: str = ""
-    priority: int = 0
-    timeout: float | None = None
-    retry: RetryPolicy | None = None
+    name: Annotated[str, Name(), "Unique within the workflow."]
+    after: Annotated[tuple[str, ...], NAMES, "The nodes that this node waits for."] = ()
+    trigger_rule: Annotated[TriggerRule, Words(TriggerRule), "When the node may start."] = (
+        TriggerRule.ALL_SUCCESS
+    )
+    task: Annotated[
+        str | None,
+        Name(),
+        "Run what this task runs (executor, handler, payload, queue and so on) without its schedule and its"
+        " policies; `payload` overrides the task's own, member by member.",
+    ] = None
+    workflow: Annotated[
+        str | None, Name(), "Start this workflow and wait for its end; `payload` holds its parameters."
+    ] = None
+    executor: Executor = "python"
+    handler: Annotated[str, _Handler(), "The handler that runs; http and shell need none."] = ""
+    payload: Annotated[
+        Payload, "The arguments; `{{param.x}}`, `{{workflow_run_id}}` and `{{node}}` are filled in."
+    ] = field(default_factory=dict)
+    queue: Queue = "default"
+    region: Region = ""
+    priority: Priority = 0
+    timeout: Timeout = None
+    retry: Retry = None
 
     def __post_init__(self) -> None:
-        check_name(self.name, "name")
+        conform(self)
         for upstream in self.after:
             check_name(upstream, "after")
         if self.name in self.after:
-            raise ValueError(f"after: {self.name} cannot wait for itself")
+            raise Invalid(f"after: {self.name} cannot wait for itself", field="after")
         if len(set(self.after)) != len(self.after):
-            raise ValueError("after names a node twice")
-        if not isinstance(self.payload, Mapping):
-            raise ValueError("payload must be an object: its members are the handler's arguments")
+            raise Invalid("after names a node twice", field="after")
         if self.task is not None:
-            check_name(self.task, "task")
             self._only_payload("task")
         elif self.workflow is not None:
-            check_name(self.workflow, "workflow")
             if self.handler not in ("", WORKFLOW_HANDLER) or self.executor != "python":
-                raise ValueError("workflow stands in the place of handler and executor: give one of them")
+                raise Invalid(
+                    "workflow stands in the place of handler and executor: give one of them", field="workflow"
+                )
             object.__setattr__(self, "handler", WORKFLOW_HANDLER)
-        elif not self.handler and self.executor in EXECUTORS and self.executor != "python":
+        elif not self.handler and self.executor != "python":
             object.__setattr__(self, "handler", self.executor)
         elif not self.handler:
-            raise ValueError("give handler, task or workflow: a node must say what it runs")
+            raise Invalid("give handler, task or workflow: a node must say what it runs", field="handler")
         if self.task is None:
             self.run_spec({})  # refuses what a run would be refused for
 
     def _only_payload(self, what: str) -> None:
         for name, plain in _ACTION.items():
             if getattr(self, name) != plain:
-                raise ValueError(f"{name} is the {what}'s own: leave it out, or leave out {what}")
+                raise Invalid(f"{name} is the {what}'s own: leave it out, or leave out {what}", field=name)
 
     def run_spec(self, payload: Mapping[str, Any]) -> RunSpec:
         """The run of a node with an action of its own."""
@@ -129,31 +162,71 @@ _ACTION = {
 }
 
 
+NODE = Form(called="a node", spec=NodeSpec, example='{"name": "a", "handler": "tidy"}')
+
+
+class _Nodes(Kind):
+    """A list of nodes; what is wrong is named with the node and its place."""
+
+    shown = list[dict[str, Any]]
+
+    def read(self, value: Any, what: str) -> Any:
+        if not isinstance(value, Sequence) or isinstance(value, str):
+            raise Invalid(f"{what} must be a list of objects such as {NODE.example}", field=what)
+        return tuple(
+            node if isinstance(node, NodeSpec) else self._node(node, f"{what}.{place}", place)
+            for place, node in enumerate(value)
+        )
+
+    def _node(self, given: Any, path: str, place: int) -> NodeSpec:
+        if not isinstance(given, Mapping):
+            raise Invalid(f"node {place} must be an object, not {given!r:.60}", field=path)
+        name = given.get("name")
+        called = f"node {name[:60]}" if isinstance(name, str) else f"node {place}"
+        for written in given:
+            if written not in NODE.names:
+                unknown = NODE.unknown(written, called=called)
+                raise Invalid(str(unknown), field=f"{path}.{unknown.field}")
+        try:
+            return NODE.read(given)
+        except Invalid as error:
+            raise Invalid(f"{called}: {error}", field=f"{path}.{error.field}") from None
+
+    def schema(self) -> dict[str, Any]:
+        items = NODE.schema("A step: a handler (or a program, or a call), a task's action, or a workflow.")
+        return {"type": "array", "minItems": 1, "maxItems": MOST_NODES, "items": items}
+
+    def show(self, value: Any) -> Any:
+        return [node.to_dict() for node in value]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkflowSpec:
     """What a caller asks for; checked when it is made."""
 
-    name: str
-    nodes: tuple[NodeSpec, ...]
-    params: Mapping[str, Param] = field(default_factory=dict)
-    description: str = ""
+    name: Annotated[str, Name(), "Unique in its namespace; it cannot be changed."]
+    nodes: Annotated[tuple[NodeSpec, ...], _Nodes(), "Its steps; what differs from the defaults is shown."]
+    params: Annotated[Mapping[str, Param], PARAMS, "What a start may, or must, be given."] = field(
+        default_factory=dict
+    )
+    description: Annotated[str, Text(LONGEST_DESCRIPTION, lines=True), "A text for people."] = ""
 
     def __post_init__(self) -> None:
-        check_name(self.name, "name")
-        if len(self.description) > LONGEST_DESCRIPTION:
-            raise ValueError(f"description must be at most {LONGEST_DESCRIPTION} characters")
-        check_params(self.params)
+        conform(self)
         if not self.nodes:
-            raise ValueError("nodes is empty: a workflow has at least one node")
+            raise Invalid("nodes is empty: a workflow has at least one node", field="nodes")
         if len(self.nodes) > MOST_NODES:
-            raise ValueError(f"nodes: {len(self.nodes)} are too many; a workflow has at most {MOST_NODES}")
+            raise Invalid(
+                f"nodes: {len(self.nodes)} are too many; a workflow has at most {MOST_NODES}", field="nodes"
+            )
         self._check_edges()
         for node in self.nodes:
             if name := node.undeclared(self.params):
                 hint = "write {{param.x}} for the parameter x; " if name.startswith("params.") else ""
-                raise ValueError(
+                raise Invalid(
                     f"nodes: {node.name} uses {{{{{name[:66]}}}}}, which params does not declare;"
-                    f" {hint}declared: {', '.join(self.params) or 'none'}"
+                    f" {hint}declared: {', '.join(self.params) or 'none'}",
+                    field="nodes",
                 )
         self.levels()
 
@@ -161,17 +234,22 @@ class WorkflowSpec:
         names: set[str] = set()
         for node in self.nodes:
             if node.name in names:
-                raise ValueError(f"nodes: {node.name} is there twice; names within a workflow differ")
+                raise Invalid(
+                    f"nodes: {node.name} is there twice; names within a workflow differ", field="nodes"
+                )
             names.add(node.name)
         for node in self.nodes:
             for upstream in node.after:
                 if upstream not in names:
-                    raise ValueError(f"nodes: {node.name} is after {upstream!r}, which is no node of it")
+                    raise Invalid(
+                        f"nodes: {node.name} is after {upstream!r}, which is no node of it", field="nodes"
+                    )
         edges = sum(len(node.after) for node in self.nodes)
         if edges > MOST_EDGES:
-            raise ValueError(
+            raise Invalid(
                 f"nodes: {edges} edges are too many, at most {MOST_EDGES} are allowed: where many nodes wait"
-                " for the same many, let them wait for one node that waits for those"
+                " for the same many, let them wait for one node that waits for those",
+                field="nodes",
             )
 
     def levels(self) -> dict[str, int]:
@@ -213,14 +291,19 @@ class WorkflowSummary:
     namespace: str
     name: str
     description: str
-    nodes: int
+    nodes: Annotated[int, "How many it has."]
     version: int
-    created_at: int
-    updated_at: int
+    created_at: Annotated[int, TIME]
+    updated_at: Annotated[int, TIME]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workflow(WorkflowSummary):
     """A workflow as people see it."""
 
-    spec: WorkflowSpec
+    spec: Annotated[WorkflowSpec, Mark.FLAT]
+
+
+WORKFLOW = Form(
+    called="a workflow", spec=WorkflowSpec, example='{"name": "nightly", "nodes": [{"name": "a", …}, …]}'
+)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 from fusee.engine.model.states import RunStatus
 from fusee.tasks.model.task import TriggerRule
+from fusee.values.fields import Mark
+from fusee.values.kinds import TIME
 from fusee.values.words import Word
 
 __all__ = ["WorkflowNode", "WorkflowRun", "WorkflowStatus", "workflow_status"]
@@ -50,8 +52,7 @@ class WorkflowRun:
     id: int
     namespace: str
     workflow: str
-    version: int
-    """Of the workflow, when it was started."""
+    version: Annotated[int, "Of the workflow, when it was started."]
     status: WorkflowStatus
     reason: str | None
     params: Mapping[str, Any]
@@ -60,17 +61,15 @@ class WorkflowRun:
     succeeded: int
     skipped: int
     canceled: int
-    waiter: int | None
-    """The run that waits for this one."""
-    origin_id: int | None
-    """The workflow run whose unsuccessful nodes this one does again."""
+    waiter: Annotated[int | None, "The run that waits for this one."]
+    origin_id: Annotated[int | None, "The workflow run whose unsuccessful nodes this one does again."]
     idempotency_key: str | None
-    created_at: int
-    finished_at: int | None
-    cancel_requested_at: int | None
+    created_at: Annotated[int, TIME]
+    finished_at: Annotated[int | None, TIME]
+    cancel_requested_at: Annotated[int | None, TIME]
 
     @property
-    def failed(self) -> int:
+    def failed(self) -> Annotated[int, "Nodes that failed or timed out."]:
         return self.ended - self.succeeded - self.skipped - self.canceled
 
     @property
@@ -82,14 +81,12 @@ class WorkflowRun:
 class WorkflowNode:
     """A node of a workflow run."""
 
-    position: int
+    position: Annotated[int, Mark.HIDDEN]
     name: str
-    level: int
-    """How many steps lie before it, on the longest way."""
+    level: Annotated[int, "How many steps lie before it, on the longest way: its column in a drawing."]
     after: tuple[str, ...]
     trigger_rule: TriggerRule
     run_id: int
     status: RunStatus
-    attempt: int | None
-    """Of its run; None once that is pruned."""
+    attempt: Annotated[int | None, "Of its run; null once that is pruned."]
     reason: str | None

@@ -6,7 +6,6 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
-from fusee.errors import Invalid
 from fusee.surfaces.rest.addressing import ETAG, IfMatch, etag, version_from
 from fusee.surfaces.rest.asking import (
     AllowUnknown,
@@ -20,16 +19,17 @@ from fusee.surfaces.rest.asking import (
 from fusee.surfaces.rest.context import operations_of
 from fusee.surfaces.rest.paging import Cursor, Page, Pager, name_at
 from fusee.surfaces.rest.paths import OF_WORKFLOW, WORKFLOW, link
-from fusee.surfaces.rest.problems import Problem
 from fusee.surfaces.rest.reading import read_json, read_object
+from fusee.values.fields import shown
 from fusee.values.names import NAME, PREFIX, check_name, check_prefix
-from fusee.workflows.fields import WORKFLOW_FIELDS
+from fusee.workflows.model.workflow import WORKFLOW as FORM
 from fusee.workflows.model.workflow import Workflow
-from fusee.workflows.rest.bodies import StartIn, WorkflowIn, WorkflowReplaceIn
 from fusee.workflows.rest.runs import NODES, Status, page_of_runs
 from fusee.workflows.rest.shapes import (
+    CREATE,
+    REPLACE,
     GraphOut,
-    WorkflowBrief,
+    StartIn,
     WorkflowOut,
     WorkflowPage,
     WorkflowRunPage,
@@ -40,6 +40,7 @@ from fusee.workflows.store.definitions import WorkflowFilter
 __all__ = ["router"]
 
 router = APIRouter(prefix="/api/v1/workflows", tags=["workflows"])
+Shown = dict[str, Any]
 
 WORKFLOWS = Pager("w1", name_at)
 LONGEST_GRAPH = 10_000
@@ -53,7 +54,7 @@ _EXAMPLE = {
     ],
 }
 _STALE = {"description": "It is at another version, or keeps its name."}
-_ADDED = set(WorkflowOut.model_fields) - set(WORKFLOW_FIELDS) - {"version"}
+_ADDED = set(WorkflowOut.model_fields) - FORM.fields.keys() - {"version"}
 """What an answer has that is none of the caller's business; sent back, it is ignored."""
 
 
@@ -63,32 +64,24 @@ async def _name(
         Path(description="The workflow's name, slashes and all.", json_schema_extra={"pattern": f"^{NAME}$"}),
     ],
 ) -> str:
-    try:
-        return check_name(workflow, "workflow")
-    except ValueError as error:
-        raise Invalid(str(error), field="workflow") from None
+    return check_name(workflow, "workflow")
 
 
 Name = Annotated[str, Depends(_name)]
 
 
-def _described(model: Any, example: dict[str, Any]) -> dict[str, Any]:
-    described = body_of(model)
-    described["requestBody"]["content"]["application/json"]["example"] = example
-    return described
-
-
-def _answer(response: Response, workflow: Workflow) -> WorkflowOut:
+def _answer(response: Response, workflow: Workflow) -> Shown:
     """The workflow, with its version as ETag."""
     response.headers.update(etag(workflow.version))
-    return WorkflowOut.of(workflow)
+    return shown(workflow)
 
 
 @router.post(
     "",
     status_code=201,
     dependencies=[Operator],
-    openapi_extra=_described(WorkflowIn, _EXAMPLE),
+    openapi_extra=body_of(CREATE, example=_EXAMPLE),
+    response_model=WorkflowOut,
     responses={
         200: {"model": WorkflowOut, "description": "The idempotency key had been used before.", **ETAG},
         201: ETAG,
@@ -100,7 +93,7 @@ async def create_workflow(
     response: Response,
     allow_unknown: AllowUnknown = False,
     idempotency_key: IdempotencyKey = None,
-) -> WorkflowOut:
+) -> Shown:
     """Make a workflow; a circle is refused with the nodes that close it."""
     fields = await read_object(request, SAYS)
     workflow, new = await operations_of(request).workflows.create_once(
@@ -113,22 +106,19 @@ async def create_workflow(
     return _answer(response, workflow)
 
 
-@router.get("", dependencies=[Viewer])
+@router.get("", dependencies=[Viewer], response_model=WorkflowPage)
 async def list_workflows(
     request: Request,
     page: Page,
     prefix: Annotated[
         str, Query(description="How the name begins.", json_schema_extra={"pattern": f"^{PREFIX}$"})
     ] = "",
-) -> WorkflowPage:
+) -> Shown:
     """By name, without their nodes."""
-    try:
-        check_prefix(prefix, "prefix")
-    except ValueError as error:
-        raise Problem(422, str(error), field="prefix") from None
+    check_prefix(prefix, "prefix")
     wanted = WorkflowFilter(prefix=prefix, after=WORKFLOWS.after(page.cursor), limit=page.asked)
     found = await operations_of(request).workflows.list(wanted)
-    return WorkflowPage(**WORKFLOWS.page(page, found, lambda workflow: workflow.name, WorkflowBrief.of))
+    return WORKFLOWS.page(page, found, lambda workflow: workflow.name, shown)
 
 
 @router.post(
@@ -152,40 +142,52 @@ async def start_workflow(
     response.headers["Location"] = link(request, "workflow-runs", started.id)
     response.status_code = 201 if started.created else 200
     audit(request, "workflow started", workflow=name, workflow_run_id=started.id, new=started.created)
-    return WorkflowStarted.of(started)
+    return WorkflowStarted(id=started.id, created=started.created)
 
 
-@router.get(f"{OF_WORKFLOW}/runs", dependencies=[Viewer])
-async def list_runs_of_workflow(
-    request: Request, page: Page, name: Name, status: Status = None
-) -> WorkflowRunPage:
+@router.get(f"{OF_WORKFLOW}/runs", dependencies=[Viewer], response_model=WorkflowRunPage)
+async def list_runs_of_workflow(request: Request, page: Page, name: Name, status: Status = None) -> Shown:
     """Its workflow runs, newest first."""
     return await page_of_runs(request, page, name, status)
 
 
-@router.get(f"{OF_WORKFLOW}/graph", dependencies=[Viewer])
+@router.get(f"{OF_WORKFLOW}/graph", dependencies=[Viewer], response_model=GraphOut)
 async def graph_of_workflow(
     request: Request,
     name: Name,
     limit: Annotated[int, Query(ge=1, le=LONGEST_GRAPH)] = 1000,
     cursor: Cursor = None,
-) -> GraphOut:
+) -> Shown:
     """Its nodes with the edges that lead to each, for drawing."""
     begin = NODES.after(cursor) or 0
     spec = (await operations_of(request).workflows.get(name)).spec
     more = begin + limit < len(spec.nodes)
-    return GraphOut.of(spec, begin, limit, NODES.cursor(begin + limit) if more else None)
+    levels = spec.levels()
+    return {
+        "total": len(spec.nodes),
+        "nodes": [
+            {
+                "name": node.name,
+                "level": levels[node.name],
+                "after": list(node.after),
+                "trigger_rule": node.trigger_rule,
+            }
+            for node in spec.nodes[begin : begin + limit]
+        ],
+        "next_cursor": NODES.cursor(begin + limit) if more else None,
+    }
 
 
-@router.get(WORKFLOW, dependencies=[Viewer], responses={200: ETAG})
-async def get_workflow(request: Request, response: Response, name: Name) -> WorkflowOut:
+@router.get(WORKFLOW, dependencies=[Viewer], responses={200: ETAG}, response_model=WorkflowOut)
+async def get_workflow(request: Request, response: Response, name: Name) -> Shown:
     return _answer(response, await operations_of(request).workflows.get(name))
 
 
 @router.put(
     WORKFLOW,
     dependencies=[Operator],
-    openapi_extra=_described(WorkflowReplaceIn, {**_EXAMPLE, "version": 1}),
+    openapi_extra=body_of(REPLACE, example={**_EXAMPLE, "version": 1}),
+    response_model=WorkflowOut,
     responses={200: ETAG, 409: _STALE},
 )
 async def replace_workflow(
@@ -194,7 +196,7 @@ async def replace_workflow(
     name: Name,
     allow_unknown: AllowUnknown = False,
     if_match: IfMatch = None,
-) -> WorkflowOut:
+) -> Shown:
     """Make it what is written, and nothing else. What was started before goes on as it was started."""
     fields = await read_object(request, SAYS)
     version = version_from(fields.pop("version", None), if_match)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request, Response
 
@@ -12,13 +12,15 @@ from fusee.surfaces.rest.context import operations_of
 from fusee.surfaces.rest.paging import Cursor, Page, Pager, Wanted, number_at
 from fusee.surfaces.rest.paths import link
 from fusee.surfaces.rest.reading import read_json
+from fusee.values.fields import shown
 from fusee.workflows.model.workflow_run import WorkflowStatus
-from fusee.workflows.rest.shapes import NodeOut, RunGraphOut, WorkflowRunOut, WorkflowRunPage, WorkflowStarted
+from fusee.workflows.rest.shapes import RunGraphOut, WorkflowRunOut, WorkflowRunPage, WorkflowStarted
 from fusee.workflows.store.queries import WorkflowRunFilter
 
 __all__ = ["Status", "page_of_runs", "router"]
 
 router = APIRouter(prefix="/api/v1/workflow-runs", tags=["workflows"])
+Shown = dict[str, Any]
 
 RUNS = Pager("x1", number_at)
 NODES, STEPS = Pager("g1", number_at), Pager("n1", number_at)
@@ -30,7 +32,7 @@ Status = Annotated[list[WorkflowStatus] | None, Query(description="May be repeat
 
 async def page_of_runs(
     request: Request, page: Wanted, workflow: str | None, status: list[WorkflowStatus] | None
-) -> WorkflowRunPage:
+) -> Shown:
     wanted = WorkflowRunFilter(
         workflow=workflow,
         status=status or (),
@@ -38,39 +40,39 @@ async def page_of_runs(
         limit=page.asked,
     )
     found = await operations_of(request).workflows.runs(wanted)
-    return WorkflowRunPage(**RUNS.page(page, found, lambda run: run.id, WorkflowRunOut.of))
+    return RUNS.page(page, found, lambda run: run.id, shown)
 
 
-@router.get("", dependencies=[Viewer])
-async def list_workflow_runs(request: Request, page: Page, status: Status = None) -> WorkflowRunPage:
+@router.get("", dependencies=[Viewer], response_model=WorkflowRunPage)
+async def list_workflow_runs(request: Request, page: Page, status: Status = None) -> Shown:
     """Of all workflows, deleted ones too; newest first."""
     return await page_of_runs(request, page, None, status)
 
 
-@router.get("/{workflow_run_id}", dependencies=[Viewer])
-async def get_workflow_run(request: Request, workflow_run_id: WorkflowRunId) -> WorkflowRunOut:
+@router.get("/{workflow_run_id}", dependencies=[Viewer], response_model=WorkflowRunOut)
+async def get_workflow_run(request: Request, workflow_run_id: WorkflowRunId) -> Shown:
     """Its status and counters; as quick for ten thousand nodes as for one."""
-    return WorkflowRunOut.of(await operations_of(request).workflows.run(workflow_run_id))
+    return shown(await operations_of(request).workflows.run(workflow_run_id))
 
 
-@router.get("/{workflow_run_id}/graph", dependencies=[Viewer])
+@router.get("/{workflow_run_id}/graph", dependencies=[Viewer], response_model=RunGraphOut)
 async def graph_of_workflow_run(
     request: Request,
     workflow_run_id: WorkflowRunId,
     limit: Annotated[int, Query(ge=1, le=LONGEST_GRAPH)] = 1000,
     cursor: Cursor = None,
-) -> RunGraphOut:
+) -> Shown:
     """Its nodes, each with the edges that lead to it, how it stands and which run it is."""
     after = STEPS.after(cursor)
     page = await operations_of(request).workflows.graph(
         workflow_run_id, after=-1 if after is None else after, limit=limit
     )
     last = page.nodes[-1].position if page.nodes else page.total
-    return RunGraphOut(
-        total=page.total,
-        nodes=[NodeOut.of(node) for node in page.nodes],
-        next_cursor=STEPS.cursor(last) if last + 1 < page.total else None,
-    )
+    return {
+        "total": page.total,
+        "nodes": [shown(node) for node in page.nodes],
+        "next_cursor": STEPS.cursor(last) if last + 1 < page.total else None,
+    }
 
 
 @router.post(
@@ -81,16 +83,15 @@ async def graph_of_workflow_run(
         202: {"model": WorkflowRunOut, "description": "Some nodes run, and were told to stop."},
         409: {"description": "It has ended."},
     },
+    response_model=WorkflowRunOut,
 )
-async def cancel_workflow_run(
-    request: Request, response: Response, workflow_run_id: WorkflowRunId
-) -> WorkflowRunOut:
+async def cancel_workflow_run(request: Request, response: Response, workflow_run_id: WorkflowRunId) -> Shown:
     """Once this answers, no node of it will start."""
     wish = await read_json(request, CancelIn, "a cancel", optional=True)
     answer = await operations_of(request).workflows.cancel(workflow_run_id, wish.reason)
     response.status_code = 200 if answer.run.over else 202
     audit(request, "workflow run canceled", workflow_run_id=workflow_run_id, reason=wish.reason)
-    return WorkflowRunOut.of(answer.run)
+    return shown(answer.run)
 
 
 @router.post(
@@ -115,4 +116,4 @@ async def rerun_workflow_run(
     response.headers["Location"] = link(request, "workflow-runs", started.id)
     response.status_code = 201 if started.created else 200
     audit(request, "workflow run done again", workflow_run_id=workflow_run_id, new_id=started.id)
-    return WorkflowStarted.of(started)
+    return WorkflowStarted(id=started.id, created=started.created)

@@ -1,0 +1,169 @@
+"""The fields that a run, a task and a node of a workflow share, declared once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from fusee.engine.model.retry import RETRY, RetryPolicy
+from fusee.engine.model.strategy import Strategy
+from fusee.errors import Invalid
+from fusee.values.kinds import Kind, Name, Seconds, Whole, is_number
+from fusee.values.labels import requires_from, requires_text
+from fusee.values.names import LONGEST_TIMEOUT, check_key
+from fusee.values.sizes import bytes_from
+
+__all__ = [
+    "EXECUTORS",
+    "Cpu",
+    "Executor",
+    "HashKey",
+    "JsonObject",
+    "Memory",
+    "Payload",
+    "Priority",
+    "Queue",
+    "Region",
+    "Requires",
+    "Retry",
+    "Timeout",
+    "UsedStrategy",
+]
+
+EXECUTORS = ("python", "shell", "http", "kubernetes", "dask")
+
+
+class _Executor(Kind):
+    def read(self, value: Any, what: str) -> Any:
+        name = value.lower() if isinstance(value, str) else value
+        if name not in EXECUTORS:
+            raise Invalid(f"{what} must be one of {', '.join(EXECUTORS)}, not {value!r:.60}", field=what)
+        return name
+
+    def schema(self) -> dict[str, Any]:
+        return {"type": "string", "examples": [*EXECUTORS]}
+
+
+@dataclass(frozen=True, slots=True)
+class JsonObject(Kind):
+    """An object, or the JSON text of one."""
+
+    hint: str = ""
+    texts: bool = False
+    """Whether its members are texts."""
+
+    def read(self, value: Any, what: str) -> Any:
+        given = value
+        if isinstance(value, str):
+            try:
+                given = json.loads(value)
+            except (ValueError, RecursionError):
+                raise Invalid(f"{what} must be an object, or the JSON text of one", field=what) from None
+        if not isinstance(given, Mapping):
+            raise Invalid(f"{what} must be an object{self.hint or f', not {value!r:.60}'}", field=what)
+        return given
+
+    def schema(self) -> dict[str, Any]:
+        one: dict[str, Any] = {"type": "object"}
+        if self.texts:
+            one["additionalProperties"] = {"type": "string"}
+        return {"anyOf": [one, {"type": "string"}]}
+
+
+class _Strategy(Kind):
+    shown = str
+
+    def read(self, value: Any, what: str) -> Any:
+        if value == "":
+            return ""
+        try:
+            return str(Strategy(value))
+        except ValueError:
+            known = ", ".join(Strategy)
+            raise Invalid(f"{what} must be one of {known}, not {value!r:.60}", field=what) from None
+
+    def schema(self) -> dict[str, Any]:
+        return {"type": "string", "examples": [*Strategy]}
+
+    def show(self, value: Any) -> Any:
+        return value or None
+
+
+class _Cpu(Kind):
+    def read(self, value: Any, what: str) -> Any:
+        if not is_number(value) or not 0 < value <= 100_000:
+            raise Invalid(
+                f"{what} must be a number of cores above 0, at most 100000, not {value!r:.60}", field=what
+            )
+        return value
+
+    def schema(self) -> dict[str, Any]:
+        return {"type": "number", "exclusiveMinimum": 0, "maximum": 100_000}
+
+
+class _Memory(Kind):
+    def read(self, value: Any, what: str) -> Any:
+        size = bytes_from(value, what)
+        if isinstance(value, bool) or not 0 < size < 2**62:
+            raise Invalid(f"{what} must be a whole number of bytes above 0, not {value!r:.60}", field=what)
+        return size
+
+    def schema(self) -> dict[str, Any]:
+        kinds = [{"type": "integer", "minimum": 1}, {"type": "string"}]
+        return {"anyOf": kinds, "examples": [1048576, "512MB", "8GiB"]}
+
+
+class _HashKey(Kind):
+    def read(self, value: Any, what: str) -> Any:
+        return check_key(value, what)
+
+    def schema(self) -> dict[str, Any]:
+        return {"type": "string", "minLength": 1, "maxLength": 200}
+
+
+class _Requires(JsonObject):
+    """Labels by name; a spec of a run holds them as text, see `requires_text`."""
+
+    shown = dict[str, str]
+
+    def read(self, value: Any, what: str) -> Any:
+        if isinstance(value, str) and not value.startswith("{"):
+            return value  # the text of labels that were read before
+        labels = JsonObject.read(self, value, what)
+        requires_text(labels)
+        return labels
+
+    def show(self, value: Any) -> Any:
+        return requires_from(value) if isinstance(value, str) else dict(value)
+
+
+Payload = Annotated[
+    Mapping[str, Any],
+    JsonObject(": its members are the handler's arguments"),
+    "The handler's arguments by name, or what the executor takes; at most 1 MiB.",
+]
+Executor = Annotated[str, _Executor(), f"One of {', '.join(EXECUTORS)}."]
+Queue = Annotated[str, Name(), "The queue in which its runs wait."]
+Region = Annotated[str, Name(empty=True), "Only workers in this region take its runs."]
+Priority = Annotated[int, Whole(-1000, 1000), "-1000 to 1000; a higher priority is claimed first."]
+Timeout = Annotated[
+    float | None,
+    Seconds(0, LONGEST_TIMEOUT, above=True),
+    "The maximum duration of one attempt; without one, the handler's.",
+]
+Retry = Annotated[
+    RetryPolicy | None, RETRY, "When an attempt did not succeed; without one, the handler's policy."
+]
+UsedStrategy = Annotated[
+    str,
+    _Strategy(),
+    f"How its runs are assigned to workers: {', '.join(Strategy)}; without one, as their queue says.",
+]
+Cpu = Annotated[float | None, _Cpu(), "Cores that its worker must have free."]
+Memory = Annotated[int | None, _Memory(), "Memory that its worker must have free: bytes, `512MB`, `8GiB`."]
+HashKey = Annotated[str | None, _HashKey(), "The key that `consistent_hash` uses."]
+Requires = Annotated[
+    Mapping[str, str], _Requires(texts=True), 'Labels that its worker must have, such as {"gpu": "true"}.'
+]
