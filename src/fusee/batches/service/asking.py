@@ -17,6 +17,7 @@ from fusee.engine.model.states import RunStatus, SessionState
 from fusee.errors import Conflict
 from fusee.placement.placing import serves
 from fusee.stores import Store
+from fusee.values.chunks import chunks
 
 __all__ = ["BatchAsking", "Progress"]
 
@@ -49,7 +50,7 @@ class BatchAsking:
 
     async def mistakes(self, spec: BatchSpec, targets: Sequence[TargetSpec]) -> list[str | None] | None:
         """For each target what is wrong with its parameters; None when no worker says, or none needs to."""
-        parts = _parts([{"after": t.after, "before": t.before} for t in targets], CHECK_AT_ONCE)
+        parts = chunks([{"after": t.after, "before": t.before} for t in targets], CHECK_AT_ONCE)
         answers = await self._ask(spec, [{"targets": part, "check": True} for part in parts], CHECK_WITHIN)
         if any(answer is None or not answer["checks"] for answer in answers):
             return None
@@ -81,13 +82,13 @@ class BatchAsking:
         seconds = 0.8 * min(timeout, registered.timeout if registered else timeout)
         found: list[Mapping[str, Any] | None] = []
         if await self.served(spec):
-            parts = _parts(targets, LOOK_AT_ONCE)
+            parts = list(chunks(targets, LOOK_AT_ONCE))
             payloads = [{"targets": part, "seconds": seconds} for part in parts]
             answers = await self._ask(spec, payloads, timeout, progress)
             for part, answer in zip(parts, answers, strict=True):
                 found += answer["found"] if answer else [None] * len(part)
         elif registered is not None:  # no worker is there, and this process has the operation
-            for part in _parts(targets, 10 * LOOK_AT_ONCE):
+            for part in chunks(targets, 10 * LOOK_AT_ONCE):
                 found += await look_at_targets(registered, part, seconds)
                 if progress is not None:
                     progress(len(found))
@@ -140,7 +141,7 @@ class BatchAsking:
         pause = 0.01
         while True:
             open_ones = [run_id for run_id in ids if run_id not in ended]
-            for part in _parts(open_ones, 500):
+            for part in chunks(open_ones, 500):
                 ended |= await self.store.runs.ended(part)
             if progress is not None:
                 progress(sum(sizes[run_id] for run_id in ended))
@@ -161,7 +162,3 @@ def _planned(task: BatchTask, found: Mapping[str, Any]) -> Planned:
         changes={name: (before, after) for name, (before, after) in found["changes"].items()},
         info=found["info"],
     )
-
-
-def _parts(items: Sequence[Any], size: int) -> list[Sequence[Any]]:
-    return [items[start : start + size] for start in range(0, len(items), size)]

@@ -14,6 +14,7 @@ from fusee.engine.model.states import RunStatus
 from fusee.engine.store.context import StoreContext
 from fusee.engine.store.rows import decode
 from fusee.engine.store.tables import runs
+from fusee.values.chunks import chunks
 
 __all__ = ["BatchEnds"]
 
@@ -68,8 +69,8 @@ class BatchEnds:
 
     def _ends(self, connection: Connection, run_ids: Sequence[int]) -> list[_End]:
         found: list[_End] = []
-        for start in range(0, len(run_ids), 500):
-            mine = (runs.c.id.in_(run_ids[start : start + 500]), runs.c.finished_at.is_not(None))
+        for part in chunks(run_ids):
+            mine = (runs.c.id.in_(part), runs.c.finished_at.is_not(None))
             found += [_End(row) for row in connection.execute(select(*_TOLD).where(*mine))]
         return found
 

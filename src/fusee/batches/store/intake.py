@@ -19,6 +19,7 @@ from fusee.engine.store.request_keys import check_same
 from fusee.engine.store.rows import decode, encode
 from fusee.engine.store.set_aside import reading
 from fusee.errors import Conflict, Invalid
+from fusee.values.chunks import chunks
 
 __all__ = ["DISCARDED", "HIDDEN", "BatchIntake", "TakenOver", "spec_of_batch"]
 
@@ -28,7 +29,6 @@ TAKEN_OVER = (
     "it is complete, or another request with the same idempotency key took its place. Send the request again"
     " to get that batch"
 )
-ROWS_A_STATEMENT = 500
 ROWS_A_SWEEP = 5000
 """Targets that are deleted in one transaction."""
 
@@ -141,8 +141,8 @@ class BatchIntake:
         rows = [_row(batch_id, first + nr, target) for nr, target in enumerate(targets)]
 
         def work(connection: Connection) -> None:
-            for start in range(0, len(rows), ROWS_A_STATEMENT):
-                connection.execute(insert(batch_tasks), rows[start : start + ROWS_A_STATEMENT])
+            for part in chunks(rows):
+                connection.execute(insert(batch_tasks), part)
             mine = (batches.c.id == batch_id, batches.c.phase == BatchPhase.UPLOADING)
             change = update(batches).where(*mine).values(updated_at=self.context.now(connection))
             if connection.execute(change).rowcount != 1:

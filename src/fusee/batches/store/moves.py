@@ -31,6 +31,7 @@ from fusee.engine.store.totals import BATCHES_ENDED, BATCHES_STOPPED, add_to_tot
 from fusee.engine.store.wakes import ENDED
 from fusee.events import BatchEnded, BatchRollingBack, BatchStopped
 from fusee.tasks.store.tables import ended
+from fusee.values.chunks import chunks
 
 __all__ = ["BatchMoves", "Moving", "handler_of", "looker_of"]
 
@@ -216,8 +217,8 @@ class BatchMoves:
         """Automatic retries of the runs that are replaced: they still count when the runs are gone."""
         by_run = {row.run_id: row.position for row in rows}
         ids = sorted(by_run)
-        for start in range(0, len(ids), 500):
-            part = (runs.c.id.in_(ids[start : start + 500]), runs.c.attempt > 1)
+        for chunk in chunks(ids):
+            part = (runs.c.id.in_(chunk), runs.c.attempt > 1)
             more = [
                 {"b_batch": batch.id, "b_at": by_run[run.id], "b_more": run.attempt - 1}
                 for run in connection.execute(select(runs.c.id, runs.c.attempt).where(*part))
@@ -331,8 +332,8 @@ class BatchMoves:
         candidates = [entry.run_id for entry in standing_in(connection, own_lanes(connection))]
         candidates += connection.execute(select(dispatched.c.run_id)).scalars()
         found: list[int] = []
-        for start in range(0, len(candidates), 500):
-            part = runs.c.id.in_(candidates[start : start + 500])
+        for chunk in chunks(candidates):
+            part = runs.c.id.in_(chunk)
             mine = select(runs.c.id).where(part, runs.c.kind == "batch", runs.c.owner_id == batch.id)
             found += connection.execute(mine).scalars()
         return found
@@ -446,8 +447,8 @@ class BatchMoves:
 
     def _effects_of(self, connection: Connection, run_ids: Sequence[int]) -> dict[int, str]:
         found: dict[int, str] = {}
-        for start in range(0, len(run_ids), 500):
-            query = select(runs.c.id, runs.c.effect).where(runs.c.id.in_(run_ids[start : start + 500]))
+        for part in chunks(run_ids):
+            query = select(runs.c.id, runs.c.effect).where(runs.c.id.in_(part))
             found |= {row.id: row.effect for row in connection.execute(query)}
         return found
 

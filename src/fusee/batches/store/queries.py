@@ -27,6 +27,7 @@ from fusee.engine.store.rows import decode
 from fusee.engine.store.set_aside import reading
 from fusee.engine.store.tables import attempts, runs
 from fusee.errors import NotFound
+from fusee.values.chunks import chunks
 
 __all__ = ["BatchFilter", "BatchQueries", "TargetFilter", "batch_from"]
 
@@ -272,14 +273,14 @@ def _past(connection: Connection, rows: Sequence[Any]) -> dict[int, str]:
         if row.run_status in WAITS and not row.attempt and row.origin_id is not None
     }
     found: dict[int, str] = {}
-    for start in range(0, len(again), 500):
-        part = attempts.c.run_id.in_(again[start : start + 500])
+    for chunk in chunks(again):
+        part = attempts.c.run_id.in_(chunk)
         query = select(attempts.c.run_id, attempts.c.attempt, attempts.c.ended, attempts.c.error).where(part)
         for one in connection.execute(query.order_by(attempts.c.run_id, attempts.c.attempt)):
             found[one.run_id] = f"attempt {one.attempt} {one.ended}: {one.error or 'no reason given'}"
     ids = sorted(origins)
-    for start in range(0, len(ids), 500):
-        part = runs.c.id.in_(ids[start : start + 500])
+    for chunk in chunks(ids):
+        part = runs.c.id.in_(chunk)
         query = select(runs.c.id, runs.c.status, runs.c.error, runs.c.reason).where(part)
         for one in connection.execute(query):
             found[origins[one.id]] = (

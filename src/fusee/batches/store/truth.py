@@ -23,6 +23,7 @@ from fusee.engine.store.broker_tables import dispatched
 from fusee.engine.store.own_lanes import own_lanes
 from fusee.engine.store.rows import decode
 from fusee.engine.store.tables import lanes, later, line, queues, runs, sessions
+from fusee.values.chunks import chunks
 
 __all__ = ["as_it_is", "with_those_shown_as"]
 
@@ -63,9 +64,9 @@ def _waiting(connection: Connection, batch: Batch, *, undoes: bool) -> Counter[B
     ]
     ids = sorted({run_id for place in places for run_id in connection.execute(place).scalars()})
     found: Counter[BatchStatus] = Counter()
-    for start in range(0, len(ids), 500):
+    for part in chunks(ids):
         query = select(runs.c.attempt, runs.c.origin_id).where(
-            runs.c.id.in_(ids[start : start + 500]),
+            runs.c.id.in_(part),
             runs.c.kind == "batch",
             runs.c.owner_id == batch.id,
             runs.c.status.in_((RunStatus.PENDING, RunStatus.DELAYED, RunStatus.DISPATCHED)),

@@ -18,6 +18,7 @@ from fusee.broker.rabbitmq.connection import (
 )
 from fusee.broker.rabbitmq.topology import Topology
 from fusee.engine.model.dispatched import Dispatched
+from fusee.values.chunks import chunks
 
 __all__ = ["Publisher"]
 
@@ -42,8 +43,8 @@ class Publisher:
             queue = self.topology.run_queue(lane, level)
             await self._declare(queue)
             size = max(1, bundle_sizes.get(lane, 1))
-            for start in range(0, len(messages), size):
-                body = Bundle(lane, level, messages[start : start + size]).encode()
+            for part in chunks(messages, size):
+                body = Bundle(lane, level, list(part)).encode()
                 publishing.append(self._publish(queue, body))
         await asyncio.gather(*publishing)
         return len(publishing)

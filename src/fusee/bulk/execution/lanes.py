@@ -28,6 +28,7 @@ from fusee.bulk.model.pacing import Aimd
 from fusee.bulk.sources import Reader
 from fusee.engine.model.outcome import Skip
 from fusee.errors import FuseeError
+from fusee.values.chunks import chunks
 
 __all__ = ["Lanes"]
 
@@ -522,4 +523,4 @@ def _in_chunks(items: Sequence[Any], chunk: int) -> Iterator[Sequence[Any]]:
     if isinstance(items, range) and items.step == 1:
         first, end = items.start, items.stop
         return map(range, range(first, end, chunk), chain(range(first + chunk, end, chunk), (end,)))
-    return (items[at : at + chunk] for at in range(0, len(items), chunk))
+    return chunks(items, chunk)

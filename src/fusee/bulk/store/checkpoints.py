@@ -37,6 +37,7 @@ from fusee.engine.store.context import StoreContext
 from fusee.engine.store.tables import attempts, runs
 from fusee.engine.store.wakes import ENDED, PENDING
 from fusee.errors import Conflict, LeaseLost
+from fusee.values.chunks import chunks
 from fusee.values.durations import duration_text
 
 __all__ = ["BulkAnswer", "BulkCheckpoints", "Found", "Progress", "Taken"]
@@ -418,8 +419,7 @@ class BulkCheckpoints:
 
     def _quarantine(self, connection: Connection, job_id: int, new: Sequence[Quarantined], now: int) -> None:
         """Written with the checkpoint that calls them ended: none is lost, and none is there twice."""
-        for start in range(0, len(new), 500):
-            part = new[start : start + 500]
+        for part in chunks(new):
             again = bulk_quarantine.c.item_index.in_([item.place for item in part])
             connection.execute(delete(bulk_quarantine).where(bulk_quarantine.c.job_id == job_id, again))
             connection.execute(

@@ -17,10 +17,10 @@ from fusee.engine.store.own_lanes import leave_own_lanes
 from fusee.engine.store.settle import LONGEST_REASON
 from fusee.engine.store.tables import later, line, runs
 from fusee.engine.store.wakes import CANCEL
+from fusee.values.chunks import chunks
 
 __all__ = ["Cancels"]
 
-ROWS_A_STATEMENT = 500
 WAITS = {status for status, verb in RUN if verb == "cancel"} - {RunStatus.RUNNING}
 """Canceled at once; a running one is told to stop."""
 
@@ -46,8 +46,7 @@ class Cancels:
         """Cancel what has not started; ask what runs to stop. Answers how each stands after that."""
         answer: dict[int, RunStatus] = {}
         ids = sorted(set(run_ids))
-        for start in range(0, len(ids), ROWS_A_STATEMENT):
-            part = ids[start : start + ROWS_A_STATEMENT]
+        for part in chunks(ids):
             answer |= self._cancel_some(connection, part, reason[:LONGEST_REASON], now)
         return answer
 

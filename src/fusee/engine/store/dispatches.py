@@ -38,10 +38,10 @@ from fusee.engine.store.leaving import leave_line
 from fusee.engine.store.queues import limits_of
 from fusee.engine.store.tables import lanes, line, queues, runs, tickets
 from fusee.engine.store.wakes import PENDING
+from fusee.values.chunks import ROWS_A_STATEMENT, chunks
 
 __all__ = ["Dispatches", "Overdue"]
 
-ROWS_A_STATEMENT = 500
 _MESSAGE = (
     runs.c.id,
     runs.c.attempt,
@@ -292,8 +292,8 @@ class Dispatches:
     def _homes(self, connection: Connection, run_ids: Sequence[int]) -> dict[int, int]:
         """Run → the lane that says what it is."""
         found: dict[int, int] = {}
-        for start in range(0, len(run_ids), ROWS_A_STATEMENT):
-            part = self.context.among(runs.c.id, run_ids[start : start + ROWS_A_STATEMENT])
+        for chunk in chunks(run_ids):
+            part = self.context.among(runs.c.id, chunk)
             query = select(runs.c.id, runs.c.lane_id).where(part)
             found |= {row.id: row.lane_id for row in connection.execute(query)}
         return found
@@ -302,8 +302,8 @@ class Dispatches:
         """The places of these runs; whoever moves a dispatched run on holds its place first."""
         found: list[Any] = []
         ids = sorted(set(run_ids))
-        for start in range(0, len(ids), ROWS_A_STATEMENT):
-            part = self.context.among(dispatched.c.run_id, ids[start : start + ROWS_A_STATEMENT])
+        for chunk in chunks(ids):
+            part = self.context.among(dispatched.c.run_id, chunk)
             query = select(dispatched).where(part).order_by(dispatched.c.run_id).with_for_update()
             found += connection.execute(query).all()
         return found
@@ -311,8 +311,8 @@ class Dispatches:
     def recall_within(self, connection: Connection, places: Sequence[Any]) -> int:
         """Back in line, for places that are locked."""
         recalled = 0
-        for start in range(0, len(places), ROWS_A_STATEMENT):
-            ids = [place.run_id for place in places[start : start + ROWS_A_STATEMENT]]
+        for part in chunks(places):
+            ids = [place.run_id for place in part]
             mine = (self.context.among(runs.c.id, ids), runs.c.status == RunStatus.DISPATCHED)
             query = select(runs.c.id, runs.c.lane_id, runs.c.priority, runs.c.due_at).where(*mine)
             rows = connection.execute(query.order_by(runs.c.id).with_for_update()).all()

@@ -17,6 +17,7 @@ from fusee.engine.store.request_keys import check_same
 from fusee.engine.store.rows import Bulk, NewRun, new_run
 from fusee.engine.store.tables import later, line, runs
 from fusee.engine.store.wakes import DELAYED, PENDING
+from fusee.values.chunks import chunks
 
 __all__ = ["Submissions"]
 
@@ -150,10 +151,10 @@ class Submissions:
         keyed = [row for row in rows if row.idempotency_key is not None]
         keys = list({key for row in keyed for key in (row.idempotency_key, _counterpart(row)) if key})
         used: dict[str, Used] = {}
-        for start in range(0, len(keys), 500):
+        for part in chunks(keys):
             query = select(runs.c.idempotency_key, runs.c.id, runs.c.request_digest).where(
                 runs.c.namespace == self.context.namespace,
-                runs.c.idempotency_key.in_(keys[start : start + 500]),
+                runs.c.idempotency_key.in_(part),
             )
             used |= {row[0]: (row[1], row[2]) for row in connection.execute(query)}
         return used

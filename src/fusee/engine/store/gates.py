@@ -23,10 +23,9 @@ from fusee.engine.store.wakes import DELAYED, PENDING
 from fusee.tasks.model.policy import Decision
 from fusee.tasks.model.task import TriggerRule
 from fusee.tasks.store.tables import fires, gates, waits
+from fusee.values.chunks import chunks
 
 __all__ = ["Counted", "Gates"]
-
-ROWS_A_STATEMENT = 500
 
 
 @dataclass(slots=True)
@@ -56,8 +55,8 @@ class Gates:
             {"run_id": run_id, "rule": rule, "needs": count, "succeeded": 0, "ended": 0}
             for run_id, count in needs.items()
         ]
-        for start in range(0, len(rows), ROWS_A_STATEMENT):
-            connection.execute(insert(gates), rows[start : start + ROWS_A_STATEMENT])
+        for part in chunks(rows):
+            connection.execute(insert(gates), part)
 
     def count_down(
         self,
@@ -76,8 +75,7 @@ class Gates:
         open_ids: list[int] = []
         shut: dict[int, str] = {}
         ids = sorted(counted)
-        for start in range(0, len(ids), ROWS_A_STATEMENT):
-            part = ids[start : start + ROWS_A_STATEMENT]
+        for part in chunks(ids):
             # In order, so that two aggregators that meet at a gate never wait for each other in a circle.
             query = select(gates).where(gates.c.run_id.in_(part)).order_by(gates.c.run_id).with_for_update()
             standing: dict[tuple[int, int], list[int]] = {}
@@ -107,8 +105,7 @@ class Gates:
         did (someone may have canceled one)."""
         let_go: list[int] = []
         hints: set[str] = set()
-        for first in range(0, len(run_ids), ROWS_A_STATEMENT):
-            part = run_ids[first : first + ROWS_A_STATEMENT]
+        for part in chunks(run_ids):
             blocked = (runs.c.id.in_(part), runs.c.status == RunStatus.BLOCKED)
             known = select(runs.c.id, runs.c.lane_id, runs.c.priority, runs.c.due_at).where(*blocked)
             by_due: dict[int, list[Any]] = {}
@@ -136,8 +133,7 @@ class Gates:
         """
         ids = sorted(reasons)
         shut_out: list[int] = []
-        for start in range(0, len(ids), ROWS_A_STATEMENT):
-            part = ids[start : start + ROWS_A_STATEMENT]
+        for part in chunks(ids):
             blocked = (runs.c.id.in_(part), runs.c.status == RunStatus.BLOCKED)
             query = select(runs.c.id, runs.c.kind).where(*blocked).order_by(runs.c.id).with_for_update()
             rows = connection.execute(query).all()
@@ -158,8 +154,7 @@ class Gates:
 
     def forget_gates(self, connection: Connection, run_ids: Iterable[int]) -> None:
         ids = list(run_ids)
-        for start in range(0, len(ids), ROWS_A_STATEMENT):
-            part = ids[start : start + ROWS_A_STATEMENT]
+        for part in chunks(ids):
             connection.execute(delete(waits).where(waits.c.run_id.in_(part)))
             connection.execute(delete(gates).where(gates.c.run_id.in_(part)))
 

@@ -17,6 +17,7 @@ from fusee.engine.store.context import StoreContext
 from fusee.engine.store.leaving import leave_line
 from fusee.engine.store.tables import assigned, line, runs, sessions
 from fusee.engine.store.wakes import PENDING
+from fusee.values.chunks import ROWS_A_STATEMENT, chunks
 
 __all__ = [
     "OwnLanes",
@@ -28,8 +29,6 @@ __all__ = [
     "own_lanes",
     "standing_in",
 ]
-
-ROWS_A_STATEMENT = 500
 
 
 def own_lane(session: int) -> int:
@@ -50,8 +49,8 @@ def own_lanes(connection: Connection) -> list[int]:
 def standing_in(connection: Connection, lane_ids: Sequence[int]) -> list[Any]:
     """The entries of these lanes."""
     found: list[Any] = []
-    for start in range(0, len(lane_ids), ROWS_A_STATEMENT):
-        mine = line.c.lane_id.in_(lane_ids[start : start + ROWS_A_STATEMENT])
+    for part in chunks(lane_ids):
+        mine = line.c.lane_id.in_(part)
         found += connection.execute(select(line).where(mine)).all()
     return found
 
@@ -72,8 +71,8 @@ def given_by_lane(connection: Connection, lane_ids: Sequence[int]) -> list[tuple
 
 def leave_own_lanes(connection: Connection, run_ids: Sequence[int]) -> None:
     """Take runs that were given to workers out of the line."""
-    for start in range(0, len(run_ids), ROWS_A_STATEMENT):
-        mine = assigned.c.run_id.in_(run_ids[start : start + ROWS_A_STATEMENT])
+    for part in chunks(run_ids):
+        mine = assigned.c.run_id.in_(part)
         given = connection.execute(select(assigned.c.run_id, assigned.c.session_id).where(mine)).all()
         by_session: dict[int, list[int]] = {}
         for row in given:
@@ -148,8 +147,8 @@ class OwnLanes:
 def homes(connection: Connection, run_ids: Sequence[int]) -> dict[int, int]:
     """Run → the lane that says what it is, of those that wait."""
     found: dict[int, int] = {}
-    for start in range(0, len(run_ids), ROWS_A_STATEMENT):
-        mine = (runs.c.id.in_(run_ids[start : start + ROWS_A_STATEMENT]), runs.c.status == RunStatus.PENDING)
+    for part in chunks(run_ids):
+        mine = (runs.c.id.in_(part), runs.c.status == RunStatus.PENDING)
         found |= {
             row.id: row.lane_id for row in connection.execute(select(runs.c.id, runs.c.lane_id).where(*mine))
         }

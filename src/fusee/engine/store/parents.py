@@ -15,10 +15,9 @@ from fusee.engine.store.context import StoreContext
 from fusee.engine.store.contract import Settlement
 from fusee.engine.store.settle import RULED_BY, Outcomes
 from fusee.engine.store.tables import runs, tickets
+from fusee.values.chunks import chunks
 
 __all__ = ["Outcome", "Parents", "Started"]
-
-ROWS_A_STATEMENT = 500
 
 
 class Outcome(NamedTuple):
@@ -79,8 +78,8 @@ class Parents:
         """
         again: list[int] = []
         table, ordered = kind.table, sorted(set(run_ids))
-        for start in range(0, len(ordered), ROWS_A_STATEMENT):
-            part = table.c.waiter.in_(ordered[start : start + ROWS_A_STATEMENT])
+        for chunk in chunks(ordered):
+            part = table.c.waiter.in_(chunk)
             mine = select(*(kind.columns or table.c)).where(part).order_by(table.c.id)
             started = {row.waiter: row for row in connection.execute(mine.with_for_update())}
             known = select(*RULED_BY).where(runs.c.id.in_(started)).order_by(runs.c.id).with_for_update()

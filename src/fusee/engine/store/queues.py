@@ -20,6 +20,7 @@ from fusee.engine.store.own_lanes import given_by_lane, own_lanes
 from fusee.engine.store.runs import Runs
 from fusee.engine.store.tables import later, line, queues, receipts, runs, sessions, tickets
 from fusee.engine.store.wakes import PENDING
+from fusee.values.chunks import chunks
 
 __all__ = ["Queues", "limits_of"]
 
@@ -232,8 +233,7 @@ class Queues:
                 answer[lane_id]["pending"] = (before + given, min(first or earliest, earliest))
             note("delayed", select(later.c.lane_id, many, func.min(later.c.due_at)).group_by(later.c.lane_id))
             by_lane = select(runs.c.lane_id, many, func.min(runs.c.due_at)).group_by(runs.c.lane_id)
-            for start in range(0, len(in_flight), 500):
-                part = in_flight[start : start + 500]
+            for part in chunks(in_flight):
                 note("running", by_lane.where(runs.c.id.in_(part), runs.c.status == RunStatus.RUNNING))
             sent = select(dispatched.c.lane_id, many, func.min(dispatched.c.published_at))
             note("dispatched", sent.group_by(dispatched.c.lane_id))

@@ -14,10 +14,9 @@ from fusee.engine.store.request_keys import check_same
 from fusee.engine.store.settle import LONGEST_REASON, RARE
 from fusee.engine.store.tables import later, line, runs
 from fusee.engine.store.wakes import DELAYED, PENDING
+from fusee.values.chunks import chunks
 
 __all__ = ["Birth", "RunWriter"]
-
-ROWS_A_STATEMENT = 500
 
 
 class Birth(NamedTuple):
@@ -79,11 +78,8 @@ class RunWriter:
         """Insert them, each into the line or among the later ones; their numbers in the same order."""
         ids: list[int] = []
         hints: set[str] = set()
-        for start in range(0, len(births), ROWS_A_STATEMENT):
-            rows = [
-                b.row(namespace or self.context.namespace, now)
-                for b in births[start : start + ROWS_A_STATEMENT]
-            ]
+        for part in chunks(births):
+            rows = [b.row(namespace or self.context.namespace, now) for b in part]
             added = self._numbered(connection, rows)
             ids += added
             hints |= _place(connection, added, rows)

@@ -32,6 +32,7 @@ from fusee.engine.store.tables import attempts, lanes, later, line, receipts, ru
 from fusee.engine.store.wakes import CANCEL, ENDED
 from fusee.errors import Conflict, NotFound
 from fusee.tasks.store.tables import callbacks
+from fusee.values.chunks import chunks
 from fusee.values.labels import requires_from
 
 __all__ = ["RunFilter", "Runs"]
@@ -197,9 +198,9 @@ class Runs:
     async def cancel_requests(self, session: int, run_ids: Sequence[int]) -> list[tuple[int, int]]:
         """(run id, attempt) of those that this session runs and someone asked to stop."""
         rows: list[tuple[int, int]] = []
-        for start in range(0, len(run_ids), 500):
+        for part in chunks(run_ids):
             query = select(runs.c.id, runs.c.attempt).where(
-                runs.c.id.in_(run_ids[start : start + 500]),
+                runs.c.id.in_(part),
                 runs.c.session_id == session,
                 runs.c.status == RunStatus.RUNNING,
                 runs.c.cancel_requested_at.is_not(None),
@@ -223,9 +224,9 @@ class Runs:
         """(run id, attempt) of everything the store believes this session runs."""
         rows: list[tuple[int, int]] = []
         ids = await self.in_flight(session)
-        for start in range(0, len(ids), 500):
+        for part in chunks(ids):
             query = select(runs.c.id, runs.c.attempt).where(
-                runs.c.id.in_(ids[start : start + 500]),
+                runs.c.id.in_(part),
                 runs.c.session_id == session,
                 runs.c.status == RunStatus.RUNNING,
             )

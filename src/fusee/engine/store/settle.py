@@ -18,10 +18,10 @@ from fusee.engine.store.outbox import Outbox
 from fusee.engine.store.tables import attempts, later, line, runs, tickets
 from fusee.engine.store.totals import RESULTS_REFUSED, add_to_totals
 from fusee.engine.store.wakes import DELAYED, ENDED, PENDING
+from fusee.values.chunks import chunks
 
 __all__ = ["Outcomes"]
 
-ROWS_A_STATEMENT = 500
 RULED_BY = (
     runs.c.id,
     runs.c.namespace,
@@ -62,8 +62,8 @@ class Outcomes:
         def work(connection: Connection) -> tuple[list[tuple[int, int]], list[RunStatus]]:
             refused: list[tuple[int, int]] = []
             written: list[RunStatus] = []
-            for start in range(0, len(settlements), ROWS_A_STATEMENT):
-                part = self._settle(connection, session, settlements[start : start + ROWS_A_STATEMENT])
+            for chunk in chunks(settlements):
+                part = self._settle(connection, session, chunk)
                 refused += part[0]
                 written += part[1]
             return refused, written

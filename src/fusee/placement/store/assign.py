@@ -27,6 +27,7 @@ from fusee.engine.store.wakes import PENDING
 from fusee.placement.placing import Candidate, Chooser
 from fusee.placement.store.broadcasts import Broadcasts
 from fusee.tasks.store.tables import turns
+from fusee.values.chunks import chunks
 
 __all__ = ["Assigned", "Assignments"]
 
@@ -36,7 +37,6 @@ RECALL_AFTER = 10_000_000
 """Microseconds after which what a worker has not taken is taken back, and chosen for anew."""
 LIFTED_AFTER = 200_000
 """The same when no strategy is asked for any more."""
-ROWS_A_STATEMENT = 500
 _TURN = "assign"
 
 
@@ -167,7 +167,7 @@ class Assignments:
         waits = {(row.lane_id, row.run_id) for row in standing_in(connection, lane_ids)}
         holder: dict[int, int] = {}
         on_its_way: set[int] = set()
-        for part in _parts([row.run_id for row in given]):
+        for part in chunks([row.run_id for row in given]):
             held = (runs.c.id.in_(part), runs.c.status.in_((RunStatus.RUNNING, RunStatus.DISPATCHED)))
             for row in connection.execute(select(runs.c.id, runs.c.status, runs.c.session_id).where(*held)):
                 if row.status == RunStatus.RUNNING:
@@ -188,12 +188,12 @@ class Assignments:
                 over.append(row.run_id)
         back = 0
         for session, ids in late.items():
-            for part in _parts(ids):
+            for part in chunks(ids):
                 back += self.own_lanes.return_some(
                     connection, line.c.lane_id == own_lane(session), line.c.run_id.in_(part)
                 )
             over += ids
-        for part in _parts(over):
+        for part in chunks(over):
             connection.execute(delete(assigned).where(assigned.c.run_id.in_(part)))
         return back
 
@@ -258,7 +258,7 @@ class Assignments:
     def _known(self, connection: Connection, run_ids: Sequence[int]) -> dict[int, Any]:
         """The runs that wait; one that does not, and still has its entry, is left to whoever ends it."""
         found: dict[int, Any] = {}
-        for part in _parts(run_ids):
+        for part in chunks(run_ids):
             query = select(runs).where(runs.c.id.in_(part), runs.c.status == RunStatus.PENDING)
             found |= {row.id: row for row in connection.execute(query)}
         return found
@@ -267,7 +267,7 @@ class Assignments:
         if not chosen:
             return
         move(connection, [entry for entry, _, _ in chosen], [own_lane(w.session) for _, w, _ in chosen])
-        for part in _parts([entry.run_id for entry, _, _ in chosen]):
+        for part in chunks([entry.run_id for entry, _, _ in chosen]):
             connection.execute(delete(assigned).where(assigned.c.run_id.in_(part)))
         connection.execute(
             insert(assigned),
@@ -293,7 +293,3 @@ def _strategy(row: Any) -> tuple[Lane, str]:
     """A lane, and what it asks for, by its own wish or by its queue's."""
     lane = lane_from(row)
     return lane, lane.strategy or row.strategy or Strategy.SHARED
-
-
-def _parts(ids: Sequence[int]) -> list[Sequence[int]]:
-    return [ids[start : start + ROWS_A_STATEMENT] for start in range(0, len(ids), ROWS_A_STATEMENT)]

@@ -24,6 +24,7 @@ from fusee.errors import Conflict, Invalid, UnknownHandler
 from fusee.events import Bus, RunsEnqueued
 from fusee.runs.service.owned_runs import OwnedRuns, Retried
 from fusee.stores import Store
+from fusee.values.chunks import chunks
 from fusee.values.names import check_key
 from fusee.values.sizes import bytes_from
 
@@ -214,8 +215,8 @@ class RunOperations:
     async def ended(self, run_ids: Sequence[int]) -> Mapping[int, RunStatus]:
         """How those of them ended that have ended."""
         found: dict[int, RunStatus] = {}
-        for start in range(0, len(run_ids), AT_ONCE):
-            found |= await self.store.runs.ended(run_ids[start : start + AT_ONCE])
+        for part in chunks(run_ids, AT_ONCE):
+            found |= await self.store.runs.ended(part)
         return found
 
     async def cancel(self, run_id: int, reason: str = "canceled by request") -> CancelAnswer:

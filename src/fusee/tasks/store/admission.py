@@ -17,6 +17,7 @@ from fusee.tasks.model.task import TaskStatus
 from fusee.tasks.store.state import IN_LINE, Closed, OpenFire, Standing
 from fusee.tasks.store.tables import backfills, fires
 from fusee.tasks.store.upstreams import Gated, Upstreams
+from fusee.values.chunks import chunks
 
 __all__ = ["Admission"]
 
@@ -134,8 +135,8 @@ class Admission:
             self._leave_line(connection, gone, None)
 
     def _leave_line(self, connection: Connection, run_ids: Sequence[int], held: Held | None) -> None:
-        for start in range(0, len(run_ids), 500):
-            part = fires.c.run_id.in_(run_ids[start : start + 500])
+        for chunk in chunks(run_ids):
+            part = fires.c.run_id.in_(chunk)
             connection.execute(update(fires).where(part).values(held=held))
 
     def _fire_before(self, connection: Connection, standing: Standing, at: int) -> int:
@@ -148,10 +149,10 @@ class Admission:
     def _heads(self, connection: Connection, task_ids: Sequence[int]) -> dict[int, list[Any]]:
         """Task → the rows (one for each shard) of the oldest fire in its line."""
         found: dict[int, list[Any]] = {}
-        for start in range(0, len(task_ids), 500):
+        for part in chunks(task_ids):
             oldest = (
                 select(fires.c.open_task, func.min(fires.c.fire_time).label("at"))
-                .where(fires.c.open_task.in_(task_ids[start : start + 500]), fires.c.held.in_(IN_LINE))
+                .where(fires.c.open_task.in_(part), fires.c.held.in_(IN_LINE))
                 .group_by(fires.c.open_task)
                 .subquery()
             )

@@ -10,6 +10,7 @@ from fusee.engine.store.context import StoreContext
 from fusee.engine.store.edit_lock import EditLock
 from fusee.errors import Conflict, Invalid
 from fusee.tasks.store.tables import task_edges, tasks
+from fusee.values.chunks import chunks
 
 __all__ = ["TaskDependencies"]
 
@@ -62,9 +63,9 @@ class TaskDependencies:
         frontier = list(came_from)
         while frontier:
             found: list[int] = []
-            for begin in range(0, len(frontier), 500):
+            for part in chunks(frontier):
                 query = select(task_edges.c.downstream_id, task_edges.c.upstream_id).where(
-                    task_edges.c.downstream_id.in_(frontier[begin : begin + 500])
+                    task_edges.c.downstream_id.in_(part)
                 )
                 for down, up in connection.execute(query):
                     if up not in came_from:

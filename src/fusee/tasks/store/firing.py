@@ -38,6 +38,7 @@ from fusee.tasks.store.state import Closed, OpenFire, Standing, TaskStates
 from fusee.tasks.store.tables import fires, tasks
 from fusee.tasks.store.tasks import lane_of
 from fusee.tasks.store.upstreams import EndedFire, Gated, Upstreams
+from fusee.values.chunks import chunks
 from fusee.values.times import iso
 from fusee.workflows.model.action import batch_payload
 
@@ -324,8 +325,8 @@ class Firing:
         self.gates.forget_gates(connection, ids)
         reason = f"overlap_action CANCEL_PREV: the fire of {iso(at)} takes its place"
         statuses = self.cancels.cancel_many(connection, ids, reason, now)
-        for start in range(0, len(ids), 500):
-            part = fires.c.run_id.in_(ids[start : start + 500])
+        for chunk in chunks(ids):
+            part = fires.c.run_id.in_(chunk)
             connection.execute(update(fires).where(part).values(superseded=True, held=None))
         if any(status is RunStatus.RUNNING for status in statuses.values()):
             return [OpenFire(at, None, None)]
@@ -346,8 +347,8 @@ class Firing:
             for one in some:
                 one.run_ids = [next(ids) for _ in range(one.shards)]
         rows = [row for one in planned for row in _fire_rows(one, now)]
-        for start in range(0, len(rows), 500):
-            connection.execute(insert(fires), rows[start : start + 500])
+        for part in chunks(rows):
+            connection.execute(insert(fires), part)
         self.upstreams.raise_gates(
             connection,
             [

@@ -20,6 +20,7 @@ from fusee.tasks.model.policy import Failure, Situation
 from fusee.tasks.model.task import TaskSpec, TaskStatus
 from fusee.tasks.store.tables import fires
 from fusee.tasks.store.tasks import spec_of, task_status_of
+from fusee.values.chunks import chunks
 
 __all__ = ["Closed", "OpenFire", "Standing", "TaskStates"]
 
@@ -168,8 +169,8 @@ class TaskStates:
             standing.active = [f for f in opened if not f.ended and f.backfill_id is None and not _in_line(f)]
         if closed:
             run_ids = [run_id for one in closed for run_id in one.fire.run_ids]
-            for start in range(0, len(run_ids), 500):
-                part = fires.c.run_id.in_(run_ids[start : start + 500])
+            for chunk in chunks(run_ids):
+                part = fires.c.run_id.in_(chunk)
                 connection.execute(update(fires).where(part).values(open_task=None, held=None))
         self._count_lines(connection, standings)
         return standings, closed
@@ -199,15 +200,12 @@ class TaskStates:
         ids = list(standings)
         found: dict[tuple[int, int], OpenFire] = {}
         seen: set[int] = set()
-        queries = [
-            query.where(fires.c.open_task.in_(ids[start : start + 500]), under_way)
-            for start in range(0, len(ids), 500)
-        ]
+        queries = [query.where(fires.c.open_task.in_(part), under_way) for part in chunks(ids)]
         # All shards of a fire in line of which one was told of: it has ended when all have.
-        for start in range(0, len(hinted), 500):
+        for part in chunks(hinted):
             told = (
                 select(fires.c.task_id, fires.c.fire_time)
-                .where(fires.c.run_id.in_(hinted[start : start + 500]))
+                .where(fires.c.run_id.in_(part))
                 .where(fires.c.held.in_([*IN_LINE, Held.BACKFILL]))
                 .distinct()
                 .subquery()
@@ -230,10 +228,10 @@ class TaskStates:
 
     def _count_lines(self, connection: Connection, standings: dict[int, Standing]) -> None:
         ids = list(standings)
-        for start in range(0, len(ids), 500):
+        for part in chunks(ids):
             query = (
                 select(fires.c.open_task, func.count())
-                .where(fires.c.open_task.in_(ids[start : start + 500]), fires.c.held.in_(IN_LINE))
+                .where(fires.c.open_task.in_(part), fires.c.held.in_(IN_LINE))
                 .where(fires.c.shard == 0)
                 .group_by(fires.c.open_task)
             )

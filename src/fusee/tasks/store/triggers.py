@@ -26,6 +26,7 @@ from fusee.tasks.store.state import Standing, TaskStates
 from fusee.tasks.store.tables import backfills, fires, tasks
 from fusee.tasks.store.tasks import TaskDefinitions, spec_of
 from fusee.tasks.store.upstreams import Upstreams
+from fusee.values.chunks import chunks
 
 __all__ = ["Backfilled", "Triggered", "Triggers"]
 
@@ -414,8 +415,7 @@ class Triggers:
         A row that stands for many moves on by a microsecond, which is no fire: it still tells of the rest.
         """
         was: dict[int, str] = {}
-        for start in range(0, len(times), 500):
-            part = times[start : start + 500]
+        for part in chunks(times):
             mine = and_(fires.c.task_id == task_id, fires.c.fire_time.in_(part))
             for row in connection.execute(select(fires).where(mine)).all():
                 was[row.fire_time] = row.rule

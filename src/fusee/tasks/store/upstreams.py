@@ -13,7 +13,7 @@ from sqlalchemy import Connection, and_, bindparam, delete, insert, or_, select,
 
 from fusee.engine.model.states import RunStatus
 from fusee.engine.store.context import StoreContext
-from fusee.engine.store.gates import ROWS_A_STATEMENT, Counted, Gates
+from fusee.engine.store.gates import Counted, Gates
 from fusee.engine.store.tables import runs
 from fusee.engine.store.wakes import ENDED
 from fusee.errors import Unreadable
@@ -22,6 +22,7 @@ from fusee.tasks.model.task import TaskStatus, TriggerRule
 from fusee.tasks.store.state import Closed
 from fusee.tasks.store.tables import ended, fires, gates, task_edges, tasks, waits
 from fusee.tasks.store.tasks import spec_of
+from fusee.values.chunks import chunks
 
 __all__ = ["EndedFire", "Gated", "Upstreams"]
 
@@ -156,11 +157,11 @@ class Upstreams:
         """
         held: set[int] = set()
         one_of: dict[int, int] = {}  # task → a run of it that is held
-        for start in range(0, len(run_ids), ROWS_A_STATEMENT):
+        for chunk in chunks(run_ids):
             query = (
                 select(fires.c.run_id, fires.c.task_id)
                 .join(tasks, tasks.c.id == fires.c.task_id)
-                .where(fires.c.run_id.in_(run_ids[start : start + ROWS_A_STATEMENT]))
+                .where(fires.c.run_id.in_(chunk))
                 .where(tasks.c.status == TaskStatus.PAUSED)
             )
             part = {row.run_id: row.task_id for row in connection.execute(query)}

@@ -23,8 +23,9 @@ from fusee.engine.store.tables import runs
 from fusee.engine.store.wakes import CANCEL, ENDED
 from fusee.errors import Conflict, NotFound
 from fusee.tasks.store.tables import edges, workflow_nodes, workflow_runs
+from fusee.values.chunks import chunks
 from fusee.workflows.model.workflow_run import WorkflowStatus
-from fusee.workflows.store.ends import COUNTED, Tally, WorkflowEnds, portions
+from fusee.workflows.store.ends import COUNTED, Tally, WorkflowEnds
 
 __all__ = ["WorkflowCanceled", "WorkflowCancels"]
 
@@ -63,7 +64,7 @@ class WorkflowCancels:
 
         canceled, let_go = await self.context.database.write(cut)
         told: list[int] = []
-        for part in portions(let_go):
+        for part in chunks(sorted(let_go)):
             stands = await self.context.database.write(
                 lambda connection, part=part: self.cancels.cancel_many(  # type: ignore[misc]
                     connection, part, reason, self.context.now(connection)
@@ -95,7 +96,7 @@ class WorkflowCancels:
         )
         left = list(connection.execute(mine).scalars())
         blocked: set[int] = set()
-        for part in portions(left):
+        for part in chunks(sorted(left)):
             connection.execute(delete(edges).where(edges.c.upstream_run.in_(part)))
             blocked.update(self._cancel_blocked_nodes(connection, part, reason, now))
         if blocked:
@@ -138,7 +139,7 @@ class WorkflowCancels:
 
         def work(connection: Connection) -> float | None:
             latest: list[int] = []
-            for part in portions(run_ids):
+            for part in chunks(sorted(set(run_ids))):
                 query = select(func.max(runs.c.started_at)).where(
                     runs.c.id.in_(part), runs.c.status == RunStatus.RUNNING
                 )

@@ -19,6 +19,7 @@ from fusee.errors import Conflict, Invalid, NotFound
 from fusee.tasks.model.task import TaskSpec
 from fusee.tasks.store.tables import tasks, workflows
 from fusee.tasks.store.tasks import spec_of as task_spec_of
+from fusee.values.chunks import chunks
 from fusee.workflows.model.workflow import Workflow, WorkflowSpec, WorkflowSummary
 
 __all__ = ["LARGEST_DEFINITION", "WorkflowDefinitions", "WorkflowFilter", "spec_of"]
@@ -134,10 +135,10 @@ class WorkflowDefinitions:
 
         def work(connection: Connection) -> dict[str, TaskSpec]:
             found: dict[str, TaskSpec] = {}
-            for start in range(0, len(wanted), 500):
+            for part in chunks(wanted):
                 query = select(tasks.c.id, tasks.c.live_name, tasks.c.definition).where(
                     tasks.c.namespace == self.context.namespace,
-                    tasks.c.live_name.in_(wanted[start : start + 500]),
+                    tasks.c.live_name.in_(part),
                 )
                 found |= {row.live_name: task_spec_of(row) for row in connection.execute(query)}
             return found

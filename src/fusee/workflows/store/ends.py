@@ -20,11 +20,11 @@ from fusee.engine.store.outbox import Outbox
 from fusee.engine.store.settle import LONGEST_REASON
 from fusee.engine.store.tables import runs
 from fusee.tasks.store.tables import edges, workflow_nodes, workflow_runs
+from fusee.values.chunks import chunks
 from fusee.workflows.model.workflow_run import WorkflowStatus, workflow_status
 
-__all__ = ["Tally", "WorkflowEnds", "portions"]
+__all__ = ["Tally", "WorkflowEnds"]
 
-ROWS_A_STATEMENT = 500
 DEEPEST_CASCADE = 50
 """Levels of nodes shut out in one transaction; what lies beyond is told of, and follows in the next."""
 
@@ -79,11 +79,11 @@ class WorkflowEnds:
 
     def _lock_workflow_runs(self, connection: Connection, run_ids: Sequence[int]) -> dict[int, Any]:
         ids: set[int] = set()
-        for part in portions(run_ids):
+        for part in chunks(sorted(set(run_ids))):
             query = select(workflow_nodes.c.workflow_run_id).where(workflow_nodes.c.run_id.in_(part))
             ids.update(connection.execute(query.distinct()).scalars())
         owners: dict[int, Any] = {}
-        for part in portions(ids):  # in order: two aggregators never wait for each other in a circle
+        for part in chunks(sorted(ids)):  # in order: two aggregators never wait for each other in a circle
             locked = select(*COUNTED).where(workflow_runs.c.id.in_(part)).order_by(workflow_runs.c.id)
             owners |= {row.id: row for row in connection.execute(locked.with_for_update())}
         return owners
@@ -99,7 +99,7 @@ class WorkflowEnds:
         """Count those that ended and were not counted; answers the nodes that never run because of it."""
         names: dict[int, str] = {}
         success: dict[int, bool] = {}
-        for part in portions(run_ids):
+        for part in chunks(sorted(set(run_ids))):
             for node, status in self._newly_ended(connection, part):
                 names[node.run_id] = node.node
                 success[node.run_id] = status is RunStatus.SUCCEEDED
@@ -133,7 +133,7 @@ class WorkflowEnds:
 
     def _take_edges(self, connection: Connection, run_ids: Iterable[int]) -> Iterator[tuple[int, int]]:
         """The edges that leave these runs, which are used up by that."""
-        for part in portions(run_ids):
+        for part in chunks(sorted(set(run_ids))):
             leaving = edges.c.upstream_run.in_(part)
             found = connection.execute(select(edges).where(leaving)).all()
             if found:
@@ -157,10 +157,3 @@ class WorkflowEnds:
         connection.execute(update(workflow_runs).where(workflow_runs.c.id == owner.id).values(values))
         if over and owner.waiter is not None:
             self.outbox.add(connection, [("waiter", owner.waiter)])
-
-
-def portions(ids: Iterable[int]) -> Iterator[list[int]]:
-    """In order, as many as one statement takes."""
-    ordered = sorted(set(ids))
-    for start in range(0, len(ordered), ROWS_A_STATEMENT):
-        yield ordered[start : start + ROWS_A_STATEMENT]

@@ -15,13 +15,13 @@ from fusee.engine.store.run_writer import Birth, RunWriter
 from fusee.errors import Invalid
 from fusee.tasks.model.task import TriggerRule
 from fusee.tasks.store.tables import edges, workflow_nodes, workflow_runs
+from fusee.values.chunks import ROWS_A_STATEMENT, chunks
 from fusee.workflows.model.workflow_run import WorkflowStatus
 from fusee.workflows.store.shape import Shape
 
 __all__ = ["Draft", "DraftNode", "WorkflowWriter"]
 
 KIND = "workflow"
-ROWS_A_STATEMENT = 500
 CHARACTERS_A_STATEMENT = 1024 * 1024  # stays below the defaults of max_allowed_packet
 LARGEST_START = 32 * 1024 * 1024
 
@@ -119,9 +119,10 @@ class WorkflowWriter:
             for node, run_id in zip(nodes, run_ids, strict=True)
             for upstream in node.after
         ]
-        for table, new in ((workflow_nodes, rows), (edges, ways)):
-            for start in range(0, len(new), ROWS_A_STATEMENT):
-                connection.execute(insert(table), new[start : start + ROWS_A_STATEMENT])
+        for part in chunks(rows):
+            connection.execute(insert(workflow_nodes), part)
+        for way in chunks(ways):
+            connection.execute(insert(edges), way)
         for rule in TriggerRule:
             needs = {
                 run_id: len(node.after)

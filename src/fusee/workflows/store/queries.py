@@ -15,6 +15,7 @@ from fusee.engine.store.set_aside import reading
 from fusee.engine.store.tables import runs
 from fusee.errors import NotFound
 from fusee.tasks.store.tables import workflow_nodes, workflow_runs, workflows
+from fusee.values.chunks import chunks
 from fusee.workflows.model.workflow_run import WorkflowNode, WorkflowRun, WorkflowStatus
 from fusee.workflows.store.shape import Shape
 
@@ -156,10 +157,10 @@ class WorkflowQueries:
         """By position: of these nodes and of those that they wait for."""
         names = {row.position: row.node for row in rows}
         missing = sorted({up for row in rows for up in shape.after[row.position]} - names.keys())
-        for start in range(0, len(missing), 500):
+        for part in chunks(missing):
             query = select(workflow_nodes.c.position, workflow_nodes.c.node).where(
                 workflow_nodes.c.workflow_run_id == workflow_run_id,
-                workflow_nodes.c.position.in_(missing[start : start + 500]),
+                workflow_nodes.c.position.in_(part),
             )
             names |= {row.position: row.node for row in connection.execute(query)}
         return names

@@ -16,8 +16,8 @@ from fusee.engine.store.wakes import PENDING
 from fusee.errors import Conflict, NotFound
 from fusee.tasks.model.task import TriggerRule
 from fusee.tasks.store.tables import workflow_nodes, workflow_runs, workflows
+from fusee.values.chunks import chunks
 from fusee.workflows.model.workflow_run import WorkflowStatus
-from fusee.workflows.store.ends import portions
 from fusee.workflows.store.insert import Draft, DraftNode, WorkflowWriter
 from fusee.workflows.store.shape import Shape
 from fusee.workflows.store.start import StartedWorkflow
@@ -100,7 +100,7 @@ class WorkflowReruns:
 
     def _former_runs(self, connection: Connection, run_ids: list[int]) -> dict[int, Any]:
         found: dict[int, Any] = {}
-        for part in portions(run_ids):
+        for part in chunks(sorted(set(run_ids))):
             query = select(runs.c.id, runs.c.lane_id, runs.c.priority, runs.c.payload, runs.c.options)
             found |= {run.id: run for run in connection.execute(query.where(runs.c.id.in_(part)))}
         return found
