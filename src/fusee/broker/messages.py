@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import cache
-from typing import Any, NamedTuple, TypeVar, get_type_hints
+from typing import Any, NamedTuple, Self, TypeVar, get_type_hints
 
 import msgspec
 
@@ -40,6 +40,21 @@ class Malformed(Exception):
     """A message that cannot be read. It is rejected, kept as a dead letter, and never tried again."""
 
 
+class _Wire(msgspec.Struct, frozen=True):
+    def encode(self) -> bytes:
+        return _encode(self)
+
+    @classmethod
+    def decode(cls, body: bytes) -> Self:
+        try:
+            return msgspec.json.decode(body, type=cls)
+        except msgspec.MsgspecError as error:
+            raise Malformed(f"it cannot be read as {cls.__name__}: {error}") from None
+
+
+_encode = msgspec.json.Encoder().encode
+
+
 class RunMessage(msgspec.Struct, array_like=True, frozen=True):
     """One run of a bundle. On the wire it is a list, since there may be very many."""
 
@@ -66,52 +81,25 @@ class RunMessage(msgspec.Struct, array_like=True, frozen=True):
         )
 
 
-class Bundle(msgspec.Struct, frozen=True, forbid_unknown_fields=False):
+class Bundle(_Wire, frozen=True):
     """Runs of one lane and one level of priority; more than one if they are short."""
 
     lane: int
     level: int
     runs: list[RunMessage]
 
-    def encode(self) -> bytes:
-        return _encode(self)
 
-    @classmethod
-    def decode(cls, body: bytes) -> Bundle:
-        try:
-            return _bundle(body)
-        except msgspec.MsgspecError as error:
-            raise Malformed(f"not a bundle of runs: {error}") from None
-
-
-class RpcRequest(msgspec.Struct, frozen=True):
+class RpcRequest(_Wire, frozen=True):
     namespace: str
     call: str
     args: list[Any]
 
-    def encode(self) -> bytes:
-        return _encode(self)
 
-    @classmethod
-    def decode(cls, body: bytes) -> RpcRequest:
-        try:
-            return _request(body)
-        except msgspec.MsgspecError as error:
-            raise Malformed(f"not a request: {error}") from None
-
-
-class RpcReply(msgspec.Struct, frozen=True, omit_defaults=True):
+class RpcReply(_Wire, frozen=True, omit_defaults=True):
     answer: Any = None
     error: str | None = None
     """The name of the error's class; absent after a success."""
     message: str = ""
-
-    def encode(self) -> bytes:
-        return _encode(self)
-
-    @classmethod
-    def decode(cls, body: bytes) -> RpcReply:
-        return _reply(body)
 
     @classmethod
     def of_error(cls, error: FuseeError) -> RpcReply:
@@ -123,16 +111,9 @@ class RpcReply(msgspec.Struct, frozen=True, omit_defaults=True):
             raise ERRORS.get(self.error, FuseeError)(self.message)
 
 
-_encode = msgspec.json.Encoder().encode
-_bundle = msgspec.json.Decoder(Bundle).decode
-_request = msgspec.json.Decoder(RpcRequest).decode
-_reply = msgspec.json.Decoder(RpcReply).decode
-
-
 class _Signature(NamedTuple):
-    parameters: inspect.Signature
-    arguments: tuple[Any, ...]
-    """The type of each argument."""
+    parameters: Sequence[inspect.Parameter]
+    types: Sequence[Any]
     result: Any
 
 
@@ -141,19 +122,19 @@ def _signatures() -> dict[str, _Signature]:
     """Every call that `StoreRpc` declares, with the types that its annotations name."""
     found: dict[str, _Signature] = {}
     for name, function in inspect.getmembers(StoreRpc, inspect.iscoroutinefunction):
-        hints = get_type_hints(function)
-        result = hints.pop("return")
-        found[name] = _Signature(inspect.signature(function), tuple(hints.values()), result)
+        types = get_type_hints(function)
+        result = types.pop("return")
+        parameters = list(inspect.signature(function).parameters.values())[1:]
+        found[name] = _Signature(parameters, list(types.values()), result)
     return found
 
 
 def request_of(
-    namespace: str, call: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+    namespace: str, call: Callable[..., object], args: Sequence[object], kwargs: Mapping[str, object]
 ) -> RpcRequest:
     """The request for a call. Its arguments travel by position, including those that have their default."""
-    bound = _signatures()[call.__name__].parameters.bind(None, *args, **kwargs)
-    bound.apply_defaults()
-    return RpcRequest(namespace, call.__name__, list(bound.args[1:]))
+    rest = _signatures()[call.__name__].parameters[len(args) :]
+    return RpcRequest(namespace, call.__name__, [*args, *(kwargs.get(one.name, one.default) for one in rest)])
 
 
 def arguments_of(request: RpcRequest) -> list[Any]:
@@ -161,10 +142,10 @@ def arguments_of(request: RpcRequest) -> list[Any]:
     call = _signatures().get(request.call)
     if call is None:
         raise Malformed(f"there is no call {request.call!r:.60}")
-    if len(call.arguments) != len(request.args):
-        raise Malformed(f"{request.call} takes {len(call.arguments)} arguments, not {len(request.args)}")
+    if len(call.types) != len(request.args):
+        raise Malformed(f"{request.call} takes {len(call.types)} arguments, not {len(request.args)}")
     try:
-        return [_convert(arg, kind) for arg, kind in zip(request.args, call.arguments, strict=True)]
+        return [_convert(arg, kind) for arg, kind in zip(request.args, call.types, strict=True)]
     except (msgspec.ValidationError, ValueError, TypeError) as error:
         raise Malformed(f"{request.call}: {error}") from None
 
