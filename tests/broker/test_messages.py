@@ -172,7 +172,7 @@ async def test_a_message_that_cannot_be_read_is_dead_lettered_at_once(
             await channel.basic_publish(b"{}", routing_key=Topology(rabbitmq["prefix"]).rpc_queue)
         await until(lambda: _count(rabbit, 2), 10, "two dead letters")
         await rabbit.ended(await rabbit.app.enqueue("work"))  # the dead letters block no other run
-    letters = {letter.body: letter for letter in await store.dead_letters.dead_letters()}
+    letters = {letter.body: letter for letter in await store.dead_letters.list()}
     assert {(letter.queue, letter.reason) for letter in letters.values()} == {
         (queue, "rejected"),
         (Topology(rabbitmq["prefix"]).rpc_queue, "rejected"),
@@ -203,9 +203,9 @@ async def test_a_message_that_kills_its_workers_is_dead_lettered(
             async with raw_channel(rabbitmq["url"]) as channel:
                 await _get(channel, queue)
         await until(lambda: _count(rabbit, 1), 10, "a dead letter")
-    (letter,) = await store.dead_letters.dead_letters()
+    (letter,) = await store.dead_letters.list()
     assert (letter.reason, letter.run_ids) == ("delivery_limit", (handle.id,))
-    await store.dead_letters.requeue_letter(letter.id)
+    await store.dead_letters.requeue(letter.id)
     async with rabbit.start_worker("brave"):
         assert await handle.result(20) is None
 
@@ -254,4 +254,4 @@ async def _get(channel: Any, queue: str) -> None:
 
 
 async def _count(cluster: Cluster, many: int) -> bool:
-    return await cluster.app.store.dead_letters.count_dead_letters() == many
+    return await cluster.app.store.dead_letters.count() == many

@@ -103,10 +103,10 @@ def test_dead_letters_are_listed_shown_requeued_and_dropped(tmp_path: Path) -> N
             runs = [int(await app.enqueue("work", allow_unknown=True)) for _ in range(2)]
             lanes = await app.store.lanes.all_lanes()
             for run in await app.store.dispatches.dispatch(dict.fromkeys(lanes, 10)):
-                await app.store.dead_letters.bury(
+                await app.store.dead_letters.keep(
                     "fusee.v1.runs.1.normal", "rejected", b"?", [(run.id, 1)], str(run.id)
                 )
-            await app.store.dead_letters.bury("fusee.v1.status", "rejected", b"\xff", [], "t")
+            await app.store.dead_letters.keep("fusee.v1.status", "rejected", b"\xff", [], "t")
             return runs
 
     def fusee(*words: str) -> Any:

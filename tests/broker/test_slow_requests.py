@@ -27,7 +27,7 @@ async def test_a_lease_is_renewed_while_very_many_jobs_wait_to_be_created(rabbit
         def __getattr__(self, name: str) -> Any:
             return getattr(self.store_rpc, name)
 
-        async def create_bulk_job(self, *_: Any) -> None:
+        async def create_bulk_job(self, **_: Any) -> None:
             nonlocal begun
             begun += 1
             await let_go.wait()

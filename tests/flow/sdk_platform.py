@@ -239,7 +239,7 @@ async def _(stage: Stage, letters: Any) -> None:
     sent = await store.dispatches.dispatch(dict.fromkeys(lanes, 10))
     assert [one.id for one in sent] == [run.id for run in runs]
     for one in sent:
-        await store.dead_letters.bury("q", "rejected", b"{}", [(one.id, one.attempt)], str(one.id))
+        await store.dead_letters.keep("q", "rejected", b"{}", [(one.id, one.attempt)], str(one.id))
     first, second = await letters.list()
     assert (first.run_ids, (await letters.get(second.id)).run_ids) == ((runs[0].id,), (runs[1].id,))
     assert await store.dispatches.republish(lanes[0], sent[0].level, 0, 10) == [], "both are held"

@@ -237,26 +237,26 @@ async def test_a_dead_letter_is_kept_once_and_its_runs_are_sent_again_so_often_a
     await dispatch(world)
     await world.clock.tick(1)
     for death in range(3):
-        assert await world.store.dead_letters.bury("q", "delivery_limit", b"{}", [(run, 1)], str(death))
-        assert not await world.store.dead_letters.bury("q", "delivery_limit", b"{}", [(run, 1)], str(death))
+        assert await world.store.dead_letters.keep("q", "delivery_limit", b"{}", [(run, 1)], str(death))
+        assert not await world.store.dead_letters.keep("q", "delivery_limit", b"{}", [(run, 1)], str(death))
         again = await world.store.dispatches.republish(lane, NORMAL, 1, 10)
         assert len(again) == (1 if death < 2 else 0)
-    letters = await world.store.dead_letters.dead_letters()
+    letters = await world.store.dead_letters.list()
     assert [letter.run_ids for letter in letters] == [(run,)] * 3
-    assert await world.store.dead_letters.requeue_letter(letters[0].id) == 1
+    assert await world.store.dead_letters.requeue(letters[0].id) == 1
     assert len(await world.store.dispatches.republish(lane, NORMAL, 1, 10)) == 1
 
 
 async def test_a_rejected_message_holds_its_run_until_someone_drops_it(world: World) -> None:
     (run,) = await world.enqueue()
     await dispatch(world)
-    await world.store.dead_letters.bury("q", "rejected", b"\xff\x00", [(run, 1)], "x")
-    (letter,) = await world.store.dead_letters.dead_letters()
+    await world.store.dead_letters.keep("q", "rejected", b"\xff\x00", [(run, 1)], "x")
+    (letter,) = await world.store.dead_letters.list()
     assert (letter.binary, letter.body) == (True, "/wA=")
     assert await world.store.dispatches.overdue(0) == []
-    assert await world.store.dead_letters.drop_letter(letter.id, "its message was dropped") == 1
+    assert await world.store.dead_letters.drop(letter.id, "its message was dropped") == 1
     assert await statuses(world, run) == ["canceled"]
-    assert await world.store.dead_letters.count_dead_letters() == 0
+    assert await world.store.dead_letters.count() == 0
 
 
 async def test_a_place_of_a_run_that_is_not_dispatched_grants_nothing(world: World) -> None:

@@ -26,6 +26,7 @@ __all__ = [
     "arguments_of",
     "request_of",
     "result_of",
+    "signatures",
 ]
 
 T = TypeVar("T")
@@ -111,21 +112,21 @@ class RpcReply(_Wire, frozen=True, omit_defaults=True):
             raise ERRORS.get(self.error, FuseeError)(self.message)
 
 
-class _Signature(NamedTuple):
+class Signature(NamedTuple):
     parameters: Sequence[inspect.Parameter]
     types: Sequence[Any]
     result: Any
 
 
 @cache
-def _signatures() -> dict[str, _Signature]:
+def signatures() -> dict[str, Signature]:
     """Every call that `StoreRpc` declares, with the types that its annotations name."""
-    found: dict[str, _Signature] = {}
+    found: dict[str, Signature] = {}
     for name, function in inspect.getmembers(StoreRpc, inspect.iscoroutinefunction):
         types = get_type_hints(function)
         result = types.pop("return")
         parameters = list(inspect.signature(function).parameters.values())[1:]
-        found[name] = _Signature(parameters, list(types.values()), result)
+        found[name] = Signature(parameters, list(types.values()), result)
     return found
 
 
@@ -133,19 +134,20 @@ def request_of(
     namespace: str, call: Callable[..., object], args: Sequence[object], kwargs: Mapping[str, object]
 ) -> RpcRequest:
     """The request for a call. Its arguments travel by position, including those that have their default."""
-    rest = _signatures()[call.__name__].parameters[len(args) :]
+    rest = signatures()[call.__name__].parameters[len(args) :]
     return RpcRequest(namespace, call.__name__, [*args, *(kwargs.get(one.name, one.default) for one in rest)])
 
 
-def arguments_of(request: RpcRequest) -> list[Any]:
-    """The arguments of a request, converted to the types that the call takes; raises `Malformed`."""
-    call = _signatures().get(request.call)
+def arguments_of(request: RpcRequest) -> dict[str, Any]:
+    """The arguments of a request by name, as the types that the call takes; raises `Malformed`."""
+    call = signatures().get(request.call)
     if call is None:
         raise Malformed(f"there is no call {request.call!r:.60}")
     if len(call.types) != len(request.args):
         raise Malformed(f"{request.call} takes {len(call.types)} arguments, not {len(request.args)}")
     try:
-        return [_convert(arg, kind) for arg, kind in zip(request.args, call.types, strict=True)]
+        given = zip(call.parameters, request.args, call.types, strict=True)
+        return {parameter.name: _convert(arg, kind) for parameter, arg, kind in given}
     except (msgspec.ValidationError, ValueError, TypeError) as error:
         raise Malformed(f"{request.call}: {error}") from None
 
@@ -153,7 +155,7 @@ def arguments_of(request: RpcRequest) -> list[Any]:
 def result_of(call: Callable[..., Coroutine[Any, Any, T]], reply: RpcReply) -> T:
     """What the call returned, converted to its type; raises what the call raised."""
     reply.raise_error()
-    result: T = _convert(reply.answer, _signatures()[call.__name__].result)
+    result: T = _convert(reply.answer, signatures()[call.__name__].result)
     return result
 
 

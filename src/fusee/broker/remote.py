@@ -59,25 +59,15 @@ def in_child_process() -> bool:
 
 
 class NoStore:
-    """Takes the place of the store and refuses every use of it. Without it, the default SQLite file would be
-    opened."""
+    """Takes the place of the store, its parts and their methods, and refuses each call by name. Without it,
+    the default SQLite file would be opened."""
 
-    def __init__(self, *, has_rpc: bool) -> None:
-        self._has_rpc = has_rpc
-
-    def __getattr__(self, name: str) -> NoPart:
-        return NoPart(name, has_rpc=self._has_rpc)
-
-
-class NoPart:
-    """A part of a store that is not there, or one of its methods: to call it is refused, by name."""
-
-    def __init__(self, name: str, *, has_rpc: bool) -> None:
+    def __init__(self, name: str = "store", *, has_rpc: bool) -> None:
         self._name = name
         self._has_rpc = has_rpc
 
-    def __getattr__(self, name: str) -> NoPart:
-        return NoPart(name, has_rpc=self._has_rpc)
+    def __getattr__(self, name: str) -> NoStore:
+        return NoStore(name, has_rpc=self._has_rpc)
 
     def __call__(self, *_: object, **__: object) -> NoReturn:
         what = self._name.replace("_", " ")

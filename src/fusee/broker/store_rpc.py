@@ -7,21 +7,23 @@ or, where a client's method does nothing else, `renew = forward(StoreRpc.renew)`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass
+import functools
+from collections.abc import Callable, Coroutine
 from typing import Any, Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar
 
+from fusee.batches.handler import Images
 from fusee.batches.model.batch import Batch
 from fusee.batches.service.batches import BatchOperations
 from fusee.batches.store.intake import TakenOver
-from fusee.bulk.model.business import RegisteredBusiness
-from fusee.bulk.model.job import BulkJob, HeldBy, Quarantined
+from fusee.bulk.backend import BulkBackend, DatabaseBackend
+from fusee.bulk.model.job import BulkJob
 from fusee.bulk.service.jobs import BulkOperations
-from fusee.bulk.store.checkpoints import BulkAnswer, Found, Progress, Taken
 from fusee.engine.model.run import Lane, RunSpec
 from fusee.engine.model.session import WorkerInfo
-from fusee.engine.store.contract import Enqueued, Finished, Order, Settlement
+from fusee.engine.store.contract import Enqueued, Finished, Order
 from fusee.engine.store.parent import Waiter
+from fusee.engine.worker.database_source import DatabaseSource
+from fusee.engine.worker.work_source import WorkSource
 from fusee.errors import Invalid
 from fusee.runs.service.runs import RunOperations
 from fusee.stores import Store
@@ -33,6 +35,7 @@ from fusee.workflows.store.start import StartedWorkflow
 __all__ = ["SLOW_CALLS", "HandedIn", "LaneList", "Rpc", "StoreRpc", "forward"]
 
 P = ParamSpec("P")
+S = TypeVar("S")
 T = TypeVar("T")
 Call = Callable[Concatenate["StoreRpc", P], Coroutine[Any, Any, T]]
 
@@ -69,6 +72,19 @@ def forward(
     return method
 
 
+def serve(
+    part: Callable[[StoreRpc], S], method: Callable[Concatenate[S, P], Coroutine[Any, Any, T]]
+) -> Call[P, T]:
+    """A call that is a method of a part of the store, with the same arguments."""
+
+    @functools.wraps(method)
+    async def call(self: StoreRpc, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        result: T = await getattr(part(self), method.__name__)(*args, **kwargs)
+        return result
+
+    return call
+
+
 class HandedIn(NamedTuple):
     """The result of `hand_in`."""
 
@@ -83,7 +99,6 @@ class LaneList(NamedTuple):
     lanes: list[Lane]
 
 
-@dataclass(frozen=True, slots=True)
 class StoreRpc:
     """The store and the services of one namespace, as workers without a database can use them.
 
@@ -91,32 +106,35 @@ class StoreRpc:
     message is trusted: its sender is not known to be the platform's own code. What creates something is
     therefore checked by the services, as a request through the API is."""
 
-    store: Store
-    runs: RunOperations
-    batches: BatchOperations
-    bulk_jobs: BulkOperations
-    workflows: WorkflowOperations
-    tasks: TaskOperations
+    def __init__(
+        self,
+        store: Store,
+        runs: RunOperations,
+        batches: BatchOperations,
+        bulk_jobs: BulkOperations,
+        workflows: WorkflowOperations,
+        tasks: TaskOperations,
+    ) -> None:
+        self.store = store
+        self.runs = runs
+        self.batches = batches
+        self.bulk_jobs = bulk_jobs
+        self.workflows = workflows
+        self.tasks = tasks
+        self.work_source: WorkSource = DatabaseSource(store)
+        self.bulk: BulkBackend = DatabaseBackend(store.bulk)
+        self.images: Images = store.batches.images
 
     # -- the session of a worker
 
     async def open_session(self, request: str, info: WorkerInfo, ttl: float) -> int:
         return await self.store.starts.open_session_once(request, info, ttl)
 
-    async def renew(self, session: int, ttl: float, running: int) -> None:
-        await self.store.sessions.renew(session, ttl, running)
-
-    async def drain_session(self, session: int) -> None:
-        await self.store.sessions.drain_session(session)
-
-    async def drain_asked(self, session_ids: Sequence[int]) -> bool:
-        return await self.store.sessions.drain_asked(session_ids)
-
-    async def end_session(self, session: int) -> None:
-        await self.store.sessions.end_session(session)
-
-    async def give_up_session(self, session: int) -> None:
-        await self.store.recovery.give_up_session(session)
+    renew = serve(lambda rpc: rpc.work_source, WorkSource.renew)
+    drain_session = serve(lambda rpc: rpc.work_source, WorkSource.drain_session)
+    drain_asked = serve(lambda rpc: rpc.work_source, WorkSource.drain_asked)
+    end_session = serve(lambda rpc: rpc.work_source, WorkSource.end_session)
+    give_up_session = serve(lambda rpc: rpc.work_source, WorkSource.give_up_session)
 
     async def lanes(self, known: int) -> LaneList | None:
         """All lanes of the namespace, or None if there are as many as the worker knows."""
@@ -151,27 +169,12 @@ class StoreRpc:
         """Take back runs whose messages a worker holds and cannot start soon; returns how many."""
         return await self.store.dispatches.recall(accepted)
 
-    async def settle(self, session: int, settlements: Sequence[Settlement]) -> list[tuple[int, int]]:
-        return await self.store.outcomes.settle(session, settlements)
-
-    async def record_stale(self, late: Sequence[tuple[int, int, str]]) -> None:
-        await self.store.outcomes.record_stale(late)
-
-    async def owned(self, session: int) -> list[tuple[int, int]]:
-        return await self.store.runs.owned(session)
-
-    async def cancel_requests(self, session: int, run_ids: Sequence[int]) -> list[tuple[int, int]]:
-        return await self.store.runs.cancel_requests(session, run_ids)
-
-    async def confirm_start(self, session: int, run_id: int, attempt: int) -> bool:
-        return await self.store.runs.confirm_start(session, run_id, attempt)
-
-    async def open_callback(
-        self, session: int, run_id: int, attempt: int, digest: str, timeout: float, signed: bool
-    ) -> None:
-        await self.store.callbacks.open_callback(
-            session, run_id, attempt, digest, timeout=timeout, signed=signed
-        )
+    settle = serve(lambda rpc: rpc.work_source, WorkSource.settle)
+    record_stale = serve(lambda rpc: rpc.work_source, WorkSource.record_stale)
+    owned = serve(lambda rpc: rpc.work_source, WorkSource.owned)
+    cancel_requests = serve(lambda rpc: rpc.work_source, WorkSource.cancel_requests)
+    confirm_start = serve(lambda rpc: rpc.work_source, WorkSource.confirm_start)
+    open_callback = serve(lambda rpc: rpc.work_source, WorkSource.open_callback)
 
     # -- what its handlers create
 
@@ -216,61 +219,26 @@ class StoreRpc:
 
     # -- what its runs of workflows, batches and bulk jobs need
 
-    async def start_workflow(self, workflow: str, params: dict[str, Any], waiter: Waiter) -> None:
-        await self.store.workflows.starts.start_workflow(workflow, params, waiter=waiter)
-
-    async def keep_image(self, run_id: int, attempt: int, image: Any) -> Any:
-        return await self.store.batches.images.keep_image(run_id, attempt, image)
-
-    async def image_of(self, run_id: int) -> Any:
-        return await self.store.batches.images.image_of(run_id)
-
-    async def bulk_job(self, job_id: int) -> BulkJob:
-        return await self.store.bulk.queries.bulk_job(job_id)
-
-    async def launch_bulk_job(
-        self, run_id: int, attempt: int, job_id: int, found: Found, callbacks: Sequence[str]
-    ) -> bool:
-        return await self.store.bulk.jobs.launch_bulk_job(run_id, attempt, job_id, found, callbacks)
+    async def start_workflow(self, name: str, params: dict[str, Any], waiter: Waiter) -> None:
+        await self.store.workflows.starts.start_workflow(name, params, waiter=waiter)
 
     async def conclude_check(
         self, job_id: int, refusal: str | None, run_id: int | None = None, attempt: int = 0
     ) -> None:
-        if run_id is None:
+        if run_id is None:  # without a run and its attempt, the write would not be fenced
             raise Invalid("a check is concluded by its run")
-        await self.store.bulk.checks.conclude_check(job_id, refusal, run_id, attempt)
+        await self.bulk.conclude_check(job_id, refusal, run_id, attempt)
 
-    async def await_business(self, run_id: int, attempt: int, job_id: int, callbacks: Sequence[str]) -> None:
-        await self.store.bulk.jobs.await_business(run_id, attempt, job_id, callbacks)
-
-    async def take_segment(
-        self, run_id: int, attempt: int, job_id: int, number: int, resume_within: float = 0.0
-    ) -> Taken:
-        return await self.store.bulk.checkpoints.take_segment(
-            run_id, attempt, job_id, number, resume_within=resume_within
-        )
-
-    async def business(self, name: str) -> RegisteredBusiness | None:
-        return await self.store.bulk.businesses.business(name)
-
-    async def hand_back_segment(
-        self, run_id: int, attempt: int, job_id: int, number: int, held_by: HeldBy
-    ) -> None:
-        await self.store.bulk.checkpoints.hand_back_segment(run_id, attempt, job_id, number, held_by)
-
-    async def checkpoint(
-        self, run_id: int, attempt: int, job_id: int, number: int, progress: Progress
-    ) -> BulkAnswer:
-        return await self.store.bulk.checkpoints.checkpoint(run_id, attempt, job_id, number, progress)
-
-    async def quarantined_count(self, job_id: int) -> int:
-        return await self.store.bulk.queries.quarantined_count(job_id)
-
-    async def quarantined_indexes(self, job_id: int, offset: int, limit: int) -> list[int]:
-        return await self.store.bulk.queries.quarantined_indexes(job_id, offset, limit)
-
-    async def bulk_quarantine(self, job_id: int, after: int = -1, limit: int = 100) -> list[Quarantined]:
-        return await self.store.bulk.queries.bulk_quarantine(job_id, after=after, limit=limit)
-
-    async def done_ranges(self, job_id: int) -> list[tuple[int, int]]:
-        return await self.store.bulk.queries.done_ranges(job_id)
+    keep_image = serve(lambda rpc: rpc.images, Images.keep_image)
+    image_of = serve(lambda rpc: rpc.images, Images.image_of)
+    bulk_job = serve(lambda rpc: rpc.bulk, BulkBackend.bulk_job)
+    business = serve(lambda rpc: rpc.bulk, BulkBackend.business)
+    launch_bulk_job = serve(lambda rpc: rpc.bulk, BulkBackend.launch_bulk_job)
+    await_business = serve(lambda rpc: rpc.bulk, BulkBackend.await_business)
+    take_segment = serve(lambda rpc: rpc.bulk, BulkBackend.take_segment)
+    hand_back_segment = serve(lambda rpc: rpc.bulk, BulkBackend.hand_back_segment)
+    checkpoint = serve(lambda rpc: rpc.bulk, BulkBackend.checkpoint)
+    quarantined_count = serve(lambda rpc: rpc.bulk, BulkBackend.quarantined_count)
+    quarantined_indexes = serve(lambda rpc: rpc.bulk, BulkBackend.quarantined_indexes)
+    bulk_quarantine = serve(lambda rpc: rpc.bulk, BulkBackend.bulk_quarantine)
+    done_ranges = serve(lambda rpc: rpc.bulk, BulkBackend.done_ranges)

@@ -51,14 +51,14 @@ class StoreRpc:
         self.calls: list[str] = []
         self.at_once = self.most = 0
 
-    async def create_bulk_job(self, *_: Any) -> None:
+    async def create_bulk_job(self, **_: Any) -> None:
         self.calls.append("create_bulk_job")
         self.at_once += 1
         self.most = max(self.most, self.at_once)
         await self.slow.wait()
         self.at_once -= 1
 
-    async def renew(self, *_: Any) -> None:
+    async def renew(self, **_: Any) -> None:
         self.calls.append("renew")
         await self.quick.wait()
 

@@ -12,6 +12,7 @@ import pytest
 
 from fusee.broker import remote
 from fusee.broker.messages import (
+    VERSION,
     Bundle,
     Malformed,
     RpcReply,
@@ -20,6 +21,7 @@ from fusee.broker.messages import (
     arguments_of,
     request_of,
     result_of,
+    signatures,
 )
 from fusee.broker.rabbitmq import work_source
 from fusee.broker.rabbitmq.consumer import PrefetchBuffer
@@ -57,9 +59,51 @@ BAD = Quarantined(index=3, error="x", attempts=2, item=None, at=0)
 PROGRESS = Progress(checkpoint=Checkpoint(5, b"\x00\xff\x10"), reached=9, ended=4, new=[BAD])
 
 
+WIRE = {
+    "await_business": "run_id attempt job_id callbacks",
+    "begin_workflow": "name params key",
+    "bulk_job": "job_id",
+    "bulk_quarantine": "job_id after limit",
+    "business": "name",
+    "cancel_requests": "session run_ids",
+    "checkpoint": "run_id attempt job_id number progress",
+    "conclude_check": "job_id refusal run_id attempt",
+    "confirm_start": "session run_id attempt",
+    "create_batch": "fields targets apply key waiter",
+    "create_bulk_job": "job data start key waiter who",
+    "done_ranges": "job_id",
+    "drain_asked": "session_ids",
+    "drain_session": "session",
+    "end_session": "session",
+    "give_up_session": "session",
+    "hand_back": "accepted",
+    "hand_back_segment": "run_id attempt job_id number held_by",
+    "hand_in": "session finished receipt accepted used_up",
+    "image_of": "run_id",
+    "keep_image": "run_id attempt image",
+    "lanes": "known",
+    "launch_bulk_job": "run_id attempt job_id found callbacks",
+    "log_bulk_data": "job_id text who key",
+    "open_callback": "session run_id attempt digest timeout signed",
+    "open_session": "request info ttl",
+    "owned": "session",
+    "quarantined_count": "job_id",
+    "quarantined_indexes": "job_id offset limit",
+    "record_stale": "late",
+    "renew": "session ttl running",
+    "settle": "session settlements",
+    "start_workflow": "name params waiter",
+    "strategies": "",
+    "submit": "specs allow_unknown",
+    "take_segment": "run_id attempt job_id number resume_within",
+    "trigger_task": "ref payload key reason",
+}
+"""The calls of version 2 with their arguments, which travel in this order."""
+
+
 def sent(call: str, *args: Any) -> list[Any]:
     """The arguments of a request after it was encoded and decoded."""
-    return arguments_of(RpcRequest.decode(RpcRequest("default", call, list(args)).encode()))
+    return list(arguments_of(RpcRequest.decode(RpcRequest("default", call, list(args)).encode())).values())
 
 
 def answered(call: Callable[..., Any], answer: Any) -> Any:
@@ -127,9 +171,16 @@ def test_a_field_of_a_later_version_does_no_harm() -> None:
     assert Bundle.decode(msgspec.json.encode(richer)) == bundle
 
 
+def test_the_wire_is_that_of_its_version() -> None:
+    """Most calls are declared by the protocols of other packages. A call may be added; any other change would
+    break workers of an earlier release, so it needs a new `VERSION`."""
+    declared = {name: " ".join(one.name for one in call.parameters) for name, call in signatures().items()}
+    assert (VERSION, declared) == (2, WIRE)
+
+
 def test_every_call_that_is_served_is_made_by_a_client() -> None:
     """The opposite cannot happen: a client names a call by the method that serves it."""
-    calls = {name for name, _ in inspect.getmembers(StoreRpc, inspect.iscoroutinefunction)}
+    calls = set(signatures())
     clients = inspect.getsource(remote) + inspect.getsource(work_source)
     assert {call for call in calls if not re.search(rf"StoreRpc\.{call}\b", clients)} == set()
 

@@ -10,8 +10,8 @@ from fusee.broker.rabbitmq.gateway import RabbitGateway
 from fusee.broker.rabbitmq.topology import Topology
 from fusee.broker.rabbitmq.work_source import RabbitWorkSource
 from fusee.broker.store_rpc import StoreRpc
+from fusee.engine.store.engine_store import EngineStore
 from fusee.events import Bus
-from fusee.stores import Store
 
 __all__ = ["RabbitMQ"]
 
@@ -30,7 +30,7 @@ class RabbitMQ:
         connection = self.connection(self.url, bus, name="fusee worker")
         return RabbitWorkSource(connection, self.topology, namespace=namespace, prefetch=self.prefetch)
 
-    def gateway(self, store: Store, store_rpc_of: Callable[[str], StoreRpc], bus: Bus) -> RabbitGateway:
+    def gateway(self, store: EngineStore, store_rpc_of: Callable[[str], StoreRpc], bus: Bus) -> RabbitGateway:
         """For a process that has the store."""
         connection = self.connection(self.url, bus, name="fusee dispatcher")
         return RabbitGateway(connection, self.topology, store, store_rpc_of, bus)

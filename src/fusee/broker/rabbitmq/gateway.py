@@ -18,9 +18,10 @@ from fusee.broker.rabbitmq.rpc_server import RpcServer
 from fusee.broker.rabbitmq.topology import Topology
 from fusee.broker.store_rpc import StoreRpc
 from fusee.engine.model.dispatched import Dispatched
+from fusee.engine.store.dead_letters import DeadLetters
+from fusee.engine.store.engine_store import EngineStore
 from fusee.engine.store.wakes import CANCEL, DRAIN
 from fusee.events import Bus, MessageDeadLettered
-from fusee.stores import Store
 
 __all__ = ["DeadLetterConsumer", "RabbitGateway"]
 
@@ -38,17 +39,17 @@ class RabbitGateway:
         self,
         connection: RobustConnection,
         topology: Topology,
-        store: Store,
+        store: EngineStore,
         store_rpc_of: Callable[[str], StoreRpc],
         bus: Bus,
     ) -> None:
         self.connection = connection
-        self.store = store
+        self.wakes = store.wakes
         self.worker_broker = topology.worker_broker
         self.on_granted: Callable[[], None] = lambda: None
         self.publisher = Publisher(connection, topology)
         self.rpc_server = RpcServer(connection, topology, store_rpc_of, bus, lambda: self.on_granted())
-        self.dead_letters = DeadLetterConsumer(connection, topology, store, bus)
+        self.dead_letters = DeadLetterConsumer(connection, topology, store.dead_letters, bus)
         self._hinted = asyncio.Event()
         self._hints: set[str] = set()
         self._hinting: asyncio.Task[None] | None = None
@@ -65,7 +66,7 @@ class RabbitGateway:
         return await self.publisher.count_ready(lane, level)
 
     async def __aenter__(self) -> Self:
-        undo = [self.store.wakes.on(kind, partial(self._hint, kind)) for kind in (CANCEL, DRAIN)]
+        undo = [self.wakes.on(kind, partial(self._hint, kind)) for kind in (CANCEL, DRAIN)]
         self._unsubscribe = lambda: [one() for one in undo]
         self._hinting = asyncio.get_running_loop().create_task(self._send_hints(), name="fusee-hints")
         self.connection.start()
@@ -97,7 +98,9 @@ class RabbitGateway:
 class DeadLetterConsumer:
     """Moves the messages that RabbitMQ gave up into the store, where people find them."""
 
-    def __init__(self, connection: RobustConnection, topology: Topology, store: Store, bus: Bus) -> None:
+    def __init__(
+        self, connection: RobustConnection, topology: Topology, store: DeadLetters, bus: Bus
+    ) -> None:
         self.topology = topology
         self.store = store
         self.bus = bus
@@ -118,7 +121,7 @@ class DeadLetterConsumer:
             runs = []
         token = f"{message.header.properties.message_id}:{death.get('time')}"
         try:
-            if await self.store.dead_letters.bury(queue, reason, message.body, runs, token):
+            if await self.store.keep(queue, reason, message.body, runs, token):
                 self.bus.emit(MessageDeadLettered(queue=queue, reason=reason))
         except Exception:
             # The store does not respond. This queue has no delivery limit, so waiting loses nothing.

@@ -116,7 +116,12 @@ class RpcServer:
             await acknowledge(channel, tag)
 
     async def _serve(
-        self, key: str | None, serving: _InProgress, request: RpcRequest, arguments: list[Any], slow: bool
+        self,
+        key: str | None,
+        serving: _InProgress,
+        request: RpcRequest,
+        arguments: dict[str, Any],
+        slow: bool,
     ) -> None:
         try:
             async with self._slow_running if slow else contextlib.nullcontext():
@@ -131,16 +136,16 @@ class RpcServer:
                 del self._replies[next(iter(self._replies))]
         await self._send_reply(serving.reply_to, key, reply)
 
-    async def _call(self, request: RpcRequest, arguments: list[Any]) -> RpcReply:
+    async def _call(self, request: RpcRequest, arguments: dict[str, Any]) -> RpcReply:
         try:
-            answer = await getattr(self.store_rpc_of(request.namespace), request.call)(*arguments)
+            answer = await getattr(self.store_rpc_of(request.namespace), request.call)(**arguments)
         except FuseeError as error:
             return RpcReply.of_error(error)
         except Exception as error:
             # Reported as an outage, which may pass: the client decides how often to try again.
             log.exception("the call %s failed", request.call)
             return RpcReply.of_error(StoreUnavailable(f"{request.call}: {type(error).__name__}: {error}"))
-        if isinstance(answer, HandedIn) and (accepted := arguments[3]):
+        if isinstance(answer, HandedIn) and (accepted := arguments["accepted"]):
             granted = len(answer.granted)
             self.bus.emit(RunsGranted(granted=granted, refused=len(accepted) - granted))
             self.on_granted()

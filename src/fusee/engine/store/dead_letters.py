@@ -1,4 +1,4 @@
-"""Messages that the broker gave up, kept for people; the runs they carried are sent again, or held."""
+"""Dead letters: messages that the broker gave up. Their runs are published again, or held."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from fusee.errors import NotFound
 
 __all__ = ["DeadLetter", "DeadLetters"]
 
-MOST_DEATHS = 3
-"""A run whose messages died so often is held until someone looks: it may be what kills its workers."""
+MAX_DEATHS = 3
+"""A run whose messages became dead letters this often is held: it may be what kills its workers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetter:
-    """A message that nobody could take."""
+    """A message that the broker gave up."""
 
     id: int
     queue: str
     reason: str
     died_at: int
     run_ids: tuple[int, ...]
-    """The runs it carried, as far as it could be read."""
+    """The runs that it carried; none if it could not be read."""
     body: str
     binary: bool
-    """The body was no text, and is given as base64."""
+    """Whether the body is not text. It is base64 then."""
 
 
 class DeadLetters:
@@ -43,11 +43,12 @@ class DeadLetters:
         self.context = context
         self.cancels = cancels
 
-    async def bury(
+    async def keep(
         self, queue: str, reason: str, body: bytes, attempts: Sequence[tuple[int, int]], token: str
     ) -> bool:
-        """Keep a dead message, once for each `token`. Its runs are published again, each alone, at most so
-        often; those of a message that was refused for what it is are held at once."""
+        """Store a message, once for each `token`; returns whether it is new. Its runs are published again,
+        each alone, until the third time (`MAX_DEATHS`). Runs of a message that was rejected as unreadable
+        are held at once."""
         try:
             text, binary = body.decode(), False
         except UnicodeDecodeError:
@@ -73,51 +74,51 @@ class DeadLetters:
                     select(dispatched.c.deaths).where(*mine).with_for_update()
                 ).scalar_one_or_none()
                 if deaths is not None:
-                    held = reason == "rejected" or deaths + 1 >= MOST_DEATHS
+                    held = reason == "rejected" or deaths + 1 >= MAX_DEATHS
                     change = {"deaths": deaths + 1, "held": held, "published_at": 0}
                     connection.execute(update(dispatched).where(*mine).values(change))
             return True
 
         try:
             return await self.context.database.write(work)
-        except IntegrityError:  # someone else keeps it just now
+        except IntegrityError:  # another process stores it at the same time
             return False
 
-    async def dead_letters(self, *, after: int = 0, limit: int = 100) -> list[DeadLetter]:
-        """Oldest first."""
+    async def list(self, *, after: int = 0, limit: int = 100) -> Sequence[DeadLetter]:
+        """The oldest first."""
         query = select(dead_letters).where(dead_letters.c.id > after).order_by(dead_letters.c.id).limit(limit)
         rows = await self.context.database.read(lambda connection: connection.execute(query).all())
         return [_letter(row) for row in rows]
 
-    async def count_dead_letters(self) -> int:
+    async def count(self) -> int:
         query = select(func.count()).select_from(dead_letters)
         return int(
             await self.context.database.read(lambda connection: connection.execute(query).scalar_one())
         )
 
-    async def dead_letter(self, letter_id: int) -> DeadLetter:
+    async def get(self, letter_id: int) -> DeadLetter:
         query = select(dead_letters).where(dead_letters.c.id == letter_id)
         row = await self.context.database.read(lambda connection: connection.execute(query).one_or_none())
         if row is None:
             raise NotFound(f"no dead letter {letter_id}: `fusee broker dead list` shows what there is")
         return _letter(row)
 
-    async def requeue_letter(self, letter_id: int) -> int:
-        """Forget the letter and let its runs be published again; answers how many still wait for that."""
+    async def requeue(self, letter_id: int) -> int:
+        """Delete it and let its runs be published again; returns how many of them still can be."""
 
         def work(connection: Connection) -> int:
-            run_ids = self._take_letter(connection, letter_id)
+            run_ids = self._delete(connection, letter_id)
             waiting = dispatched.c.run_id.in_(run_ids)
             change = update(dispatched).where(waiting).values(held=False, deaths=0, published_at=0)
             return connection.execute(change).rowcount if run_ids else 0
 
         return await self.context.database.write(work)
 
-    async def drop_letter(self, letter_id: int, reason: str) -> int:
-        """Forget the letter; of its runs, those that were held are canceled. Answers how many."""
+    async def drop(self, letter_id: int, reason: str) -> int:
+        """Delete it and cancel those of its runs that were held; returns how many."""
 
         def work(connection: Connection) -> int:
-            run_ids = self._take_letter(connection, letter_id)
+            run_ids = self._delete(connection, letter_id)
             held = select(dispatched.c.run_id).where(dispatched.c.run_id.in_(run_ids), dispatched.c.held)
             ids = list(connection.execute(held).scalars()) if run_ids else []
             self.cancels.cancel_many(connection, ids, reason, self.context.now(connection))
@@ -128,7 +129,7 @@ class DeadLetters:
             self.context.wakes.fire(ENDED)
         return canceled
 
-    def _take_letter(self, connection: Connection, letter_id: int) -> list[int]:
+    def _delete(self, connection: Connection, letter_id: int) -> Sequence[int]:
         mine = dead_letters.c.id == letter_id
         row = connection.execute(select(dead_letters).where(mine).with_for_update()).one_or_none()
         if row is None:

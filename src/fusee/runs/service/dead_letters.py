@@ -18,17 +18,15 @@ class DeadLetterOperations:
 
     async def list(self, *, after: int = 0, limit: int = 100) -> Sequence[DeadLetter]:
         """The oldest first."""
-        return await self.store.dead_letters.dead_letters(after=after, limit=limit)
+        return await self.store.dead_letters.list(after=after, limit=limit)
 
     async def get(self, letter_id: int) -> DeadLetter:
-        return await self.store.dead_letters.dead_letter(letter_id)
+        return await self.store.dead_letters.get(letter_id)
 
     async def requeue(self, letter_id: int) -> int:
         """Delete it and publish its runs again; returns how many of them can still be published."""
-        return await self.store.dead_letters.requeue_letter(letter_id)
+        return await self.store.dead_letters.requeue(letter_id)
 
     async def drop(self, letter_id: int) -> int:
         """Delete it and cancel those of its runs that were held; returns how many."""
-        return await self.store.dead_letters.drop_letter(
-            letter_id, "its message was dead-lettered and dropped"
-        )
+        return await self.store.dead_letters.drop(letter_id, "its message was dead-lettered and dropped")
