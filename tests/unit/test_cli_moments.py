@@ -8,8 +8,8 @@ import click
 import pytest
 
 from fusee.surfaces.cli.moments import away, local_text, moment
-from fusee.tasks.cli.bars import Bar, bars, lanes, marks
 from fusee.tasks.cli.explain import pointed
+from fusee.tasks.cli.simulate import Bar, bars, lanes, marks
 from fusee.tasks.cron import Cron, CronError
 from fusee.values.durations import duration_text, seconds_from
 from fusee.values.times import iso

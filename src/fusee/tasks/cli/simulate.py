@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,7 +14,6 @@ from fusee.surfaces.cli.commands import command
 from fusee.surfaces.cli.moments import TIMES, local_text, moment, now_us, time_text
 from fusee.surfaces.cli.options import duration, option
 from fusee.surfaces.cli.output import Out, human, table
-from fusee.tasks.cli.bars import Bar, bars, lanes, marks
 from fusee.tasks.cli.look import zone_of
 from fusee.tasks.cli.words import policy_of_words
 
@@ -25,12 +25,14 @@ if TYPE_CHECKING:
     from fusee.tasks.service.simulation import Compared, Simulation
     from fusee.tasks.service.tasks import TaskOperations
 
-__all__ = ["simulate"]
+__all__ = ["Bar", "bars", "lanes", "marks", "simulate"]
 
 DECISIONS = {"run": "ran", "queue": "stood in line", "skip": "skipped", "miss": "missed"}
 MOST_LANES = 6
 MOST_ROWS = 40
 WIDEST = 100
+BLOCKS = " ▁▂▃▄▅▆▇█"
+"""How much of a cell's time was taken, in eighths."""
 
 
 @command()
@@ -207,3 +209,40 @@ def _counts(answer: Simulation) -> Table:
 
 def _differs(one: Compared) -> bool:
     return one.actual is None or one.actual.decision != one.simulated.decision or one.simulated.canceled
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """From `start` until `end`; both in microseconds."""
+
+    start: int
+    end: int
+
+
+def lanes(given: Iterable[Bar]) -> list[list[Bar]]:
+    """As few rows as hold them without two at a time in one."""
+    rows: list[list[Bar]] = []
+    for bar in sorted(given, key=lambda bar: (bar.start, bar.end)):
+        free = next((row for row in rows if row[-1].end <= bar.start), None)
+        if free is None:
+            rows.append(free := [])
+        free.append(bar)
+    return rows
+
+
+def bars(row: Sequence[Bar], begin: int, end: int, width: int) -> str:
+    """One row as text: a cell is as high as the share of its time that was taken, and empty only for none."""
+    cell = max(1, end - begin) / width
+    taken = [0.0] * width
+    for bar in row:
+        low, high = (bar.start - begin) / cell, (bar.end - begin) / cell
+        for at in range(max(0, int(low)), min(width - 1, int(high)) + 1):
+            taken[at] += max(0.0, min(high, at + 1) - max(low, at))
+    return "".join(BLOCKS[min(8, max(1, round(share * 8)))] if share > 0 else " " for share in taken)
+
+
+def marks(times: Iterable[int], begin: int, end: int, width: int, mark: str) -> str:
+    """A mark in each cell in which one of the times lies."""
+    cell = max(1, end - begin) / width
+    cells = {min(width - 1, int((at - begin) / cell)) for at in times}
+    return "".join(mark if at in cells else " " for at in range(width))

@@ -1,12 +1,10 @@
-"""The page docs/cli.md, made from the commands themselves.
-
-Write it anew with `python -m fusee.app.cli.reference > docs/cli.md`.
-"""
+"""Write docs/cli.md from the help texts of the commands."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
+from pathlib import Path
 
 import click
 
@@ -18,7 +16,7 @@ __all__ = ["commands", "page"]
 HEAD = """\
 # Command line
 
-<!-- Made by `python -m fusee.app.cli.reference > docs/cli.md` from the help texts of the commands. -->
+<!-- Made by `python tools/document_cli.py` from the help texts of the commands. -->
 
 Commands talk straight to the database that the [configuration](configuration.md) names, so they work whether
 or not a server is up. `fusee COMMAND --help` shows the same as this page.
@@ -90,4 +88,4 @@ def _options(command: click.Command) -> str:
 
 
 if __name__ == "__main__":
-    click.echo(page(), nl=False)
+    (Path(__file__).parents[1] / "docs" / "cli.md").write_text(page(), encoding="utf-8")
