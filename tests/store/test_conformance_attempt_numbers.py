@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fusee.tasks.model.policy import Failure
+from fusee.tasks.model.policy import FailureAction
 from tests.store.clockwork import Clockwork, at
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -29,23 +29,23 @@ async def numbers(works: Clockwork, failing: tuple[int, ...], **fields: object) 
 
 
 async def test_retry_counts_on_for_fires_that_stood_in_line(works: Clockwork) -> None:
-    seen = await numbers(works, (1, 2, 3, 5), failure=Failure.RETRY)
+    seen = await numbers(works, (1, 2, 3, 5), failure=FailureAction.RETRY)
     assert seen == {1: 1, 2: 2, 3: 3, 4: 4, 5: 1, 6: 2}
 
 
 async def test_skip_counts_the_skipped_one_of_the_line(works: Clockwork) -> None:
-    seen = await numbers(works, (1, 3), failure=Failure.SKIP)
+    seen = await numbers(works, (1, 3), failure=FailureAction.SKIP)
     assert seen == {1: 1, 3: 3, 5: 5, 6: 1}
     assert (await works.record())[1] == "2 skip skipped"
     assert (await works.record())[3] == "4 skip skipped"
 
 
 async def test_run_new_starts_from_one_in_line_too(works: Clockwork) -> None:
-    assert set((await numbers(works, (1, 2, 3), failure=Failure.RUN_NEW)).values()) == {1}
+    assert set((await numbers(works, (1, 2, 3), failure=FailureAction.RUN_NEW)).values()) == {1}
 
 
 async def test_the_shards_of_a_fire_in_line_share_their_number(works: Clockwork) -> None:
-    await works.make("t", failure=Failure.RETRY, shards=2)
+    await works.make("t", failure=FailureAction.RETRY, shards=2)
     await works.fire_at(1)
     await works.claim()
     await works.fire_at(2)

@@ -11,7 +11,7 @@ from fusee.engine.store.totals import Total
 from fusee.errors import NotFound
 from fusee.events import BatchEnded, BatchRollingBack, BatchStopped, Event, TaskPaused
 from fusee.stores import Store
-from fusee.tasks.model.policy import Failure
+from fusee.tasks.model.policy import FailureAction
 from fusee.tasks.store.history import FireFilter
 from fusee.tasks.store.tasks import TaskFilter
 from tests.store.batchwork import Batchwork
@@ -93,7 +93,7 @@ async def test_batches_under_way_are_counted_by_operation(world: World) -> None:
 
 
 async def test_a_pause_by_policy_is_told(works: Clockwork, told: list[Event]) -> None:
-    await works.make("t", failure=Failure.PAUSE)
+    await works.make("t", failure=FailureAction.PAUSE)
     await works.fire_at(1)
     await works.claim()
     await works.fail("t", 1)
@@ -109,7 +109,7 @@ async def test_a_pause_that_a_fire_by_hand_brings_is_told(
     works: Clockwork, told: list[Event], by: str
 ) -> None:
     """The fire by hand is the first to hear of the failure, and pauses the task before it fires."""
-    await works.make("t", failure=Failure.PAUSE)
+    await works.make("t", failure=FailureAction.PAUSE)
     await works.fire_at(1)
     await works.claim()
     run = await works.run_of("t", 1)
@@ -126,7 +126,7 @@ async def test_a_pause_that_a_fire_by_hand_brings_is_told(
 async def test_what_is_rolled_back_is_not_told(
     works: Clockwork, told: list[Event], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await works.make("t", failure=Failure.PAUSE)
+    await works.make("t", failure=FailureAction.PAUSE)
     await works.fire_at(1)
     await works.claim()
     run = await works.run_of("t", 1)

@@ -575,14 +575,14 @@ async def test_a_gate_is_looked_at_while_its_upstream_ends(
     await works.claim()
     await works.world.finish(works.session, works.held.pop((await works.run_of("up", 1)).id))
     ready, go = asyncio.Event(), asyncio.Event()
-    inner = works.store.tasks.states.bring_up_to_date
+    inner = works.store.tasks.states.load
 
     def held(connection: Any, *args: Any) -> Any:
         ready.set()
         await_only(go.wait())
         return inner(connection, *args)
 
-    monkeypatch.setattr(works.store.tasks.states, "bring_up_to_date", held)
+    monkeypatch.setattr(works.store.tasks.states, "load", held)
     ending = asyncio.create_task(works.store.aggregation.aggregate())
     await ready.wait()
     looking = asyncio.create_task(

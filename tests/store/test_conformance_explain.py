@@ -8,7 +8,7 @@ import pytest
 
 from fusee.errors import Invalid
 from fusee.executors.http.request import Reach
-from fusee.tasks.model.policy import Failure
+from fusee.tasks.model.policy import FailureAction
 from fusee.tasks.service.explain import Explanation, explain
 from fusee.tasks.service.tasks import TaskOperations
 from tests.store.clockwork import Clockwork, at, minutes
@@ -92,7 +92,7 @@ async def test_what_waits_for_other_tasks(works: Clockwork) -> None:
 
 
 async def test_a_paused_task_promises_no_next_fire(works: Clockwork) -> None:
-    await works.make("t", failure=Failure.PAUSE)
+    await works.make("t", failure=FailureAction.PAUSE)
     await works.fire_at(1)
     await works.claim()
     await works.fire_at(2)

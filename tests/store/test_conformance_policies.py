@@ -11,7 +11,7 @@ import pytest
 from fusee.engine.model.outcome import End
 from fusee.engine.model.retry import RetryPolicy
 from fusee.errors import StoreUnavailable
-from fusee.tasks.model.policy import CatchUp, Concurrency, Failure, Overlap
+from fusee.tasks.model.policy import CatchUp, Concurrency, FailureAction, Overlap
 from fusee.tasks.model.task import TaskStatus
 from tests.store.clockwork import ONCE, Clockwork, at, spec
 from tests.unit.tasks.policy_table import CELLS, SITUATIONS, WORDS, Cell
@@ -58,7 +58,7 @@ async def _bring_about(works: Clockwork, situation: str, names: list[str]) -> No
         works.held.clear()
         await works.react()
     if situation == "failed, one skipped":
-        await works.redefine(*(spec(name, failure=Failure.SKIP) for name in names))
+        await works.redefine(*(spec(name, failure=FailureAction.SKIP) for name in names))
     if first < 3:
         await works.fire_at(3)
     if situation == "running, failed":
@@ -138,7 +138,7 @@ async def test_replaced_while_it_waited_for_a_service(works: Clockwork) -> None:
 
 @pytest.mark.parametrize("end", ["canceled", "succeeded", "failed"])
 async def test_replaced_while_it_ran_the_new_one_waits_for_its_end(works: Clockwork, end: str) -> None:
-    await works.make("t", overlap=Overlap.CANCEL_PREV, failure=Failure.RETRY)
+    await works.make("t", overlap=Overlap.CANCEL_PREV, failure=FailureAction.RETRY)
     await works.fire_at(1)
     await works.claim()
     await works.fire_at(2)
@@ -195,12 +195,12 @@ async def test_a_replacement_that_waits_is_replaced_too(works: Clockwork) -> Non
 
 
 async def test_a_cancel_by_policy_skips_no_fire_and_pauses_nothing(works: Clockwork) -> None:
-    for failure in Failure:
+    for failure in FailureAction:
         await works.make(failure.lower(), overlap=Overlap.CANCEL_PREV, failure=failure)
     await works.fire_at(1)
     await works.fire_at(2)
     await works.fire_at(3)
-    for failure in Failure:
+    for failure in FailureAction:
         record = await works.record(failure.lower())
         assert record == ["1 run canceled", "2 run canceled", "3 run pending"], failure
         assert (await works.run_of(failure.lower(), 3)).attempt == 0
@@ -443,7 +443,7 @@ async def _attempts(works: Clockwork, name: str, *minutes: int) -> list[int]:
 
 
 async def test_skip_leaves_out_one_fire_and_counts_it(works: Clockwork) -> None:
-    await works.make("t", failure=Failure.SKIP)
+    await works.make("t", failure=FailureAction.SKIP)
     for minute in (1, 3, 5):
         await works.fire_at(minute)
         await works.claim()
@@ -468,7 +468,7 @@ async def test_skip_leaves_out_one_fire_and_counts_it(works: Clockwork) -> None:
 
 async def test_retry_counts_attempts_on_and_run_new_does_not(works: Clockwork) -> None:
     for name in ("RETRY", "RUN_NEW"):
-        await works.make(name, failure=Failure(name), retry=RetryPolicy(max_attempts=2, base=0))
+        await works.make(name, failure=FailureAction(name), retry=RetryPolicy(max_attempts=2, base=0))
     for minute in (1, 2):
         await works.fire_at(minute)
         for _ in range(2):
@@ -486,7 +486,7 @@ async def test_retry_counts_attempts_on_and_run_new_does_not(works: Clockwork) -
 
 
 async def test_counted_on_attempts_spend_nothing_of_the_retries(works: Clockwork) -> None:
-    await works.make("t", failure=Failure.RETRY, retry=RetryPolicy(max_attempts=2, base=0))
+    await works.make("t", failure=FailureAction.RETRY, retry=RetryPolicy(max_attempts=2, base=0))
     await works.fire_at(1)
     for _ in range(2):
         await works.claim()
@@ -498,7 +498,7 @@ async def test_counted_on_attempts_spend_nothing_of_the_retries(works: Clockwork
 
 
 async def test_pause_pauses_at_once_and_says_why(works: Clockwork) -> None:
-    await works.make("t", failure=Failure.PAUSE)
+    await works.make("t", failure=FailureAction.PAUSE)
     await works.fire_at(1)
     await works.claim()
     await works.go_to(1.5)
@@ -515,7 +515,7 @@ async def test_pause_pauses_at_once_and_says_why(works: Clockwork) -> None:
 
 @pytest.mark.parametrize("who", ["scan", "aggregator"])
 async def test_what_was_due_when_the_failure_was_heard_of_is_on_record(works: Clockwork, who: str) -> None:
-    await works.make("t", failure=Failure.PAUSE)
+    await works.make("t", failure=FailureAction.PAUSE)
     await works.fire_at(1)
     await works.claim()
     run = await works.run_of("t", 1)
@@ -533,7 +533,7 @@ async def test_the_scan_decides_on_what_is_true_not_on_what_it_was_told(works: C
     for name, policies in {
         "skip": {"overlap": Overlap.SKIP},
         "cap": {"concurrency": Concurrency.SKIP},
-        "retry": {"failure": Failure.RETRY},
+        "retry": {"failure": FailureAction.RETRY},
     }.items():
         await works.make(name, **policies)
     await works.fire_at(1)
@@ -581,7 +581,7 @@ async def test_shards_are_tried_again_apart(works: Clockwork) -> None:
 
 
 async def test_one_failed_shard_is_a_failed_fire(works: Clockwork) -> None:
-    await works.make("t", shards=2, failure=Failure.RETRY)
+    await works.make("t", shards=2, failure=FailureAction.RETRY)
     await works.fire_at(1)
     await works.claim()
     await works.fail("t", 1, shard=0)

@@ -9,7 +9,7 @@ from fusee.errors import Conflict
 from fusee.events import Bus
 from fusee.runs.service.owned_runs import Retried
 from fusee.runs.service.runs import RunOperations
-from fusee.tasks.model.policy import Failure, Overlap
+from fusee.tasks.model.policy import FailureAction, Overlap
 from tests.store.batchwork import Batchwork
 from tests.store.bulks import Bulks
 from tests.store.clockwork import Clockwork, at
@@ -94,7 +94,7 @@ async def test_a_skipped_or_canceled_run_is_not_retried_beside_the_active_one(
 async def test_a_retry_answers_a_failure_so_the_failure_policy_lets_it_pass(
     works: Clockwork, world: World
 ) -> None:
-    await works.make("t", failure=Failure.SKIP)
+    await works.make("t", failure=FailureAction.SKIP)
     await works.fire_at(1)
     await works.claim()
     await works.fail("t", 1)

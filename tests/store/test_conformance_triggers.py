@@ -9,7 +9,7 @@ import pytest
 
 from fusee.errors import Conflict, Invalid
 from fusee.tasks.model import catch_up
-from fusee.tasks.model.policy import CatchUp, Concurrency, Failure, Overlap
+from fusee.tasks.model.policy import CatchUp, Concurrency, FailureAction, Overlap
 from fusee.tasks.store import triggers
 from fusee.tasks.store.tables import backfills
 from tests.store.clockwork import Clockwork, at, minutes
@@ -104,7 +104,7 @@ async def test_by_hand_the_policies_hold(
 
 
 async def test_by_hand_a_failure_counts_like_any_other(works: Clockwork) -> None:
-    await works.make("t", failure=Failure.SKIP)
+    await works.make("t", failure=FailureAction.SKIP)
     await works.go_to(0.5)
     await works.store.tasks.triggers.trigger("t")
     await works.claim()

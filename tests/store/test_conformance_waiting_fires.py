@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy.util import await_only
 
 from fusee.errors import NotFound
-from fusee.tasks.model.policy import Failure, Overlap
+from fusee.tasks.model.policy import FailureAction, Overlap
 from fusee.tasks.model.task import TaskStatus
 from fusee.tasks.store.tables import fires, gates, tasks, waits
 from tests.store.clockwork import Clockwork
@@ -30,7 +30,7 @@ async def line_of_three(works: Clockwork, **fields: object) -> None:
 
 
 async def test_a_pause_by_policy_holds_the_queue(works: Clockwork) -> None:
-    await line_of_three(works, failure=Failure.PAUSE)
+    await line_of_three(works, failure=FailureAction.PAUSE)
     await works.fail("t", 1)
     task = await works.task()
     assert task.status == TaskStatus.PAUSED and "failure_action PAUSE" in str(task.reason)
@@ -117,7 +117,7 @@ async def test_a_resume_while_the_upstream_ends_leaves_no_fire_behind(
 
 
 async def test_after_a_failure_the_next_fire_is_the_head_of_the_queue(works: Clockwork) -> None:
-    await line_of_three(works, failure=Failure.SKIP)
+    await line_of_three(works, failure=FailureAction.SKIP)
     await works.fail("t", 1)
     assert await works.claim() == ["t 3"]
     rule = "failure_action SKIP: the last fire that ran failed; only this fire is left out"
@@ -131,7 +131,7 @@ async def test_after_a_failure_the_next_fire_is_the_head_of_the_queue(works: Clo
 
 
 async def test_a_fire_with_shards_is_left_out_as_one(works: Clockwork) -> None:
-    await line_of_three(works, failure=Failure.SKIP, shards=2)
+    await line_of_three(works, failure=FailureAction.SKIP, shards=2)
     await works.fail("t", 1, 0)
     assert await works.claim() == []
     await works.fail("t", 1, 1)

@@ -6,7 +6,7 @@ import random
 
 from fusee.engine.model.outcome import End
 from fusee.engine.store.tables import later
-from fusee.tasks.model.policy import Concurrency, Decision, Failure, Overlap, Policy
+from fusee.tasks.model.policy import Concurrency, Decision, FailureAction, Overlap, Policy
 from fusee.tasks.model.simulate import Simulated, simulate
 from fusee.tasks.store.tables import tasks
 from tests.store.clockwork import MINUTE, Clockwork, at, spec
@@ -18,16 +18,16 @@ POLICIES = {
     "overlap-skip": Policy(overlap=Overlap.SKIP),
     "cap-skip": Policy(max_concurrency=2, concurrency=Concurrency.SKIP),
     "cap-parallel": Policy(concurrency=Concurrency.PARALLEL),
-    "cancel-prev": Policy(overlap=Overlap.CANCEL_PREV, failure=Failure.RETRY),
+    "cancel-prev": Policy(overlap=Overlap.CANCEL_PREV, failure=FailureAction.RETRY),
     "parallel": Policy(overlap=Overlap.PARALLEL),
     "no-cap": Policy(max_concurrency=0),
-    "failure-skip": Policy(failure=Failure.SKIP, queue_depth=1),
-    "failure-retry": Policy(failure=Failure.RETRY),
-    "failure-pause": Policy(failure=Failure.PAUSE, overlap=Overlap.SKIP),
-    "failure-skip-line": Policy(failure=Failure.SKIP),
-    "failure-skip-lines": Policy(failure=Failure.SKIP, max_concurrency=2),
-    "failure-pause-line": Policy(failure=Failure.PAUSE),
-    "skip-skip": Policy(overlap=Overlap.SKIP, failure=Failure.SKIP),
+    "failure-skip": Policy(failure=FailureAction.SKIP, queue_depth=1),
+    "failure-retry": Policy(failure=FailureAction.RETRY),
+    "failure-pause": Policy(failure=FailureAction.PAUSE, overlap=Overlap.SKIP),
+    "failure-skip-line": Policy(failure=FailureAction.SKIP),
+    "failure-skip-lines": Policy(failure=FailureAction.SKIP, max_concurrency=2),
+    "failure-pause-line": Policy(failure=FailureAction.PAUSE),
+    "skip-skip": Policy(overlap=Overlap.SKIP, failure=FailureAction.SKIP),
     "rate": Policy(max_concurrency=0, rate=1 / 90, burst=2),
 }
 

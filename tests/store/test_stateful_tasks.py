@@ -21,7 +21,7 @@ from fusee.engine.model.retry import RetryPolicy
 from fusee.engine.model.states import TERMINAL, RunStatus
 from fusee.engine.store.tables import runs
 from fusee.errors import Conflict
-from fusee.tasks.model.policy import CatchUp, Concurrency, Failure, Overlap, Policy
+from fusee.tasks.model.policy import CatchUp, Concurrency, FailureAction, Overlap, Policy
 from fusee.tasks.model.task import TaskStatus, TriggerRule
 from fusee.tasks.store.tables import fires, tasks
 from tests.store.clockwork import MINUTE, Clockwork, spec
@@ -33,7 +33,7 @@ POLICIES = st.fixed_dictionaries(
     {
         "overlap": st.sampled_from([Overlap.ALLOW, Overlap.ALLOW, *Overlap]),
         "concurrency": st.sampled_from([Concurrency.QUEUE, Concurrency.QUEUE, *Concurrency]),
-        "failure": st.sampled_from(Failure),
+        "failure": st.sampled_from(FailureAction),
         "catch_up": st.sampled_from(CatchUp),
         "max_concurrency": st.sampled_from([1, 1, 2]),
         "queue_depth": st.sampled_from([1, 3]),

@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from fusee.tasks.model.policy import CatchUp, Concurrency, Decision, Failure, Overlap, Policy
+from fusee.tasks.model.policy import CatchUp, Concurrency, Decision, FailureAction, Overlap, Policy
 from fusee.tasks.model.simulate import simulate
 from fusee.tasks.model.task import TriggerRule
 from fusee.tasks.service.fields import policy_fields, task_from
@@ -73,7 +73,7 @@ def test_a_picture_says_in_words_what_it_shows(scene: Scene) -> None:
     [
         ("overlap", Overlap),
         ("concurrency", Concurrency),
-        ("failure", Failure),
+        ("failure", FailureAction),
         ("catch-up", CatchUp),
         ("dependencies", TriggerRule),
     ],

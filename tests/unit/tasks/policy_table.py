@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from fusee.tasks.model.policy import Concurrency, Decision, Failure, Overlap, Policy
+from fusee.tasks.model.policy import Concurrency, Decision, FailureAction, Overlap, Policy
 
 __all__ = ["CELLS", "SITUATIONS", "WORDS", "Cell", "Word"]
 
@@ -120,7 +120,10 @@ def _cells() -> list[Cell]:
         policies, decisions = line.split("|")
         overlap, cap, failure = policies.split()
         policy = Policy(
-            overlap=Overlap(overlap), concurrency=Concurrency(cap), failure=Failure(failure), queue_depth=1
+            overlap=Overlap(overlap),
+            concurrency=Concurrency(cap),
+            failure=FailureAction(failure),
+            queue_depth=1,
         )
         for situation, written in zip(SITUATIONS, decisions.split(), strict=True):
             word, _, attempts = written.partition("+")

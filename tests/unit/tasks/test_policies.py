@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from fusee.tasks.model.policy import (
     Concurrency,
     Decision,
-    Failure,
+    FailureAction,
     Overlap,
     Policy,
     Situation,
@@ -35,7 +35,7 @@ STANDING = {
 
 def test_the_table_has_every_combination_of_policies_in_every_situation() -> None:
     cells = {(cell.name, cell.situation) for cell in CELLS}
-    assert len(cells) == len(CELLS) == len(Overlap) * len(Concurrency) * len(Failure) * len(SITUATIONS)
+    assert len(cells) == len(CELLS) == len(Overlap) * len(Concurrency) * len(FailureAction) * len(SITUATIONS)
     assert set(STANDING) == set(SITUATIONS)
 
 
@@ -85,12 +85,12 @@ def test_a_fire_is_decided_as_the_table_says(cell: Cell) -> None:
             "concurrency_policy QUEUE: 1 of at most 1 under way, and the line is full (4)",
         ),
         (
-            Policy(failure=Failure.SKIP),
+            Policy(failure=FailureAction.SKIP),
             Situation(failed=True, last_attempt=1),
             "failure_action SKIP: the last fire that ran failed; only this fire is left out",
         ),
         (
-            Policy(failure=Failure.RETRY),
+            Policy(failure=FailureAction.RETRY),
             Situation(failed=True, last_attempt=1),
             "due, and nothing in its way; failure_action RETRY: the last one failed, attempts are counted on",
         ),

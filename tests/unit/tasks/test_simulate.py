@@ -8,7 +8,7 @@ from collections.abc import Callable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fusee.tasks.model.policy import Concurrency, Decision, Failure, Overlap, Policy
+from fusee.tasks.model.policy import Concurrency, Decision, FailureAction, Overlap, Policy
 from fusee.tasks.model.simulate import Simulated, simulate
 
 SECOND = 1_000_000
@@ -69,7 +69,7 @@ def test_without_a_cap_all_run() -> None:
 
 
 def test_a_failure_skips_one_fire_only() -> None:
-    policy = Policy(failure=Failure.SKIP)
+    policy = Policy(failure=FailureAction.SKIP)
     assert every_ten(4, policy, seconds=5, fails=(10,)) == [
         "10 run 10-15",
         "20 skip",
@@ -79,7 +79,7 @@ def test_a_failure_skips_one_fire_only() -> None:
 
 
 def test_a_failure_pauses_the_task() -> None:
-    fires = every_ten(3, Policy(failure=Failure.PAUSE), seconds=5, fails=(20,))
+    fires = every_ten(3, Policy(failure=FailureAction.PAUSE), seconds=5, fails=(20,))
     assert fires == ["10 run 10-15", "20 run 20-25", "30 skip"]
 
 
@@ -98,7 +98,7 @@ def test_a_rate_delays_starts() -> None:
     lengths=st.lists(st.tuples(st.integers(0, 90), st.booleans()), min_size=25, max_size=25),
     overlap=st.sampled_from([o for o in Overlap if o is not Overlap.PARALLEL]),
     concurrency=st.sampled_from([Concurrency.QUEUE, Concurrency.SKIP]),
-    failure=st.sampled_from(Failure),
+    failure=st.sampled_from(FailureAction),
     cap=st.integers(1, 3),
     depth=st.integers(0, 4),
 )
@@ -107,7 +107,7 @@ def test_nothing_is_lost_and_the_cap_holds(
     lengths: list[tuple[int, bool]],
     overlap: Overlap,
     concurrency: Concurrency,
-    failure: Failure,
+    failure: FailureAction,
     cap: int,
     depth: int,
 ) -> None:
@@ -120,9 +120,12 @@ def test_nothing_is_lost_and_the_cap_holds(
     )
     fires = simulate(policy, times, lambda at: lengths[times.index(at)])
     assert [fire.at for fire in fires] == times
+    # A failure that pauses the task holds its queue: what is queued then never starts.
+    paused = failure is FailureAction.PAUSE and any(lengths[n][1] for n, f in enumerate(fires) if f.start)
     for fire in fires:
         ran = fire.start is not None
-        assert ran == (fire.decision is not Decision.SKIP and not (fire.canceled and fire.start is None))
+        held = not ran and fire.decision is Decision.QUEUE and paused
+        assert ran == (fire.decision is not Decision.SKIP and not (fire.canceled and not ran) and not held)
         assert not ran or (fire.start or 0) >= fire.at
     spans = [(f.start, f.end) for f in fires if f.start is not None and f.end is not None and f.end > f.start]
     for start, _ in spans:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fusee.engine.model.retry import RetryPolicy
-from fusee.tasks.model.policy import CatchUp, Concurrency, Failure, Overlap, Policy
+from fusee.tasks.model.policy import CatchUp, Concurrency, FailureAction, Overlap, Policy
 from fusee.tasks.model.task import WORKFLOW_HANDLER, Alerts, TaskSpec, TriggerRule
 
 
@@ -126,7 +126,7 @@ POLICIES = st.builds(
     max_concurrency=st.integers(0, 10_000),
     concurrency=st.sampled_from(Concurrency),
     queue_depth=st.integers(0, 100_000),
-    failure=st.sampled_from(Failure),
+    failure=st.sampled_from(FailureAction),
     catch_up=st.sampled_from(CatchUp),
     catch_up_window=st.floats(0, 1e6),
     catch_up_cap=st.integers(1, 10_000),

@@ -185,9 +185,9 @@ class Aggregation:
             return
         locked = select(tasks).where(tasks.c.id.in_(task_ids)).order_by(tasks.c.id).with_for_update()
         rows = connection.execute(locked).all()
-        standings, closed = self.tasks_states.bring_up_to_date(connection, rows, run_ids)
-        self.tasks_firing.heard(connection, standings, closed, now)
-        self.tasks_firing.save(connection, standings.values())
+        states, closed = self.tasks_states.load(connection, rows, run_ids)
+        self.tasks_firing.on_fires_ended(connection, states, closed, now)
+        self.tasks_firing.save(connection, states.values())
 
 
 _TAKE_AWAY = delete(ended).where(ended.c.id == bindparam("b_id"))

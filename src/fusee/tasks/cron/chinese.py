@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fusee.tasks.cron.days import Last, LastOf, LastWeekday, Near, Nth, Part
-from fusee.tasks.cron.fields import DAY, HOUR, MINUTE, MONTH, SECOND, WEEKDAY, Field, Span
+from fusee.tasks.cron.fields import DAY, HOUR, MINUTE, MONTH, SECOND, WEEKDAY, CronField, Span
 from fusee.tasks.cron.parse import Fields
 from fusee.tasks.cron.shapes import clock, clock_times, even, is_every, listed, only, open_ended, stepped
 
@@ -17,7 +17,7 @@ _WEEKDAYS = ("周日", "周一", "周二", "周三", "周四", "周五", "周六
 class _Unit:
     """How a field counts (分钟) and how it names one (第 5 分)."""
 
-    def __init__(self, field: Field, count: str, point: str) -> None:
+    def __init__(self, field: CronField, count: str, point: str) -> None:
         self.field, self.count, self.point = field, count, point
 
 

@@ -11,8 +11,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fusee.tasks.cron.errors import Place
-from fusee.tasks.cron.fields import DAY, WEEKDAY, Field, Span, mask_of, parse_value
+from fusee.tasks.cron.errors import FieldPosition
+from fusee.tasks.cron.fields import DAY, WEEKDAY, CronField, Span, mask_of, parse_value
 
 __all__ = ["LENGTHS", "Last", "LastOf", "LastWeekday", "Near", "Nth", "Part", "month_masks", "parse_special"]
 
@@ -62,14 +62,14 @@ class Nth:
 Part = Span | Last | LastWeekday | Near | LastOf | Nth
 
 
-def parse_special(field: Field, text: str, place: Place) -> Part | None:
+def parse_special(field: CronField, text: str, place: FieldPosition) -> Part | None:
     """None where the text is an ordinary span."""
     if field is DAY:
         return _of_month(text, place)
     return _of_week(text, place) if field is WEEKDAY else None
 
 
-def _of_month(text: str, place: Place) -> Part | None:
+def _of_month(text: str, place: FieldPosition) -> Part | None:
     if text == "LW":
         return LastWeekday()
     if text == "L":
@@ -83,7 +83,7 @@ def _of_month(text: str, place: Place) -> Part | None:
     return None
 
 
-def _of_week(text: str, place: Place) -> Part | None:
+def _of_week(text: str, place: FieldPosition) -> Part | None:
     name, sharp, nth = text.partition("#")
     if sharp:
         if nth not in ("1", "2", "3", "4", "5"):

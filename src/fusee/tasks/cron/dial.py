@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from datetime import date
 
-from fusee.tasks.cron.fields import HOUR, MINUTE, MONTH, SECOND, Field, Span, mask_of
+from fusee.tasks.cron.fields import HOUR, MINUTE, MONTH, SECOND, CronField, Span, mask_of
 from fusee.tasks.cron.parse import Fields
 
 __all__ = ["DAY", "NEVER", "Dial"]
@@ -98,7 +98,7 @@ class Dial:
                 return first - _EPOCH + (mask & -mask).bit_length() - 2
 
 
-def _table(field: Field, spans: tuple[Span, ...]) -> tuple[int, ...]:
+def _table(field: CronField, spans: tuple[Span, ...]) -> tuple[int, ...]:
     mask = mask_of(field, spans)
     nearest = field.high + 1
     table = [nearest]

@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fusee.tasks.cron.days import Last, LastOf, LastWeekday, Near, Nth, Part
-from fusee.tasks.cron.fields import DAY, HOUR, MINUTE, MONTH, MONTHS, SECOND, WEEKDAY, WEEKDAYS, Field, Span
+from fusee.tasks.cron.fields import (
+    DAY,
+    HOUR,
+    MINUTE,
+    MONTH,
+    MONTHS,
+    SECOND,
+    WEEKDAY,
+    WEEKDAYS,
+    CronField,
+    Span,
+)
 from fusee.tasks.cron.parse import Fields
 from fusee.tasks.cron.shapes import clock, clock_times, even, is_every, listed, only, open_ended, stepped
 
@@ -69,7 +80,7 @@ def _hours(hours: Sequence[Span], minute: int, second: int) -> str:
     return f"{'hourly' if any(' to ' in word for word in words) else 'at'} {_and(words)}"
 
 
-def _unit(field: Field, spans: Sequence[Span]) -> str:
+def _unit(field: CronField, spans: Sequence[Span]) -> str:
     if is_every(spans):
         return f"every {field.name}"
     if span := stepped(field, spans):
@@ -92,7 +103,7 @@ def _window(hours: Sequence[Span]) -> str:
     return f"during hour{'s' if _many(HOUR, hours) else ''} {_and(words)}"
 
 
-def _many(field: Field, spans: Sequence[Span]) -> bool:
+def _many(field: CronField, spans: Sequence[Span]) -> bool:
     return only(field, spans) is None
 
 
@@ -155,7 +166,7 @@ def _month(spans: Sequence[Span]) -> str:
     return words if len(spans) == 1 and " to " in words else f"in {words}"
 
 
-def _names(field: Field, parts: Sequence[Part], names: Sequence[str]) -> list[str]:
+def _names(field: CronField, parts: Sequence[Part], names: Sequence[str]) -> list[str]:
     def name(value: int) -> str:
         return names[value - field.low]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["CronError", "Place", "shown"]
+__all__ = ["CronError", "FieldPosition", "shown"]
 
 _MOST_SHOWN = 80
 
@@ -24,7 +24,7 @@ class CronError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class FieldPosition:
     """Where in which expression we are reading, so that a refusal can say so."""
 
     expression: str

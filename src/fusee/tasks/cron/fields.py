@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from fusee.tasks.cron.errors import Place, shown
+from fusee.tasks.cron.errors import FieldPosition, shown
 
 __all__ = [
     "DAY",
@@ -17,7 +17,7 @@ __all__ = [
     "SECOND",
     "WEEKDAY",
     "WEEKDAYS",
-    "Field",
+    "CronField",
     "Span",
     "mask_of",
     "parse_span",
@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 
-class Field(NamedTuple):
+class CronField(NamedTuple):
     """What a field is called, and which values it takes."""
 
     name: str
@@ -42,12 +42,12 @@ MONTHS = (
 )
 WEEKDAYS = ("Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday")
 
-SECOND = Field("second", 0, 59, 60)
-MINUTE = Field("minute", 0, 59, 60)
-HOUR = Field("hour", 0, 23, 24)
-DAY = Field("day of month", 1, 31, 31)
-MONTH = Field("month", 1, 12, 12, tuple(name[:3].upper() for name in MONTHS))
-WEEKDAY = Field("day of week", 0, 7, 7, tuple(name[:3].upper() for name in WEEKDAYS))
+SECOND = CronField("second", 0, 59, 60)
+MINUTE = CronField("minute", 0, 59, 60)
+HOUR = CronField("hour", 0, 23, 24)
+DAY = CronField("day of month", 1, 31, 31)
+MONTH = CronField("month", 1, 12, 12, tuple(name[:3].upper() for name in MONTHS))
+WEEKDAY = CronField("day of week", 0, 7, 7, tuple(name[:3].upper() for name in WEEKDAYS))
 
 FIELDS = (SECOND, MINUTE, HOUR, DAY, MONTH, WEEKDAY)
 
@@ -63,7 +63,7 @@ class Span(NamedTuple):
     step: int = 1
     star: bool = False
 
-    def values(self, field: Field) -> list[int]:
+    def values(self, field: CronField) -> list[int]:
         """In the order in which they are met; Sunday is 0."""
         last = self.last if self.first <= self.last else self.last + field.size
         top = field.low + field.size
@@ -72,7 +72,7 @@ class Span(NamedTuple):
         ]
 
 
-def mask_of(field: Field, spans: Iterable[Span]) -> int:
+def mask_of(field: CronField, spans: Iterable[Span]) -> int:
     """A bit for each value."""
     mask = 0
     for span in spans:
@@ -81,7 +81,7 @@ def mask_of(field: Field, spans: Iterable[Span]) -> int:
     return mask
 
 
-def parse_span(field: Field, text: str, place: Place) -> Span:
+def parse_span(field: CronField, text: str, place: FieldPosition) -> Span:
     body, slash, by = text.partition("/")
     step = 1
     if slash:
@@ -100,7 +100,7 @@ def parse_span(field: Field, text: str, place: Place) -> Span:
     return Span(value, field.high if slash else value, step)
 
 
-def _range(field: Field, first: int, last: int, step: int, place: Place) -> Span:
+def _range(field: CronField, first: int, last: int, step: int, place: FieldPosition) -> Span:
     if field is WEEKDAY and first == 7:
         first, last = 0, last % 7
     if field is DAY and first > last:
@@ -109,7 +109,7 @@ def _range(field: Field, first: int, last: int, step: int, place: Place) -> Span
     return Span(first, last, step)
 
 
-def parse_value(field: Field, text: str, place: Place) -> int:
+def parse_value(field: CronField, text: str, place: FieldPosition) -> int:
     """A number or a name, within the field."""
     if text in field.names:
         return field.names.index(text) + field.low

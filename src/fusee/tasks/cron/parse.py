@@ -6,8 +6,8 @@ import re
 from typing import NamedTuple
 
 from fusee.tasks.cron.days import Part, month_masks, parse_special
-from fusee.tasks.cron.errors import CronError, Place, shown
-from fusee.tasks.cron.fields import DAY, FIELDS, HOUR, MINUTE, WEEKDAY, Field, Span, mask_of, parse_span
+from fusee.tasks.cron.errors import CronError, FieldPosition, shown
+from fusee.tasks.cron.fields import DAY, FIELDS, HOUR, MINUTE, WEEKDAY, CronField, Span, mask_of, parse_span
 from fusee.tasks.cron.never import why_never
 
 __all__ = ["LONGEST", "MACROS", "Fields", "read"]
@@ -62,7 +62,7 @@ def read(expression: object) -> Fields:
         raise _wrong_count(written, len(words))
     first = 0 if len(words) == 5 else 1
     texts = words if first else ["0", *words]
-    places = [Place(written, field.name, number + first) for number, field in enumerate(FIELDS)]
+    places = [FieldPosition(written, field.name, number + first) for number, field in enumerate(FIELDS)]
     parts = [_parts(field, text, place) for field, text, place in zip(FIELDS, texts, places, strict=True)]
     seconds, minutes, hours, days, months, weekdays = parts
     both = any(text == "?" or text.startswith("*") for text in (texts[3], texts[5]))
@@ -94,7 +94,7 @@ def is_fixed(minute: str, minutes: tuple[Span, ...], hour: str, hours: tuple[Spa
     return not (_rhythm(MINUTE, minute, minutes) or _rhythm(HOUR, hour, hours))
 
 
-def _rhythm(field: Field, text: str, spans: tuple[Span, ...]) -> bool:
+def _rhythm(field: CronField, text: str, spans: tuple[Span, ...]) -> bool:
     return text.startswith("*") or "/" in text or mask_of(field, spans).bit_count() == field.size
 
 
@@ -122,7 +122,7 @@ def _wrong_count(written: str, count: int) -> CronError:
     )
 
 
-def _parts(field: Field, text: str, place: Place) -> tuple[Part, ...]:
+def _parts(field: CronField, text: str, place: FieldPosition) -> tuple[Part, ...]:
     if text == "?":
         if field not in (DAY, WEEKDAY):
             raise place.refuse('takes no "?", only the two day fields do; write *')

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from itertools import product
 
 from fusee.tasks.cron.days import Part
-from fusee.tasks.cron.fields import HOUR, MINUTE, SECOND, Field, Span, mask_of
+from fusee.tasks.cron.fields import HOUR, MINUTE, SECOND, CronField, Span, mask_of
 from fusee.tasks.cron.parse import Fields
 
 __all__ = ["clock", "clock_times", "even", "is_every", "listed", "only", "open_ended", "stepped"]
@@ -20,7 +20,7 @@ def is_every(parts: Sequence[Part]) -> bool:
     return any(isinstance(part, Span) and part.star and part.step == 1 for part in parts)
 
 
-def stepped(field: Field, spans: Sequence[Part]) -> Span | None:
+def stepped(field: CronField, spans: Sequence[Part]) -> Span | None:
     """The span, where the field is a single one with a step that takes at least two values."""
     span = spans[0]
     if len(spans) == 1 and isinstance(span, Span) and span.step > 1 and len(span.values(field)) > 1:
@@ -28,24 +28,24 @@ def stepped(field: Field, spans: Sequence[Part]) -> Span | None:
     return None
 
 
-def even(field: Field, span: Span) -> bool:
+def even(field: CronField, span: Span) -> bool:
     """From end to end of the field in equal steps, so that "every 15 minutes" says it all."""
     return span.star and field.size % span.step == 0
 
 
-def open_ended(field: Field, span: Span) -> bool:
+def open_ended(field: CronField, span: Span) -> bool:
     """`5/15` and `*/7` go on to the end of the field, which need not be said."""
     return span.last == field.high
 
 
-def only(field: Field, spans: Sequence[Span]) -> int | None:
+def only(field: CronField, spans: Sequence[Span]) -> int | None:
     """The value, where the field allows a single one."""
     mask = mask_of(field, spans)
     return mask.bit_length() - 1 if mask.bit_count() == 1 else None
 
 
 def listed(
-    field: Field, parts: Sequence[Part], to: Callable[[int, int], str], one: Callable[[int], str]
+    field: CronField, parts: Sequence[Part], to: Callable[[int, int], str], one: Callable[[int], str]
 ) -> list[str]:
     """The spans as words, in the order written: ranges stay ranges, steps become their values."""
     words: list[str] = []

@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
-__all__ = ["EARLIEST", "LATEST", "Offsets", "Stretch", "offsets_of"]
+__all__ = ["EARLIEST", "LATEST", "OffsetPeriod", "Offsets", "offsets_of"]
 
 _DAY = 86_400
 _BLOCK = 1 << 25
@@ -30,7 +30,7 @@ EARLIEST = (datetime(1, 1, 2) - _EPOCH) // _SECOND
 LATEST = (datetime(9999, 12, 31) - _EPOCH) // _SECOND
 
 
-class Stretch(NamedTuple):
+class OffsetPeriod(NamedTuple):
     """From `start` until before `end` (seconds since the epoch), local time is `offset` ahead of UTC."""
 
     start: int
@@ -50,10 +50,10 @@ class Offsets:
 
     def __init__(self, zone: ZoneInfo) -> None:
         self._zone = zone
-        self._blocks: dict[int, list[Stretch]] = {}
-        self._latest = Stretch(0, 0, 0, 0)
+        self._blocks: dict[int, list[OffsetPeriod]] = {}
+        self._latest = OffsetPeriod(0, 0, 0, 0)
 
-    def at(self, second: int) -> Stretch:
+    def at(self, second: int) -> OffsetPeriod:
         """The stretch that holds this second; it may be cut where a block ends, with no change of offset."""
         latest = self._latest
         if latest[0] <= second < latest[1]:
@@ -69,7 +69,7 @@ class Offsets:
         self._latest = latest = stretches[bisect_right(stretches, second, key=lambda s: s.start) - 1]
         return latest
 
-    def _survey(self, block: int) -> list[Stretch]:
+    def _survey(self, block: int) -> list[OffsetPeriod]:
         begin, end = block * _BLOCK, (block + 1) * _BLOCK
         # From two days earlier: no longer does a clock that was set back repeat itself.
         start = begin - 2 * _DAY
@@ -78,10 +78,10 @@ class Offsets:
         found = []
         for before, after in self._days_that_differ(start, end):
             change = self._change(before, after, offset)
-            found.append(Stretch(start, change, offset, seen))
+            found.append(OffsetPeriod(start, change, offset, seen))
             seen = max(seen, change + offset)
             start, offset = change, self._offset(change)
-        found.append(Stretch(start, end, offset, seen))
+        found.append(OffsetPeriod(start, end, offset, seen))
         inside = [stretch for stretch in found if begin < stretch.end and stretch.start < end]
         first = inside[0]
         if first.start < begin:

@@ -17,7 +17,7 @@ __all__ = [
     "CatchUp",
     "Concurrency",
     "Decision",
-    "Failure",
+    "FailureAction",
     "Overlap",
     "Policy",
     "Ruling",
@@ -53,7 +53,7 @@ class Concurrency(Word):
     """Start all the same; the rule says so."""
 
 
-class Failure(Word):
+class FailureAction(Word):
     """When the last fire that ran ended badly."""
 
     RUN_NEW = "RUN_NEW"
@@ -94,7 +94,7 @@ class Policy:
     """Fires under way at once, over all workers; 0 is no cap."""
     concurrency: Concurrency = Concurrency.QUEUE
     queue_depth: int = 100
-    failure: Failure = Failure.RUN_NEW
+    failure: FailureAction = FailureAction.RUN_NEW
     catch_up: CatchUp = CatchUp.COMPACT
     catch_up_window: float = 86400.0
     """What was due longer ago than this is missed, whatever the mode."""
@@ -237,7 +237,7 @@ def jitter_of(policy: Policy, task_id: int, fire_time: int) -> int:
 
 def _counted(policy: Policy, now: Situation) -> int:
     """RETRY and SKIP count attempts on; the others start from none."""
-    if now.failed and policy.failure in (Failure.RETRY, Failure.SKIP):
+    if now.failed and policy.failure in (FailureAction.RETRY, FailureAction.SKIP):
         return now.last_attempt
     return 0
 
@@ -246,18 +246,18 @@ def _with_failure(policy: Policy, now: Situation, why: str) -> str:
     if not now.failed:
         return why
     match policy.failure:
-        case Failure.RETRY:
+        case FailureAction.RETRY:
             return f"{why}; failure_action RETRY: the last one failed, attempts are counted on"
-        case Failure.SKIP:
+        case FailureAction.SKIP:
             return f"{why}; failure_action SKIP: one fire was left out already"
-        case Failure.RUN_NEW | Failure.PAUSE:
+        case FailureAction.RUN_NEW | FailureAction.PAUSE:
             return why
         case _:
             assert_never(policy.failure)
 
 
 def _skip_after_failure(policy: Policy, now: Situation) -> Ruling | None:
-    if not now.failed or policy.failure is not Failure.SKIP or now.failure_skipped:
+    if not now.failed or policy.failure is not FailureAction.SKIP or now.failure_skipped:
         return None
     rule = "failure_action SKIP: the last fire that ran failed; only this fire is left out"
     return _skip("failure", rule, now.last_attempt + 1)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from fusee.tasks.model.policy import (
     Decision,
-    Failure,
+    FailureAction,
     Policy,
     Ruling,
     Situation,
@@ -73,7 +73,7 @@ class _Task:
         while self.going and self.going[0].end <= now:
             first = heapq.heappop(self.going)
             self.failed, self.skipped, self.attempt = first.failed, False, first.attempt
-            self.paused = self.paused or (first.failed and self.policy.failure is Failure.PAUSE)
+            self.paused = self.paused or (first.failed and self.policy.failure is FailureAction.PAUSE)
             self.admit(first.end)
 
     def admit(self, now: int) -> None:

@@ -12,7 +12,7 @@ from fusee.engine.model.run import EXECUTORS, RunSpec
 from fusee.engine.model.states import TASK, TaskStatus, next_task_status
 from fusee.engine.model.strategy import Strategy
 from fusee.tasks.cron import Cron
-from fusee.tasks.model.policy import CatchUp, Concurrency, Failure, Overlap, Policy
+from fusee.tasks.model.policy import CatchUp, Concurrency, FailureAction, Overlap, Policy
 from fusee.tasks.model.schedule import CronSchedule, IntervalSchedule, OnceSchedule, Schedule, zone_named
 from fusee.values.durations import LONGEST, US
 from fusee.values.names import check_name
@@ -253,7 +253,7 @@ class TaskSpec:
 _CHOICES = {
     "overlap": Overlap,
     "concurrency": Concurrency,
-    "failure": Failure,
+    "failure": FailureAction,
     "catch_up": CatchUp,
 }
 _VALUES: dict[str, tuple[str, ...]] = {

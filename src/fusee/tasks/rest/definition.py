@@ -10,7 +10,7 @@ from fusee.engine.model.retry import RETRY
 from fusee.engine.model.run import EXECUTORS
 from fusee.engine.model.strategy import Strategy
 from fusee.surfaces.rest.asking import Body, body_of
-from fusee.tasks.model.policy import CatchUp, Concurrency, Failure, Overlap
+from fusee.tasks.model.policy import CatchUp, Concurrency, FailureAction, Overlap
 from fusee.tasks.model.task import MOST_SHARDS, MOST_UPSTREAMS, TaskSpec, TriggerRule
 from fusee.tasks.service.fields import fields_from
 from fusee.tasks.service.old_names import ALIASES, STATUSES
@@ -74,7 +74,7 @@ PROPERTIES: Mapping[str, dict[str, Any]] = {
     "max_concurrency": _whole("Fires under way at once, over all workers; 0 is no cap.", 0, 10_000),
     "concurrency_policy": _one_of(Concurrency, "When that many are under way"),
     "queue_depth": _whole("How many may stand in line.", 0, 100_000),
-    "failure_action": _one_of(Failure, "When the last fire failed"),
+    "failure_action": _one_of(FailureAction, "When the last fire failed"),
     "catch_up_mode": _one_of(CatchUp, "When fires were due while nothing could fire them"),
     "catch_up_window": _seconds("What was due longer ago is missed."),
     "catch_up_cap": _whole("FULL makes up for so many at most.", 1, 10_000),

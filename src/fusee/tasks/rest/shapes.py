@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 
 from fusee.surfaces.rest.times import show_time, show_times
 from fusee.tasks.cron import Cron
-from fusee.tasks.model.policy import CatchUp, Concurrency, Failure, Overlap
+from fusee.tasks.model.policy import CatchUp, Concurrency, FailureAction, Overlap
 from fusee.tasks.model.task import Task, TaskSpec, TaskStatus, TriggerRule
 from fusee.tasks.service.apply import Change
 from fusee.tasks.service.fields import fields_from
@@ -67,7 +67,7 @@ class Definition(BaseModel):
     max_concurrency: int
     concurrency_policy: Concurrency
     queue_depth: int
-    failure_action: Failure
+    failure_action: FailureAction
     catch_up_mode: CatchUp
     catch_up_window: float
     catch_up_cap: int

@@ -10,7 +10,7 @@ from typing import Any
 from fusee.batches.fields import BATCH, target_from
 from fusee.engine.model.retry import RetryPolicy
 from fusee.errors import Invalid
-from fusee.tasks.model.policy import CatchUp, Concurrency, Failure, Overlap, Policy
+from fusee.tasks.model.policy import CatchUp, Concurrency, FailureAction, Overlap, Policy
 from fusee.tasks.model.schedule import zone_named
 from fusee.tasks.model.task import BATCH_HANDLER, WORKFLOW_HANDLER, Alerts, TaskSpec, TriggerRule
 from fusee.tasks.service.http_fields import HTTP, call_over, object_from
@@ -57,7 +57,7 @@ FIELDS = (*PLAIN, *POLICY_FIELDS)
 _ENUMS: Mapping[str, Any] = {
     "overlap_action": Overlap,
     "concurrency_policy": Concurrency,
-    "failure_action": Failure,
+    "failure_action": FailureAction,
     "catch_up_mode": CatchUp,
 }
 BUILT_IN = {WORKFLOW_HANDLER: "workflow", BATCH_HANDLER: "batch"}

@@ -14,7 +14,7 @@ from fusee.engine.store.tables import runs
 from fusee.tasks.model.fire import Cause, Held
 from fusee.tasks.model.policy import Decision, rule_on_head, start_at
 from fusee.tasks.model.task import TaskStatus
-from fusee.tasks.store.state import IN_LINE, Closed, OpenFire, Standing
+from fusee.tasks.store.state import QUEUED, ClosedFire, OpenFire, TaskState
 from fusee.tasks.store.tables import backfills, fires
 from fusee.tasks.store.upstreams import Gated, Upstreams
 from fusee.values.chunks import chunks
@@ -22,7 +22,7 @@ from fusee.values.chunks import chunks
 __all__ = ["Admission"]
 
 
-EMPTIED_BY = (TaskStatus.DISABLED, TaskStatus.DELETED)
+ENDS_QUEUE = (TaskStatus.DISABLED, TaskStatus.DELETED)
 """A task in one of these states has nothing that waits."""
 WAITS_FOR_OTHERS = (Cause.SCHEDULE, Cause.AFTER)
 """By hand and by backfill, a fire does not wait for the tasks before it."""
@@ -35,71 +35,71 @@ class Admission:
         self.upstreams = upstreams
 
     def admit(
-        self, connection: Connection, standings: Iterable[Standing], closed: Sequence[Closed], now: int
+        self, connection: Connection, states: Iterable[TaskState], closed: Sequence[ClosedFire], now: int
     ) -> None:
         """Fill the places that are free: one more fire of each such task a round."""
-        for standing in standings:
-            if standing.queued and standing.status in EMPTIED_BY:  # an older version left its line as it was
-                self.empty(connection, standing.row.id, standing.status, now)
-                standing.queued = 0
-        waiting = {s.row.id: s for s in standings if _has_room(s)}
+        for state in states:
+            if state.queued and state.status in ENDS_QUEUE:  # an older version left its line as it was
+                self.skip_all_held(connection, state.row.id, state.status, now)
+                state.queued = 0
+        waiting = {s.row.id: s for s in states if _has_room(s)}
         while waiting:
-            waiting = self._let_out_heads(connection, waiting, now)
+            waiting = self._admit_heads(connection, waiting, now)
         for backfill_id in sorted({c.fire.backfill_id for c in closed if c.fire.backfill_id is not None}):
-            self.go_on_with(connection, backfill_id, now)
+            self.continue_backfill(connection, backfill_id, now)
 
-    def _let_out_heads(
-        self, connection: Connection, waiting: dict[int, Standing], now: int
-    ) -> dict[int, Standing]:
+    def _admit_heads(
+        self, connection: Connection, waiting: dict[int, TaskState], now: int
+    ) -> dict[int, TaskState]:
         """The oldest fire in each of these lines; answers the tasks that have room for another."""
         free: list[int] = []
         leaving: list[int] = []
         gated: list[Gated] = []
         left_out: dict[int, str] = {}
-        again: dict[int, Standing] = {}
+        again: dict[int, TaskState] = {}
         for task_id, shards in self._heads(connection, list(waiting)).items():
-            standing, at = waiting[task_id], shards[0].fire_time
-            if shards[0].held == Held.PREVIOUS and standing.active:
+            state, at = waiting[task_id], shards[0].fire_time
+            if shards[0].held == Held.PREVIOUS and state.active:
                 continue  # it replaces what has not ended yet
             run_ids = [shard.run_id for shard in shards if shard.status == RunStatus.BLOCKED]
             if not run_ids or len(shards) > 1:  # canceled in line, all or some
                 leaving += [shard.run_id for shard in shards]
-            standing.queued -= 1
-            ruling = rule_on_head(standing.spec.policy, standing.situation())
+            state.queued -= 1
+            ruling = rule_on_head(state.spec.policy, state.situation())
             if run_ids and shards[0].attempt != ruling.attempt:
-                self._number(connection, run_ids, ruling.attempt)
+                self._set_attempt(connection, run_ids, ruling.attempt)
             if run_ids and ruling.decision is Decision.SKIP:
-                standing.skip_for_failure(ruling.attempt)
+                state.skip_for_failure(ruling.attempt)
                 left_out |= dict.fromkeys(run_ids, ruling.rule)
                 leaving += run_ids
             elif run_ids:
-                standing.active.append(OpenFire(at, None, None))
-                start, standing.rate_at = start_at(standing.spec.policy, now, standing.rate_at)
-                if standing.spec.policy.rate is not None:
-                    standing.values["rate_at"] = standing.rate_at
-                if standing.spec.after and shards[0].cause in WAITS_FOR_OTHERS:
+                state.active.append(OpenFire(at, None, None))
+                start, state.rate_at = start_at(state.spec.policy, now, state.rate_at)
+                if state.spec.policy.rate is not None:
+                    state.values["rate_at"] = state.rate_at
+                if state.spec.after and shards[0].cause in WAITS_FOR_OTHERS:
                     connection.execute(update(runs).where(runs.c.id.in_(run_ids)).values(due_at=start))
-                    since = self._fire_before(connection, standing, at)
-                    gated.append(Gated(task_id, at, since, standing.spec.trigger_rule, run_ids))
+                    since = self._fire_before(connection, state, at)
+                    gated.append(Gated(task_id, at, since, state.spec.trigger_rule, run_ids))
                 elif start > now:
                     self.gates.release(connection, run_ids, now, start)
                 else:
                     free += run_ids
-            if _has_room(standing):
-                again[task_id] = standing
+            if _has_room(state):
+                again[task_id] = state
         self.gates.skip(connection, left_out, now, code="failure")
-        self._leave_line(connection, leaving, None)
+        self._set_held(connection, leaving, None)
         self.gates.release(connection, free, now, now)
-        self._leave_line(connection, [run_id for one in gated for run_id in one.run_ids], Held.UPSTREAM)
-        self.upstreams.raise_gates(connection, gated)
+        self._set_held(connection, [run_id for one in gated for run_id in one.run_ids], Held.UPSTREAM)
+        self.upstreams.create_gates(connection, gated)
         return again
 
-    def _number(self, connection: Connection, run_ids: Sequence[int], attempt: int) -> None:
+    def _set_attempt(self, connection: Connection, run_ids: Sequence[int], attempt: int) -> None:
         """Attempts counted before their first one; none of them has begun."""
         mine = (runs.c.id.in_(run_ids), runs.c.status == RunStatus.BLOCKED)
         connection.execute(update(runs).where(*mine).values(attempt=attempt))
 
-    def skip_waiting(
+    def skip_held(
         self, connection: Connection, task_id: int, held: Sequence[Held], code: str, rule: str, now: int
     ) -> int:
         """Leave out the fires of a task (locked) that wait in these ways; returns how many fires.
@@ -114,15 +114,15 @@ class Admission:
         ids = sorted(row.run_id for row in rows)
         self.gates.forget_gates(connection, ids)
         self.gates.skip(connection, dict.fromkeys(ids, rule), now, code=code)
-        self._leave_line(connection, ids, None)
+        self._set_held(connection, ids, None)
         return len({row.fire_time for row in rows})
 
-    def empty(self, connection: Connection, task_id: int, status: TaskStatus, now: int) -> None:
+    def skip_all_held(self, connection: Connection, task_id: int, status: TaskStatus, now: int) -> None:
         """The task (locked) is disabled or deleted: nothing of it waits any more."""
         rule = f"{status}: the task was {status} before this fire started"
-        self.skip_waiting(connection, task_id, tuple(Held), str(status), rule, now)
+        self.skip_held(connection, task_id, tuple(Held), str(status), rule, now)
 
-    def leave_gates(self, connection: Connection, opened: Iterable[OpenFire]) -> None:
+    def drop_gates_of_ended(self, connection: Connection, opened: Iterable[OpenFire]) -> None:
         """What was canceled before its gate was decided stands before it no more."""
         gone = [
             run.run_id
@@ -132,19 +132,19 @@ class Admission:
         ]
         if gone:
             self.gates.forget_gates(connection, gone)
-            self._leave_line(connection, gone, None)
+            self._set_held(connection, gone, None)
 
-    def _leave_line(self, connection: Connection, run_ids: Sequence[int], held: Held | None) -> None:
+    def _set_held(self, connection: Connection, run_ids: Sequence[int], held: Held | None) -> None:
         for chunk in chunks(run_ids):
             part = fires.c.run_id.in_(chunk)
             connection.execute(update(fires).where(part).values(held=held))
 
-    def _fire_before(self, connection: Connection, standing: Standing, at: int) -> int:
+    def _fire_before(self, connection: Connection, state: TaskState, at: int) -> int:
         """The time of a task's previous fire, or since when it fires."""
-        mine = and_(fires.c.task_id == standing.row.id, fires.c.fire_time < at)
+        mine = and_(fires.c.task_id == state.row.id, fires.c.fire_time < at)
         query = select(fires.c.fire_time).where(mine, fires.c.cause.in_(WAITS_FOR_OTHERS))
         found = connection.execute(query.order_by(fires.c.fire_time.desc()).limit(1)).scalar_one_or_none()
-        return int(found) if found is not None else int(standing.row.anchor)
+        return int(found) if found is not None else int(state.row.anchor)
 
     def _heads(self, connection: Connection, task_ids: Sequence[int]) -> dict[int, list[Any]]:
         """Task → the rows (one for each shard) of the oldest fire in its line."""
@@ -152,7 +152,7 @@ class Admission:
         for part in chunks(task_ids):
             oldest = (
                 select(fires.c.open_task, func.min(fires.c.fire_time).label("at"))
-                .where(fires.c.open_task.in_(part), fires.c.held.in_(IN_LINE))
+                .where(fires.c.open_task.in_(part), fires.c.held.in_(QUEUED))
                 .group_by(fires.c.open_task)
                 .subquery()
             )
@@ -171,7 +171,7 @@ class Admission:
                 found.setdefault(row.task_id, []).append(row)
         return found
 
-    def go_on_with(self, connection: Connection, backfill_id: int, now: int) -> None:
+    def continue_backfill(self, connection: Connection, backfill_id: int, now: int) -> None:
         """Start the next fires of a backfill, as many at once as it may have."""
         backfill = connection.execute(select(backfills).where(backfills.c.id == backfill_id)).one_or_none()
         if backfill is None:
@@ -192,17 +192,17 @@ class Admission:
         times = connection.execute(query).scalars().all()
         of_those = (fires.c.task_id == backfill.task_id, fires.c.fire_time.in_(times))
         run_ids = connection.execute(select(fires.c.run_id).where(*of_those)).scalars().all()
-        self._leave_line(connection, run_ids, None)
+        self._set_held(connection, run_ids, None)
         self.gates.release(connection, run_ids, now, now)
 
-    def runs_of(self, connection: Connection, task_id: int, at: int) -> list[int]:
+    def run_ids_of(self, connection: Connection, task_id: int, at: int) -> list[int]:
         query = select(fires.c.run_id).where(fires.c.task_id == task_id, fires.c.fire_time == at)
         return [int(run_id) for run_id in connection.execute(query).scalars()]
 
 
-def _has_room(standing: Standing) -> bool:
+def _has_room(state: TaskState) -> bool:
     """A paused task holds its line: nothing leaves it until the task is resumed."""
-    if standing.status is not TaskStatus.ENABLED:
+    if state.status is not TaskStatus.ENABLED:
         return False
-    cap = standing.spec.policy.max_concurrency
-    return standing.queued > 0 and (cap == 0 or len(standing.active) < cap)
+    cap = state.spec.policy.max_concurrency
+    return state.queued > 0 and (cap == 0 or len(state.active) < cap)

@@ -15,7 +15,7 @@ from fusee.engine.store.lanes import Lanes
 from fusee.engine.store.rows import encode
 from fusee.engine.store.run_writer import Birth, RunWriter
 from fusee.tasks.model.task import Alerts
-from fusee.tasks.store.state import Closed, Standing
+from fusee.tasks.store.state import ClosedFire, TaskState
 from fusee.values.times import iso
 
 __all__ = ["ALERT_QUEUE", "TaskAlerts"]
@@ -33,9 +33,9 @@ class TaskAlerts:
         self.run_writer = run_writer
         self.lanes = lanes
 
-    def alarm_of_failures(self, connection: Connection, closed: Sequence[Closed], now: int) -> None:
+    def alert_failures(self, connection: Connection, closed: Sequence[ClosedFire], now: int) -> None:
         for one in closed:
-            standing, alerts = one.standing, one.standing.spec.alerts
+            state, alerts = one.state, one.state.spec.alerts
             if alerts is None or one.fire.backfill_id is not None or one.fire.end is not RunStatus.FAILED:
                 continue
             bad = one.fire.culprit
@@ -47,31 +47,31 @@ class TaskAlerts:
                 "failures_in_a_row": one.failures,
             }
             if alerts.on_failure:
-                self._alarm(connection, standing, alerts, "failure", facts, now)
+                self._insert_alert(connection, state, alerts, "failure", facts, now)
             if alerts.on_failures_in_a_row == one.failures:
-                self._alarm(connection, standing, alerts, "failures_in_a_row", facts, now)
+                self._insert_alert(connection, state, alerts, "failures_in_a_row", facts, now)
 
-    def alarm_if_late(self, connection: Connection, standing: Standing, at: int, now: int) -> None:
-        alerts = standing.spec.alerts
+    def alert_if_late(self, connection: Connection, state: TaskState, at: int, now: int) -> None:
+        alerts = state.spec.alerts
         if alerts is None or alerts.on_lateness is None or now - at <= alerts.on_lateness * 1_000_000:
             return
-        if now - standing.row.late_alert_at < AT_MOST_EVERY:
+        if now - state.row.late_alert_at < AT_MOST_EVERY:
             return
-        standing.values["late_alert_at"] = now
+        state.values["late_alert_at"] = now
         facts = {"fire_time": iso(at), "seconds_late": round((now - at) / 1e6, 3)}
-        self._alarm(connection, standing, alerts, "lateness", facts, now)
+        self._insert_alert(connection, state, alerts, "lateness", facts, now)
 
-    def _alarm(
+    def _insert_alert(
         self,
         connection: Connection,
-        standing: Standing,
+        state: TaskState,
         alerts: Alerts,
         event: str,
         facts: dict[str, Any],
         now: int,
     ) -> None:
-        namespace = standing.row.namespace
-        body = {"event": event, "namespace": namespace, "task": standing.row.name, "at": iso(now), **facts}
+        namespace = state.row.namespace
+        body = {"event": event, "namespace": namespace, "task": state.row.name, "at": iso(now), **facts}
         lane = Lane(namespace, ALERT_QUEUE, "http", "http")
         birth = Birth(
             lane_id=self.lanes.lane_id(connection, lane),

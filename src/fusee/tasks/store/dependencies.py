@@ -41,7 +41,7 @@ class TaskDependencies:
             ]
             connection.execute(insert(task_edges), rows)
 
-    def refuse_if_awaited(self, connection: Connection, task_id: int, name: str) -> None:
+    def refuse_if_upstream(self, connection: Connection, task_id: int, name: str) -> None:
         """A task that others wait for is not deleted under them."""
         self.edit_lock.take_turn(connection, "task-edges")
         query = (

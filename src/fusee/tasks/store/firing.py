@@ -34,7 +34,7 @@ from fusee.tasks.model.task import TaskStatus
 from fusee.tasks.store.admission import WAITS_FOR_OTHERS, Admission
 from fusee.tasks.store.alerts import TaskAlerts
 from fusee.tasks.store.regions import TaskRegions, served_by
-from fusee.tasks.store.state import Closed, OpenFire, Standing, TaskStates
+from fusee.tasks.store.state import ClosedFire, OpenFire, TaskState, TaskStates
 from fusee.tasks.store.tables import fires, tasks
 from fusee.tasks.store.tasks import lane_of
 from fusee.tasks.store.upstreams import EndedFire, Gated, Upstreams
@@ -42,7 +42,7 @@ from fusee.values.chunks import chunks
 from fusee.values.times import iso
 from fusee.workflows.model.action import batch_payload
 
-__all__ = ["Fired", "Firing", "Planned"]
+__all__ = ["Fired", "Firing", "PlannedFire"]
 
 MOST_ROWS = 5000
 """Fires written in one transaction, or a few more: an outage of many tasks is made up for in several."""
@@ -76,10 +76,10 @@ class Fired:
 
 
 @dataclass(slots=True)
-class Planned:
+class PlannedFire:
     """A fire that was decided and is not written yet."""
 
-    standing: Standing
+    state: TaskState
     at: int
     cause: Cause
     ruling: Ruling
@@ -99,7 +99,7 @@ class Planned:
     def shards(self) -> int:
         if self.again:
             return len(self.again)
-        return self.standing.spec.shards if self.ruling.decision in (Decision.RUN, Decision.QUEUE) else 1
+        return self.state.spec.shards if self.ruling.decision in (Decision.RUN, Decision.QUEUE) else 1
 
 
 class Firing:
@@ -140,7 +140,7 @@ class Firing:
             )
             fired = await self._fire_one_by_one(ids, region)
         if again := self.context.set_aside.due(PLACE):
-            fired = _together([fired, await self._fire_one_by_one(again, region)])
+            fired = _merged([fired, await self._fire_one_by_one(again, region)])
         self.wake_all(bool(fired))
         return fired
 
@@ -161,7 +161,7 @@ class Firing:
         def fire(connection: Connection, task_id: int) -> Fired:
             return self._fire_due(connection, 1, region, look=True, only=task_id)
 
-        return _together(
+        return _merged(
             await self.context.set_aside.one_by_one(self.context.write_aloud, PLACE, ids, "task", fire)
         )
 
@@ -202,22 +202,22 @@ class Firing:
             rows = self.regions.mine(connection, rows, region)
             if not rows:
                 return Fired({}, next_in=0.0)  # the column told wrong, and is right now
-        standings, closed = self.states.bring_up_to_date(connection, rows)
-        self.heard(connection, standings, closed, now)
-        planned: list[Planned] = []
+        states, closed = self.states.load(connection, rows)
+        self.on_fires_ended(connection, states, closed, now)
+        planned: list[PlannedFire] = []
         decided = rows_made = 0
-        for standing in standings.values():
+        for state in states.values():
             if rows_made > MOST_ROWS:
                 break  # the time of the rest stays as it is: the next pass finds them
             before = len(planned)
-            self._decide_due(connection, standing, planned, now, look)
+            self._decide_due(connection, state, planned, now, look)
             rows_made += sum(one.shards for one in planned[before:])
             decided += 1
         self.write(connection, planned, now)
-        self.save(connection, standings.values())
+        self.save(connection, states.values())
         counts = Counter(one.ruling.code for one in planned)
         late = Counter(
-            (one.standing.row.namespace, one.ruling.code) for one in planned if one.ruling.code in MISSED
+            (one.state.row.namespace, one.ruling.code) for one in planned if one.ruling.code in MISSED
         )
         add_to_totals(connection, FIRES_MISSED, late)
         ran = (Decision.RUN, Decision.QUEUE)
@@ -225,26 +225,26 @@ class Firing:
         return Fired(counts, lateness, tasks=decided)
 
     def _decide_due(
-        self, connection: Connection, standing: Standing, planned: list[Planned], now: int, look: bool
+        self, connection: Connection, state: TaskState, planned: list[PlannedFire], now: int, look: bool
     ) -> None:
         """Add what is decided about each of its fires to `planned`, and move the task's next time on."""
-        if standing.status is not TaskStatus.ENABLED:
+        if state.status is not TaskStatus.ENABLED:
             return  # paused by what was heard just now: `values` says so
-        due, next_fire_at = self._undecided(connection, standing, now, look)
-        since = standing.row.last_fire_at or standing.row.anchor
+        due, next_fire_at = self._undecided(connection, state, now, look)
+        since = state.row.last_fire_at or state.row.anchor
         for one in due:
-            planned.append(self.decide(connection, standing, one, Cause.SCHEDULE, planned, now, since))
+            planned.append(self.decide(connection, state, one, Cause.SCHEDULE, planned, now, since))
             since = one.at
-        standing.values["next_fire_at"] = next_fire_at
+        state.values["next_fire_at"] = next_fire_at
         if due:
-            standing.values["last_fire_at"] = due[-1].through or due[-1].at
-            self.alerts.alarm_if_late(connection, standing, due[0].at, now)
+            state.values["last_fire_at"] = due[-1].through or due[-1].at
+            self.alerts.alert_if_late(connection, state, due[0].at, now)
 
     def _undecided(
-        self, connection: Connection, standing: Standing, now: int, look: bool
+        self, connection: Connection, state: TaskState, now: int, look: bool
     ) -> tuple[list[Due], int | None]:
         """The fires of a task that are due and not decided yet, and when it fires after them."""
-        row, spec = standing.row, standing.spec
+        row, spec = state.row, state.spec
         schedule = spec.schedule(row.anchor)
         assert schedule is not None and row.next_fire_at is not None
         due = due_fires(schedule, row.next_fire_at, now, spec.policy)
@@ -254,73 +254,71 @@ class Firing:
             news = [one for one in news if not self.upstreams.fired_at(connection, [row.id], one.at)]
         return news, due.next_fire_at
 
-    def pass_over(self, connection: Connection, standing: Standing, ruling: Ruling, now: int) -> None:
+    def record_undecided(self, connection: Connection, state: TaskState, ruling: Ruling, now: int) -> None:
         """A task stops firing by itself: what was due by then, and nobody came to, leaves its rows too."""
-        if standing.row.next_fire_at is None or standing.row.next_fire_at > now:
+        if state.row.next_fire_at is None or state.row.next_fire_at > now:
             return
-        due, _ = self._undecided(connection, standing, now, look=True)
+        due, _ = self._undecided(connection, state, now, look=True)
         if due:
-            standing.values["last_fire_at"] = due[-1].through or due[-1].at
-        planned = [Planned(standing, d.at, Cause.SCHEDULE, ruling, now, through=d.through) for d in due]
+            state.values["last_fire_at"] = due[-1].through or due[-1].at
+        planned = [PlannedFire(state, d.at, Cause.SCHEDULE, ruling, now, through=d.through) for d in due]
         self.write(connection, planned, now)
 
     def decide(
         self,
         connection: Connection,
-        standing: Standing,
+        state: TaskState,
         due: Due,
         cause: Cause,
-        unwritten: Sequence[Planned],
+        unwritten: Sequence[PlannedFire],
         now: int,
         since: int,
         why: str = "due, and nothing in its way",
         *,
         after_failure: bool = False,
-    ) -> Planned:
-        """Apply the policies to one fire, and let the standing know for the next.
+    ) -> PlannedFire:
+        """Apply the policies to one fire, and let the state know for the next.
 
         `after_failure`: the fire is someone's response to a failure, so `failure_action SKIP` lets it pass.
         """
-        policy = standing.spec.policy
+        policy = state.spec.policy
         if due.missed is not None:
             ruling = Ruling(decision=Decision.MISS, code="catch_up", rule=due.missed)
-            return Planned(standing, due.at, cause, ruling, now, through=due.through)
+            return PlannedFire(state, due.at, cause, ruling, now, through=due.through)
         code = "caught_up" if due.late else ("on_time" if cause is Cause.SCHEDULE else str(cause))
         if due.late:
             why = f"catch_up_mode {policy.catch_up}: {(now - due.at) / 1e6:.0f} s late"
-        situation = standing.situation()
+        situation = state.situation()
         if after_failure:
             situation = replace(situation, failure_skipped=True)
         ruling = rule_on(policy, situation, code, why)
-        planned = Planned(standing, due.at, cause, ruling, now, since=since)
+        planned = PlannedFire(state, due.at, cause, ruling, now, since=since)
         if ruling.decision is Decision.SKIP and ruling.code == "failure":
-            standing.skip_for_failure(ruling.attempt)
+            state.skip_for_failure(ruling.attempt)
         if ruling.cancel_previous:
             self.write(connection, [one for one in unwritten if not one.run_ids], now)
-            standing.active = self._supersede(connection, standing, due.at, now)
-            standing.queued = 0
-        if ruling.decision is Decision.QUEUE or (ruling.after_previous and standing.active):
+            state.active = self._supersede(connection, state, due.at, now)
+            state.queued = 0
+        if ruling.decision is Decision.QUEUE or (ruling.after_previous and state.active):
             planned.held = Held.PREVIOUS if ruling.after_previous else Held.QUEUE
-            standing.queued += 1
+            state.queued += 1
         elif ruling.decision is Decision.RUN:
             # By hand is now, also where its time had to move on by a microsecond.
-            later = jitter_of(policy, standing.row.id, due.at) if cause is Cause.SCHEDULE else 0
+            later = jitter_of(policy, state.row.id, due.at) if cause is Cause.SCHEDULE else 0
             earliest = max(now, due.at + later) if later else now
-            planned.start, standing.rate_at = start_at(policy, earliest, standing.rate_at)
+            planned.start, state.rate_at = start_at(policy, earliest, state.rate_at)
             if policy.rate is not None:
-                standing.values["rate_at"] = standing.rate_at
-            if standing.spec.after and cause in WAITS_FOR_OTHERS:
+                state.values["rate_at"] = state.rate_at
+            if state.spec.after and cause in WAITS_FOR_OTHERS:
                 planned.held = Held.UPSTREAM
-            standing.active.append(OpenFire(due.at, None, planned.held))
+            state.active.append(OpenFire(due.at, None, planned.held))
         return planned
 
-    def _supersede(self, connection: Connection, standing: Standing, at: int, now: int) -> list[OpenFire]:
+    def _supersede(self, connection: Connection, state: TaskState, at: int, now: int) -> list[OpenFire]:
         """Cancel what is under way and in line for a newer fire; answers what has yet to end."""
-        ids = [run_id for fire in standing.active for run_id in fire.run_ids]
+        ids = [run_id for fire in state.active for run_id in fire.run_ids]
         # Those written in this very pass are known by their rows only.
-        query = select(fires.c.run_id).where(
-            fires.c.open_task == standing.row.id, fires.c.backfill_id.is_(None)
-        )
+        query = select(fires.c.run_id).where(fires.c.open_task == state.row.id, fires.c.backfill_id.is_(None))
         ids = sorted({*ids, *connection.execute(query).scalars()})
         self.gates.forget_gates(connection, ids)
         reason = f"overlap_action CANCEL_PREV: the fire of {iso(at)} takes its place"
@@ -334,69 +332,67 @@ class Firing:
 
     # -- writing
 
-    def write(self, connection: Connection, planned: Sequence[Planned], now: int) -> None:
+    def write(self, connection: Connection, planned: Sequence[PlannedFire], now: int) -> None:
         """Runs, fires and gates of what was decided; each once."""
         planned = [one for one in planned if not one.run_ids]
-        lane_ids = self._lane_numbers(connection, {_lane(one.standing) for one in planned})
-        by_namespace: dict[str, list[Planned]] = {}
+        lane_ids = self._lane_ids(connection, {_lane(one.state) for one in planned})
+        by_namespace: dict[str, list[PlannedFire]] = {}
         for one in planned:
-            by_namespace.setdefault(one.standing.row.namespace, []).append(one)
+            by_namespace.setdefault(one.state.row.namespace, []).append(one)
         for namespace, some in by_namespace.items():
-            births = [birth for one in some for birth in _births(one, lane_ids[_lane(one.standing)])]
+            births = [birth for one in some for birth in _new_runs(one, lane_ids[_lane(one.state)])]
             ids = iter(self.run_writer.insert_runs(connection, births, now, namespace))
             for one in some:
                 one.run_ids = [next(ids) for _ in range(one.shards)]
         rows = [row for one in planned for row in _fire_rows(one, now)]
         for part in chunks(rows):
             connection.execute(insert(fires), part)
-        self.upstreams.raise_gates(
+        self.upstreams.create_gates(
             connection,
             [
-                Gated(one.standing.row.id, one.at, one.since, one.standing.spec.trigger_rule, one.run_ids)
+                Gated(one.state.row.id, one.at, one.since, one.state.spec.trigger_rule, one.run_ids)
                 for one in planned
                 if one.held is Held.UPSTREAM
             ],
         )
-        self._tell_of_stillborn(connection, planned, now)
+        self._count_never_run(connection, planned, now)
 
-    def _tell_of_stillborn(self, connection: Connection, planned: Sequence[Planned], now: int) -> None:
+    def _count_never_run(self, connection: Connection, planned: Sequence[PlannedFire], now: int) -> None:
         """Who waits for a task hears also of its fires that will never run."""
         over = [one for one in planned if one.ruling.decision in (Decision.SKIP, Decision.MISS)]
         if not over:
             return
-        ends = [
-            EndedFire(one.standing.row.id, one.standing.row.name, one.at, False, one.through) for one in over
-        ]
-        self.upstreams.count_ends(connection, ends, now)
+        ends = [EndedFire(one.state.row.id, one.state.row.name, one.at, False, one.through) for one in over]
+        self.upstreams.count_ended(connection, ends, now)
 
-    def save(self, connection: Connection, standings: Iterable[Standing]) -> None:
+    def save(self, connection: Connection, states: Iterable[TaskState]) -> None:
         """The tasks' rows; those that change in the same columns in one statement."""
         alike: dict[tuple[str, ...], list[dict[str, Any]]] = {}
-        for standing in standings:
-            values = standing.values
+        for state in states:
+            values = state.values
             if values:
-                row = {"b_id": standing.row.id, **{f"b_{name}": value for name, value in values.items()}}
+                row = {"b_id": state.row.id, **{f"b_{name}": value for name, value in values.items()}}
                 alike.setdefault(tuple(sorted(values)), []).append(row)
         for names, rows in alike.items():
             change = update(tasks).where(tasks.c.id == bindparam("b_id"))
             connection.execute(change.values({name: bindparam(f"b_{name}") for name in names}), rows)
 
-    def heard(
-        self, connection: Connection, standings: Mapping[int, Standing], closed: Sequence[Closed], now: int
+    def on_fires_ended(
+        self, connection: Connection, states: Mapping[int, TaskState], closed: Sequence[ClosedFire], now: int
     ) -> None:
         """What follows from fires that have ended."""
-        self.admission.leave_gates(
-            connection, [*(f for s in standings.values() for f in s.active), *(c.fire for c in closed)]
+        self.admission.drop_gates_of_ended(
+            connection, [*(f for s in states.values() for f in s.active), *(c.fire for c in closed)]
         )
-        self.admission.admit(connection, standings.values(), closed, now)
-        self.upstreams.tell_downstream(connection, closed, now)
-        self.alerts.alarm_of_failures(connection, closed, now)
-        for standing in standings.values():
-            if standing.values.get("status") is TaskStatus.PAUSED:
-                rule = str(standing.values["reason"])
+        self.admission.admit(connection, states.values(), closed, now)
+        self.upstreams.notify_downstream(connection, closed, now)
+        self.alerts.alert_failures(connection, closed, now)
+        for state in states.values():
+            if state.values.get("status") is TaskStatus.PAUSED:
+                rule = str(state.values["reason"])
                 ruling = Ruling(decision=Decision.SKIP, code="failure", rule=rule)
-                self.pass_over(connection, standing, ruling, now)
-                paused = TaskPaused(namespace=standing.row.namespace, task=standing.row.name, reason=rule)
+                self.record_undecided(connection, state, ruling, now)
+                paused = TaskPaused(namespace=state.row.namespace, task=state.row.name, reason=rule)
                 self.context.note(connection, paused)
 
     def _next_in(self, connection: Connection, now: int, region: str = "") -> float | None:
@@ -407,7 +403,7 @@ class Firing:
         # Due and yet not taken, it is locked by someone: ask again soon, not at once.
         return (next_at - now) / 1_000_000 if next_at > now else 0.05
 
-    def _lane_numbers(self, connection: Connection, wanted: set[Lane]) -> dict[Lane, int]:
+    def _lane_ids(self, connection: Connection, wanted: set[Lane]) -> dict[Lane, int]:
         """Lanes of any namespace; remembered once they are known to be committed."""
         seen = self.context.lane_map.seen
         missing = [lane for lane in wanted if lane not in seen]
@@ -424,7 +420,7 @@ class Firing:
                 self.context.wakes.fire(kind)
 
 
-def _together(passes: Sequence[Fired]) -> Fired:
+def _merged(passes: Sequence[Fired]) -> Fired:
     """What several passes did."""
     counts: Counter[str] = Counter()
     for one in passes:
@@ -434,12 +430,12 @@ def _together(passes: Sequence[Fired]) -> Fired:
     return Fired(counts, lateness, min(waits, default=None), sum(one.tasks for one in passes))
 
 
-def _lane(standing: Standing) -> Lane:
-    return lane_of(standing.spec, standing.row.namespace)
+def _lane(state: TaskState) -> Lane:
+    return lane_of(state.spec, state.row.namespace)
 
 
-def _births(one: Planned, lane_id: int) -> list[Birth]:
-    spec, ruling = one.standing.spec, one.ruling
+def _new_runs(one: PlannedFire, lane_id: int) -> list[Birth]:
+    spec, ruling = one.state.spec, one.ruling
     status = RunStatus.BLOCKED if one.held is not None else _STATUS[ruling.decision]
     if one.again:
         return [
@@ -502,24 +498,24 @@ def _births(one: Planned, lane_id: int) -> list[Birth]:
     return births
 
 
-def _reason(one: Planned, status: RunStatus) -> str | None:
+def _reason(one: PlannedFire, status: RunStatus) -> str | None:
     """Why a run does not simply stand in line."""
     if status is RunStatus.PENDING:
         return None
     if one.held is Held.UPSTREAM:
-        return f"waits for {', '.join(one.standing.spec.after)}"
+        return f"waits for {', '.join(one.state.spec.after)}"
     return one.ruling.rule
 
 
-def _fire_rows(one: Planned, now: int) -> list[dict[str, Any]]:
-    standing, ruling = one.standing, one.ruling
+def _fire_rows(one: PlannedFire, now: int) -> list[dict[str, Any]]:
+    state, ruling = one.state, one.ruling
     under_way = ruling.decision in (Decision.RUN, Decision.QUEUE)
     return [
         {
-            "task_id": standing.row.id,
+            "task_id": state.row.id,
             "fire_time": one.at,
             "shard": shard,
-            "namespace": standing.row.namespace,
+            "namespace": state.row.namespace,
             "cause": one.cause,
             "decision": ruling.decision,
             "code": ruling.code,
@@ -527,7 +523,7 @@ def _fire_rows(one: Planned, now: int) -> list[dict[str, Any]]:
             "run_id": run_id,
             "decided_at": now,
             "through": one.through,
-            "open_task": standing.row.id if under_way else None,
+            "open_task": state.row.id if under_way else None,
             "held": one.held,
             "backfill_id": one.backfill_id,
             "superseded": False,

@@ -16,15 +16,15 @@ from fusee.engine.model.states import RunStatus
 from fusee.engine.store.context import StoreContext
 from fusee.engine.store.tables import runs
 from fusee.tasks.model.fire import Held, fire_end
-from fusee.tasks.model.policy import Failure, Situation
+from fusee.tasks.model.policy import FailureAction, Situation
 from fusee.tasks.model.task import TaskSpec, TaskStatus
 from fusee.tasks.store.tables import fires
 from fusee.tasks.store.tasks import spec_of, task_status_of
 from fusee.values.chunks import chunks
 
-__all__ = ["Closed", "OpenFire", "Standing", "TaskStates"]
+__all__ = ["ClosedFire", "OpenFire", "TaskState", "TaskStates"]
 
-IN_LINE = (Held.QUEUE, Held.PREVIOUS)
+QUEUED = (Held.QUEUE, Held.PREVIOUS)
 BAD = (RunStatus.FAILED, RunStatus.TIMED_OUT, RunStatus.CANCELED)
 
 
@@ -66,7 +66,7 @@ class OpenFire:
 
 
 @dataclass(slots=True, eq=False)
-class Standing:
+class TaskState:
     """One task, locked."""
 
     row: Any
@@ -84,7 +84,7 @@ class Standing:
     """What changes in the task's row."""
 
     @classmethod
-    def of(cls, row: Any) -> Standing:
+    def of(cls, row: Any) -> TaskState:
         return cls(
             row,
             spec_of(row),
@@ -108,7 +108,7 @@ class Standing:
             last_attempt=self.last_attempt,
         )
 
-    def hear(self, fire: OpenFire) -> None:
+    def record_end(self, fire: OpenFire) -> None:
         """A fire ended: remember how, when it counts."""
         end = fire.end
         if end is None or fire.backfill_id is not None:
@@ -124,7 +124,11 @@ class Standing:
             "failures": self.failures,
             "failure_skipped": False,
         }
-        if self.failed and self.spec.policy.failure is Failure.PAUSE and self.status is TaskStatus.ENABLED:
+        if (
+            self.failed
+            and self.spec.policy.failure is FailureAction.PAUSE
+            and self.status is TaskStatus.ENABLED
+        ):
             bad = fire.culprit
             self.pause(f"failure_action PAUSE: run {bad.run_id} ended {bad.status}", fire.finished_at)
 
@@ -140,10 +144,10 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True)
-class Closed:
+class ClosedFire:
     """A fire that was found ended."""
 
-    standing: Standing
+    state: TaskState
     fire: OpenFire
     failures: int
     """Failures in a row, this one counted."""
@@ -153,31 +157,31 @@ class TaskStates:
     def __init__(self, context: StoreContext) -> None:
         self.context = context
 
-    def bring_up_to_date(
+    def load(
         self, connection: Connection, rows: Sequence[Any], hinted: Iterable[int] = ()
-    ) -> tuple[dict[int, Standing], list[Closed]]:
+    ) -> tuple[dict[int, TaskState], list[ClosedFire]]:
         """Read how these tasks (locked) stand; fires that have ended are closed and heard of, in order.
 
         `hinted` are runs that were told of: some may have ended while they stood in line.
         """
-        standings = {row.id: Standing.of(row) for row in rows}
-        closed: list[Closed] = []
-        for standing, opened in self._open(connection, standings, hinted):
+        states = {row.id: TaskState.of(row) for row in rows}
+        closed: list[ClosedFire] = []
+        for state, opened in self._open_fires(connection, states, hinted):
             for fire in sorted((f for f in opened if f.ended), key=lambda f: f.finished_at):
-                standing.hear(fire)
-                closed.append(Closed(standing, fire, standing.failures))
-            standing.active = [f for f in opened if not f.ended and f.backfill_id is None and not _in_line(f)]
+                state.record_end(fire)
+                closed.append(ClosedFire(state, fire, state.failures))
+            state.active = [f for f in opened if not f.ended and f.backfill_id is None and not _in_line(f)]
         if closed:
             run_ids = [run_id for one in closed for run_id in one.fire.run_ids]
             for chunk in chunks(run_ids):
                 part = fires.c.run_id.in_(chunk)
                 connection.execute(update(fires).where(part).values(open_task=None, held=None))
-        self._count_lines(connection, standings)
-        return standings, closed
+        self._count_queued(connection, states)
+        return states, closed
 
-    def _open(
-        self, connection: Connection, standings: dict[int, Standing], hinted: Iterable[int]
-    ) -> list[tuple[Standing, list[OpenFire]]]:
+    def _open_fires(
+        self, connection: Connection, states: dict[int, TaskState], hinted: Iterable[int]
+    ) -> list[tuple[TaskState, list[OpenFire]]]:
         hinted = list(hinted)
         under_way = or_(fires.c.held.is_(None), fires.c.held == Held.UPSTREAM)
         query = (
@@ -197,7 +201,7 @@ class TaskStates:
             .join(runs, runs.c.id == fires.c.run_id)
             .order_by(fires.c.task_id, fires.c.fire_time, fires.c.shard)
         )
-        ids = list(standings)
+        ids = list(states)
         found: dict[tuple[int, int], OpenFire] = {}
         seen: set[int] = set()
         queries = [query.where(fires.c.open_task.in_(part), under_way) for part in chunks(ids)]
@@ -206,7 +210,7 @@ class TaskStates:
             told = (
                 select(fires.c.task_id, fires.c.fire_time)
                 .where(fires.c.run_id.in_(part))
-                .where(fires.c.held.in_([*IN_LINE, Held.BACKFILL]))
+                .where(fires.c.held.in_([*QUEUED, Held.BACKFILL]))
                 .distinct()
                 .subquery()
             )
@@ -220,24 +224,24 @@ class TaskStates:
                 if row.run_id not in seen:
                     fire.runs.append(row)
                     seen.add(row.run_id)
-        by_task: dict[int, list[OpenFire]] = {task_id: [] for task_id in standings}
+        by_task: dict[int, list[OpenFire]] = {task_id: [] for task_id in states}
         for (task_id, _), fire in found.items():
             if task_id in by_task:
                 by_task[task_id].append(fire)
-        return [(standings[task_id], opened) for task_id, opened in by_task.items()]
+        return [(states[task_id], opened) for task_id, opened in by_task.items()]
 
-    def _count_lines(self, connection: Connection, standings: dict[int, Standing]) -> None:
-        ids = list(standings)
+    def _count_queued(self, connection: Connection, states: dict[int, TaskState]) -> None:
+        ids = list(states)
         for part in chunks(ids):
             query = (
                 select(fires.c.open_task, func.count())
-                .where(fires.c.open_task.in_(part), fires.c.held.in_(IN_LINE))
+                .where(fires.c.open_task.in_(part), fires.c.held.in_(QUEUED))
                 .where(fires.c.shard == 0)
                 .group_by(fires.c.open_task)
             )
             for task_id, count in connection.execute(query):
-                standings[task_id].queued = int(count)
+                states[task_id].queued = int(count)
 
 
 def _in_line(fire: OpenFire) -> bool:
-    return fire.held in IN_LINE
+    return fire.held in QUEUED

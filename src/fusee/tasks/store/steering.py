@@ -17,10 +17,10 @@ from fusee.engine.store.wakes import ENDED, SCHEDULE
 from fusee.errors import Conflict, Unreadable
 from fusee.tasks.model.policy import Decision, Ruling
 from fusee.tasks.model.task import Task, TaskSpec, TaskStatus, next_task_status
-from fusee.tasks.store.admission import EMPTIED_BY, Admission
+from fusee.tasks.store.admission import ENDS_QUEUE, Admission
 from fusee.tasks.store.dependencies import TaskDependencies
 from fusee.tasks.store.firing import Firing
-from fusee.tasks.store.state import IN_LINE, Standing
+from fusee.tasks.store.state import QUEUED, TaskState
 from fusee.tasks.store.tables import ended, fires, tasks, waits
 from fusee.tasks.store.tasks import TaskDefinitions, lane_of, spec_of, task_from, task_status_of
 
@@ -67,7 +67,7 @@ class Steering:
                 "region": spec.region,
             }
             if _timing(spec) != _timing(before):
-                values |= self._miss_undecided(connection, row, "given another schedule", now)
+                values |= self._record_missed(connection, row, "given another schedule", now)
                 schedule = spec.schedule(now)
                 scheduled = schedule is not None and row.status == TaskStatus.ENABLED
                 values |= {
@@ -112,14 +112,14 @@ class Steering:
                     "next_fire_at": schedule.next(now) if schedule else None,
                     "reason": None,
                 }
-                self._look_at_line(connection, row.id)
+                self._recheck_queue(connection, row.id)
             else:
-                values |= self._miss_undecided(connection, row, PAST[verb], now)
-            if to in EMPTIED_BY:
-                self.admission.empty(connection, row.id, to, now)
+                values |= self._record_missed(connection, row, PAST[verb], now)
+            if to in ENDS_QUEUE:
+                self.admission.skip_all_held(connection, row.id, to, now)
             if to is TaskStatus.DELETED:
-                self.dependencies.refuse_if_awaited(connection, row.id, row.name)
-                self._tell_who_waits(connection, row.id)
+                self.dependencies.refuse_if_upstream(connection, row.id, row.name)
+                self._recheck_gates_on(connection, row.id)
                 values |= {"live_name": None, "deleted_at": now}
             self.definitions.change_task(connection, row.id, now, values)
             return task_from(connection.execute(select(tasks).where(tasks.c.id == row.id)).one())
@@ -132,9 +132,9 @@ class Steering:
     def _delete_unreadable(self, connection: Connection, row: Any) -> Task:
         """The way out for a task that nobody can repair. Its due fires cannot be read either."""
         now = self.context.now(connection)
-        self.dependencies.refuse_if_awaited(connection, row.id, row.name)
-        self._tell_who_waits(connection, row.id)
-        self.admission.empty(connection, row.id, TaskStatus.DELETED, now)
+        self.dependencies.refuse_if_upstream(connection, row.id, row.name)
+        self._recheck_gates_on(connection, row.id)
+        self.admission.skip_all_held(connection, row.id, TaskStatus.DELETED, now)
         values = {"status": TaskStatus.DELETED, "next_fire_at": None, "live_name": None, "deleted_at": now}
         empty = encode(TaskSpec(name=row.name, handler="unreadable").to_dict(), "the task")
         self.definitions.change_task(connection, row.id, now, {**values, "definition": empty})
@@ -146,8 +146,8 @@ class Steering:
         def work(connection: Connection) -> int:
             row = self.definitions.task_row(connection, ref, lock=True)
             now = self.context.now(connection)
-            return self.admission.skip_waiting(
-                connection, row.id, IN_LINE, "cleared", f"queue cleared: {reason}", now
+            return self.admission.skip_held(
+                connection, row.id, QUEUED, "cleared", f"queue cleared: {reason}", now
             )
 
         cleared = await self.context.database.write(work)
@@ -155,23 +155,23 @@ class Steering:
             self.context.wakes.fire(ENDED)
         return cleared
 
-    def _look_at_line(self, connection: Connection, task_id: int) -> None:
+    def _recheck_queue(self, connection: Connection, task_id: int) -> None:
         """Have the aggregator let out what stands in line, if anything does."""
-        mine = (fires.c.open_task == task_id, fires.c.held.in_(IN_LINE))
+        mine = (fires.c.open_task == task_id, fires.c.held.in_(QUEUED))
         head = connection.execute(select(fires.c.run_id).where(*mine).limit(1)).scalar_one_or_none()
         if head is not None:
             connection.execute(insert(ended).values(kind="task", run_id=head))
             self.context.notify(connection, ENDED)
 
-    def _miss_undecided(self, connection: Connection, row: Any, what: str, now: int) -> dict[str, Any]:
+    def _record_missed(self, connection: Connection, row: Any, what: str, now: int) -> dict[str, Any]:
         """Answers what changes in the task's row by that."""
-        standing = Standing.of(row)
+        state = TaskState.of(row)
         rule = f"the task was {what} before a dispatcher came to it"
         ruling = Ruling(decision=Decision.MISS, code="catch_up", rule=rule)
-        self.firing.pass_over(connection, standing, ruling, now)
-        return standing.values
+        self.firing.record_undecided(connection, state, ruling, now)
+        return state.values
 
-    def _tell_who_waits(self, connection: Connection, task_id: int) -> None:
+    def _recheck_gates_on(self, connection: Connection, task_id: int) -> None:
         """Fires made while their task followed this one wait for it still: let them see that it is gone."""
         query = select(waits.c.run_id).where(waits.c.task_id == task_id).distinct()
         rows = [{"kind": "gate", "run_id": run_id} for run_id in connection.execute(query).scalars()]

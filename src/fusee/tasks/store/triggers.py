@@ -21,8 +21,8 @@ from fusee.tasks.model.fire import Cause, Held
 from fusee.tasks.model.policy import Decision, Ruling
 from fusee.tasks.model.task import TaskStatus
 from fusee.tasks.store.admission import Admission
-from fusee.tasks.store.firing import Firing, Planned
-from fusee.tasks.store.state import Standing, TaskStates
+from fusee.tasks.store.firing import Firing, PlannedFire
+from fusee.tasks.store.state import TaskState, TaskStates
 from fusee.tasks.store.tables import backfills, fires, tasks
 from fusee.tasks.store.tasks import TaskDefinitions, spec_of
 from fusee.tasks.store.upstreams import Upstreams
@@ -101,14 +101,14 @@ class Triggers:
             if row.status == TaskStatus.DISABLED:
                 raise Conflict(f"task {row.name} is disabled: enable it first")
             now = self.context.now(connection)
-            standings, closed = self.states.bring_up_to_date(connection, [row])
-            self.firing.heard(connection, standings, closed, now)
-            standing = standings[row.id]
+            states, closed = self.states.load(connection, [row])
+            self.firing.on_fires_ended(connection, states, closed, now)
+            state = states[row.id]
             at = self._free_time(connection, row, now)
             since = row.last_fire_at or row.anchor
             planned = self.firing.decide(
                 connection,
-                standing,
+                state,
                 Due(at),
                 Cause.MANUAL,
                 [],
@@ -120,7 +120,7 @@ class Triggers:
             planned.idempotency_key, planned.request_digest = idempotency_key, digest
             self.firing.write(connection, [planned], now)
             self.context.note(connection, TasksFired(counts={planned.ruling.code: 1}, lateness=[]))
-            self.firing.save(connection, [standing])
+            self.firing.save(connection, [state])
             return Triggered(at, planned.ruling.decision, planned.ruling.rule, planned.run_ids)
 
         try:
@@ -217,12 +217,12 @@ class Triggers:
     ) -> Triggered:
         """Fire a locked task with runs like these; `Conflict` when its policies would skip that."""
         now = self.context.now(connection)
-        standings, closed = self.states.bring_up_to_date(connection, [row])
-        self.firing.heard(connection, standings, closed, now)
-        standing = standings[row.id]
+        states, closed = self.states.load(connection, [row])
+        self.firing.on_fires_ended(connection, states, closed, now)
+        state = states[row.id]
         planned = self.firing.decide(
             connection,
-            standing,
+            state,
             Due(self._free_time(connection, row, now)),
             Cause.MANUAL,
             [],
@@ -238,7 +238,7 @@ class Triggers:
             planned.idempotency_key, planned.request_digest = idempotency_key, digest
         self.firing.write(connection, [planned], now)
         self.context.note(connection, TasksFired(counts={planned.ruling.code: 1}, lateness=[]))
-        self.firing.save(connection, [standing])
+        self.firing.save(connection, [state])
         return Triggered(planned.at, planned.ruling.decision, planned.ruling.rule, planned.run_ids)
 
     def _triggered_before(self, connection: Connection, task_id: int, run_id: int, key: str) -> Triggered:
@@ -246,7 +246,7 @@ class Triggers:
         fire = connection.execute(mine).one_or_none()
         if fire is None:
             raise used_for_another(key, f"run {run_id}")
-        ids = self.admission.runs_of(connection, task_id, fire.fire_time)
+        ids = self.admission.run_ids_of(connection, task_id, fire.fire_time)
         return Triggered(fire.fire_time, Decision(fire.decision), fire.rule, ids, created=False)
 
     def _free_time(self, connection: Connection, row: Any, now: int) -> int:
@@ -271,23 +271,23 @@ class Triggers:
         ]
         if not rows:
             return
-        standings, closed = self.states.bring_up_to_date(connection, rows)
-        self.firing.heard(connection, standings, closed, now)
-        planned: list[Planned] = []
+        states, closed = self.states.load(connection, rows)
+        self.firing.on_fires_ended(connection, states, closed, now)
+        planned: list[PlannedFire] = []
         for task_id, at in sorted(set(wanted), key=lambda one: one[1]):
-            standing = standings.get(task_id)
-            if standing is None or standing.status is not TaskStatus.ENABLED:
+            state = states.get(task_id)
+            if state is None or state.status is not TaskStatus.ENABLED:
                 continue
             if self.upstreams.fired_at(connection, [task_id], at):
                 continue
-            since = standing.values.get("last_fire_at") or standing.row.last_fire_at or standing.row.anchor
+            since = state.values.get("last_fire_at") or state.row.last_fire_at or state.row.anchor
             why = "a task that it follows has ended"
             planned.append(
-                self.firing.decide(connection, standing, Due(at), Cause.AFTER, planned, now, since, why)
+                self.firing.decide(connection, state, Due(at), Cause.AFTER, planned, now, since, why)
             )
-            standing.values["last_fire_at"] = max(at, standing.row.last_fire_at or 0)
+            state.values["last_fire_at"] = max(at, state.row.last_fire_at or 0)
         self.firing.write(connection, planned, now)
-        self.firing.save(connection, standings.values())
+        self.firing.save(connection, states.values())
 
     async def backfill(
         self,
@@ -388,7 +388,7 @@ class Triggers:
         self, connection: Connection, row: Any, backfill_id: int, times: Sequence[int], now: int
     ) -> None:
         was = self._make_room(connection, row.id, times)
-        standing = Standing.of(row)
+        state = TaskState.of(row)
         planned = []
         for at in times:
             rule = f"backfill {backfill_id}"
@@ -396,8 +396,8 @@ class Triggers:
                 rule += f" (was: {was[at]})"
             ruling = Ruling(decision=Decision.RUN, code="backfill", rule=rule)
             planned.append(
-                Planned(
-                    standing,
+                PlannedFire(
+                    state,
                     at,
                     Cause.BACKFILL,
                     ruling,
@@ -407,7 +407,7 @@ class Triggers:
                 )
             )
         self.firing.write(connection, planned, now)
-        self.admission.go_on_with(connection, backfill_id, now)
+        self.admission.continue_backfill(connection, backfill_id, now)
 
     def _make_room(self, connection: Connection, task_id: int, times: Sequence[int]) -> dict[int, str]:
         """Take away the rows of fires that did not run; answers what they said.

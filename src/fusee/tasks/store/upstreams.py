@@ -19,7 +19,7 @@ from fusee.engine.store.wakes import ENDED
 from fusee.errors import Unreadable
 from fusee.tasks.model.fire import Held, fire_end
 from fusee.tasks.model.task import TaskStatus, TriggerRule
-from fusee.tasks.store.state import Closed
+from fusee.tasks.store.state import ClosedFire
 from fusee.tasks.store.tables import ended, fires, gates, task_edges, tasks, waits
 from fusee.tasks.store.tasks import spec_of
 from fusee.values.chunks import chunks
@@ -56,7 +56,7 @@ class Upstreams:
         self.context = context
         self.gates = gates
 
-    def raise_gates(self, connection: Connection, gated: Sequence[Gated]) -> None:
+    def create_gates(self, connection: Connection, gated: Sequence[Gated]) -> None:
         """Write down what each waits for; whether that has ended already is looked at in a transaction
         of its own, which may wait for the upstream's row."""
         upstreams = self._upstreams_of(connection, [one.task_id for one in gated])
@@ -95,20 +95,18 @@ class Upstreams:
             if success is not None:
                 counted[wait.run_id].add(upstream.name if upstream is not None else "an upstream", success)
                 met.append(wait)
-        self._forget_waits(connection, met)
-        self.gates.count_down(connection, counted, now, may_start=self._not_paused)
+        self._delete_waits(connection, met)
+        self.gates.count_down(connection, counted, now, may_start=self._hold_paused)
 
-    def tell_downstream(self, connection: Connection, closed: Sequence[Closed], now: int) -> None:
+    def notify_downstream(self, connection: Connection, closed: Sequence[ClosedFire], now: int) -> None:
         """Fires ended: count them for who waits, and let tasks that follow them fire."""
         if not closed:
             return
         ends = [
-            EndedFire(
-                one.standing.row.id, one.standing.row.name, one.fire.at, one.fire.end is RunStatus.SUCCEEDED
-            )
+            EndedFire(one.state.row.id, one.state.row.name, one.fire.at, one.fire.end is RunStatus.SUCCEEDED)
             for one in closed
         ]
-        self.count_ends(connection, ends, now)
+        self.count_ended(connection, ends, now)
         followed = task_edges.c.upstream_id.in_({one.task_id for one in ends})
         downstream: dict[int, list[int]] = {}
         for edge in connection.execute(select(task_edges).where(followed)):
@@ -122,7 +120,7 @@ class Upstreams:
             connection.execute(insert(ended), rows)
             self.context.notify(connection, ENDED)
 
-    def count_ends(self, connection: Connection, ends: Sequence[EndedFire], now: int) -> None:
+    def count_ended(self, connection: Connection, ends: Sequence[EndedFire], now: int) -> None:
         """Count fires that ended, or never will run, for those who wait for them; their tasks are locked."""
         some = waits.c.task_id.in_({one.task_id for one in ends})
         # Also those whose task does not follow this one any more: they wait for what they were made for.
@@ -145,10 +143,10 @@ class Upstreams:
                     continue
                 counted.setdefault(wait.run_id, Counted()).add(one.name, one.success)
                 met[key] = wait
-        self._forget_waits(connection, list(met.values()))
-        self.gates.count_down(connection, counted, now, may_start=self._not_paused)
+        self._delete_waits(connection, list(met.values()))
+        self.gates.count_down(connection, counted, now, may_start=self._hold_paused)
 
-    def _not_paused(self, connection: Connection, run_ids: Sequence[int]) -> Sequence[int]:
+    def _hold_paused(self, connection: Connection, run_ids: Sequence[int]) -> Sequence[int]:
         """The runs that may start; those of paused tasks go to the line of their task, which is held.
 
         Once the task is resumed, they are let out and look at their upstreams again. The task's row is not
@@ -232,10 +230,10 @@ class Upstreams:
             return True
         return False if rule is TriggerRule.ALL_DONE and False in ends else None
 
-    def _forget_waits(self, connection: Connection, met: Sequence[Any]) -> None:
+    def _delete_waits(self, connection: Connection, met: Sequence[Any]) -> None:
         if met:
             connection.execute(
-                _FORGET, [{"b_task": w.task_id, "b_time": w.fire_time, "b_run": w.run_id} for w in met]
+                _DELETE_WAIT, [{"b_task": w.task_id, "b_time": w.fire_time, "b_run": w.run_id} for w in met]
             )
 
 
@@ -244,7 +242,7 @@ _WAITS = (
     .join(gates, gates.c.run_id == waits.c.run_id)
     .join(fires, fires.c.run_id == waits.c.run_id)
 )
-_FORGET = delete(waits).where(
+_DELETE_WAIT = delete(waits).where(
     waits.c.task_id == bindparam("b_task"),
     waits.c.fire_time == bindparam("b_time"),
     waits.c.run_id == bindparam("b_run"),

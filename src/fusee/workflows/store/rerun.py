@@ -91,7 +91,7 @@ class WorkflowReruns:
                 before[node.run_id].priority,
                 _same(before[node.run_id].payload),
                 before[node.run_id].options,
-                _still_awaited(node.position, shape, positions),
+                _still_needed(node.position, shape, positions),
                 shape.rules[node.position],
             )
             for node in left
@@ -106,7 +106,7 @@ class WorkflowReruns:
         return found
 
 
-def _still_awaited(position: int, shape: Shape, positions: dict[int, int]) -> tuple[int, ...]:
+def _still_needed(position: int, shape: Shape, positions: dict[int, int]) -> tuple[int, ...]:
     upstreams = shape.after[position]
     left = tuple(positions[upstream] for upstream in upstreams if upstream in positions)
     if shape.rules[position] is TriggerRule.ANY_SUCCESS and len(left) < len(upstreams):
