@@ -97,7 +97,7 @@ async def test_a_resume_while_the_upstream_ends_leaves_no_fire_behind(
     run = await works.run_of("t", 1)
     await works.store.tasks.steering.steer_task("t", "pause")
     await works.world.finish(works.session, works.held.pop((await works.run_of("up", 1)).id))
-    inner = works.store.tasks.upstreams._not_paused
+    inner = works.store.tasks.upstreams._hold_paused
 
     def resumed_meanwhile(connection: Any, run_ids: Any) -> Any:
         monkeypatch.undo()
@@ -106,7 +106,7 @@ async def test_a_resume_while_the_upstream_ends_leaves_no_fire_behind(
         await_only(other.tasks.steering.steer_task("t", "resume"))
         return may_start
 
-    monkeypatch.setattr(works.store.tasks.upstreams, "_not_paused", resumed_meanwhile)
+    monkeypatch.setattr(works.store.tasks.upstreams, "_hold_paused", resumed_meanwhile)
     await works.react()
     assert (await works.task()).status == TaskStatus.ENABLED, "it was resumed meanwhile"
     assert await works.claim() == ["t 1"]
