@@ -17,7 +17,8 @@ import pytest
 from fusee import Fusee
 from fusee.bulk.cli.create import source_from
 from fusee.bulk.cli.look import summary
-from fusee.bulk.model.job import BulkJob, BulkSpec, BulkStatus, Quarantined
+from fusee.bulk.model.job import BulkJob, BulkStatus, Quarantined
+from fusee.bulk.model.spec import BulkSpec
 from fusee.bulk.rest.shapes import BulkLogOut, BulkOut, BulkShown, BusinessOut, QuarantinedOut, SegmentOut
 from fusee.config import load
 from fusee.surfaces.cli.exits import Exit

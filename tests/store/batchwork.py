@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from fusee.batches.model.batch import Batch, BatchSpec, BatchTask, TargetSpec
+from fusee.batches.model.batch import Batch, BatchTask
+from fusee.batches.model.spec import BatchSpec, TargetSpec
 from fusee.batches.store.queries import TargetFilter
 from fusee.engine.model.outcome import Effect, End
 from fusee.engine.model.retry import RetryPolicy

@@ -9,7 +9,8 @@ from typing import Any
 import msgspec
 
 from fusee.bulk.model.done_map import encode_done
-from fusee.bulk.model.job import BulkJob, BulkSpec, Quarantined, Segment
+from fusee.bulk.model.job import BulkJob, Quarantined, Segment
+from fusee.bulk.model.spec import BulkSpec
 from fusee.bulk.model.window import Checkpoint
 from fusee.bulk.store.checkpoints import BulkAnswer, Found, Progress, Taken
 from fusee.engine.model.outcome import Effect, End

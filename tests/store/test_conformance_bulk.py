@@ -12,8 +12,9 @@ import pytest
 import pytest_asyncio
 
 from fusee.bulk.model.done_map import encode_runs
-from fusee.bulk.model.job import UNKNOWN, BulkJob, BulkSpec, BulkStatus, HeldBy, SegmentState
+from fusee.bulk.model.job import UNKNOWN, BulkJob, BulkStatus, HeldBy, SegmentState
 from fusee.bulk.model.pacing import HOLD, MICROSECONDS, UNLIMITED
+from fusee.bulk.model.spec import BulkSpec
 from fusee.bulk.model.window import Checkpoint
 from fusee.bulk.store.checkpoints import BulkAnswer, Found, Progress
 from fusee.bulk.store.queries import BulkFilter

@@ -8,7 +8,8 @@ import msgspec
 import pytest
 
 from fusee.bulk.model.business import HttpBusiness
-from fusee.bulk.model.job import HTTP_HANDLER, BulkJob, BulkSpec, BulkStatus, Quarantined
+from fusee.bulk.model.job import HTTP_HANDLER, BulkJob, BulkStatus, Quarantined
+from fusee.bulk.model.spec import BulkSpec
 from fusee.bulk.store.checkpoints import Found
 from fusee.bulk.store.queries import BulkFilter
 from fusee.engine.model.run import Claimed

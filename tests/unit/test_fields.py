@@ -14,7 +14,8 @@ from fastapi import APIRouter, FastAPI
 from starlette.requests import Request
 
 from fusee.batches.fields import BATCH, TARGET
-from fusee.batches.model.batch import Batch, BatchPhase, BatchSpec, BatchStatus
+from fusee.batches.model.batch import Batch, BatchPhase, BatchStatus
+from fusee.batches.model.spec import BatchSpec
 from fusee.errors import Invalid
 from fusee.surfaces.cli.field_options import options_of
 from fusee.surfaces.rest.answers import answer_of

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from fusee.batches.model.batch import BatchSpec, TargetSpec
+from fusee.batches.model.spec import BatchSpec, TargetSpec
 from fusee.errors import Invalid
 from fusee.values.fields import Form
 

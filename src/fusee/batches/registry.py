@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from fusee.batches.model.batch import check_operation
+from fusee.batches.model.spec import check_operation
 from fusee.batches.operation import DEFAULT_RETRY, DEFAULT_TIMEOUT, Operation
 from fusee.engine.model.retry import RetryPolicy
 from fusee.errors import FuseeError, Invalid

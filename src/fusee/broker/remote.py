@@ -13,12 +13,14 @@ from collections.abc import AsyncIterable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn, cast
 
-from fusee.batches.model.batch import Batch, BatchSpec
+from fusee.batches.model.batch import Batch
+from fusee.batches.model.spec import BatchSpec
 from fusee.batches.registry import Operations
 from fusee.batches.service.batches import BatchOperations, Targets
 from fusee.broker.store_rpc import Rpc, StoreRpc, forward
 from fusee.bulk.business import Businesses
-from fusee.bulk.model.job import BulkJob, BulkSpec
+from fusee.bulk.model.job import BulkJob
+from fusee.bulk.model.spec import BulkSpec
 from fusee.bulk.service.jobs import BulkOperations
 from fusee.bulk.sources import SourceKinds
 from fusee.engine.model.run import RunSpec

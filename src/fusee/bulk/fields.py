@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fusee.bulk.model.business import HttpBusiness
-from fusee.bulk.model.job import BulkSpec
+from fusee.bulk.model.spec import BulkSpec
 from fusee.values.fields import Form
 
 __all__ = ["ADJUSTABLE", "BULK", "BUSINESS", "FOLLOW_UP", "NO_DEFAULTS"]

@@ -48,7 +48,7 @@ class Param:
         return cls(given.get("default", REQUIRED), given.get("description", ""))
 
 
-class Params(Kind):
+class _Params(Kind):
     """The parameters that a workflow or a template declares, by name."""
 
     shown = dict[str, dict[str, Any]]
@@ -107,7 +107,7 @@ def _declared(given: Any, path: str) -> Param:
     return Param.from_dict(given)
 
 
-PARAMS = Params()
+PARAMS = _Params()
 
 
 def bind(declared: Mapping[str, Param], given: Mapping[str, Any]) -> dict[str, Any]:

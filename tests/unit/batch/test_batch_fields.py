@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fusee.batches.fields import BATCH, target_from
-from fusee.batches.model.batch import OnError, TargetSpec
+from fusee.batches.model.spec import OnError, TargetSpec
 from fusee.engine.model.retry import RetryPolicy
 from fusee.errors import Invalid
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fusee.batches.model.batch import BatchSpec, OnError
+from fusee.batches.model.spec import BatchSpec, OnError
 
 
 def spec(**fields: Any) -> BatchSpec:

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from fusee.bulk.model.job import BULK, BulkJob, BulkSpec, BulkStatus, handler_of_business, next_bulk_status
+from fusee.bulk.model.job import BULK, BulkJob, BulkStatus, handler_of_business, next_bulk_status
 from fusee.bulk.model.pacing import HOLD
+from fusee.bulk.model.spec import BulkSpec
 from fusee.bulk.model.window import window_for
 from fusee.engine.model.states import IllegalTransition
 

@@ -22,8 +22,9 @@ from fusee.bulk.business import BulkContext
 from fusee.bulk.execution.calls import Calls
 from fusee.bulk.execution.pacer import NodeCap, Pacer, WorkerGrants
 from fusee.bulk.execution.runner import Runner
-from fusee.bulk.model.job import BulkJob, BulkSpec, BulkStatus, Segment, SegmentState
+from fusee.bulk.model.job import BulkJob, BulkStatus, Segment, SegmentState
 from fusee.bulk.model.pacing import HEADROOM, MICROSECONDS, SHARED_LASTS, Part, even_share, grant
+from fusee.bulk.model.spec import BulkSpec
 from fusee.bulk.model.window import Checkpoint
 from fusee.bulk.sources import Placed
 from fusee.bulk.sources.simple import RangeSource

@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fusee.batches.looking import look_at_targets
-from fusee.batches.model.batch import BatchSpec, BatchTask, PlanAction, Planned, TargetSpec
+from fusee.batches.model.batch import BatchTask, PlanAction, Planned
+from fusee.batches.model.spec import BatchSpec, TargetSpec
 from fusee.batches.registry import Operations
 from fusee.batches.store.moves import looker_of
 from fusee.engine.model.retry import RetryPolicy

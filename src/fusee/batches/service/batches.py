@@ -8,15 +8,8 @@ from contextlib import suppress
 from typing import Any
 
 from fusee.batches.fields import BATCH, target_from
-from fusee.batches.model.batch import (
-    Batch,
-    BatchPhase,
-    BatchSpec,
-    BatchStatus,
-    BatchTask,
-    Planned,
-    TargetSpec,
-)
+from fusee.batches.model.batch import Batch, BatchPhase, BatchStatus, BatchTask, Planned
+from fusee.batches.model.spec import BatchSpec, TargetSpec
 from fusee.batches.registry import Operations
 from fusee.batches.service.asking import BatchAsking, Progress
 from fusee.batches.store.moves import handler_of

@@ -7,7 +7,8 @@ from typing import Any
 
 from sqlalchemy import Connection, exists, insert, or_, select, update
 
-from fusee.batches.model.batch import Batch, BatchPhase, OnConflict
+from fusee.batches.model.batch import Batch, BatchPhase
+from fusee.batches.model.spec import OnConflict
 from fusee.batches.store.exclusion import UNDER_WAY
 from fusee.batches.store.moves import BatchMoves, Moving
 from fusee.batches.store.queries import batch_from

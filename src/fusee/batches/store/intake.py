@@ -9,7 +9,8 @@ from typing import Any
 from sqlalchemy import Connection, and_, delete, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
-from fusee.batches.model.batch import BatchPhase, BatchSpec, BatchStatus, OnError, TargetSpec
+from fusee.batches.model.batch import BatchPhase, BatchStatus
+from fusee.batches.model.spec import BatchSpec, OnError, TargetSpec
 from fusee.batches.store.tables import batch_tasks, batches
 from fusee.engine.model.retry import RetryPolicy
 from fusee.engine.store.context import StoreContext

@@ -11,7 +11,8 @@ from typing import Any
 
 from sqlalchemy import Connection, Table, Update, bindparam, exists, func, insert, or_, select, update
 
-from fusee.batches.model.batch import BatchPhase, BatchSpec, BatchStatus, batch_status
+from fusee.batches.model.batch import BatchPhase, BatchStatus, batch_status
+from fusee.batches.model.spec import BatchSpec
 from fusee.batches.store.exclusion import Rivals, take_target_turn
 from fusee.batches.store.insert import Range, TargetRuns
 from fusee.batches.store.intake import HIDDEN, spec_of_batch

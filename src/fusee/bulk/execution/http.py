@@ -10,7 +10,7 @@ from typing import Any
 from fusee.bulk.business import BulkContext, Business, ChunkFailed, SelfStart
 from fusee.bulk.execution.posts import CallFailed, Posts
 from fusee.bulk.model.business import HttpBusiness
-from fusee.bulk.model.job import ITEM_TIMEOUT
+from fusee.bulk.model.spec import ITEM_TIMEOUT
 from fusee.engine.model.outcome import Abandon
 from fusee.errors import Conflict
 from fusee.executors.http.request import check_http

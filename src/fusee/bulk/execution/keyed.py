@@ -16,7 +16,8 @@ from typing import Any
 
 from fusee.bulk.execution.places import Reached
 from fusee.bulk.model.done_map import done_runs, encode_runs
-from fusee.bulk.model.job import MOST_ITEMS, Segment
+from fusee.bulk.model.job import Segment
+from fusee.bulk.model.spec import MOST_ITEMS
 from fusee.bulk.model.window import Checkpoint, Window
 from fusee.bulk.sources import KeyedReader, Placed
 

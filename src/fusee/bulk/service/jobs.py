@@ -16,13 +16,13 @@ from fusee.bulk.model.job import (
     BulkJob,
     BulkLoad,
     BulkLog,
-    BulkSpec,
     BulkStatus,
     Quarantined,
     Segment,
     handler_of_business,
 )
 from fusee.bulk.model.pacing import rate_shown
+from fusee.bulk.model.spec import BulkSpec
 from fusee.bulk.sources import SourceKinds
 from fusee.bulk.sources.fingerprint import look_at
 from fusee.bulk.sources.limits import SourceLimits

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fusee.bulk.model.job import MOST_ITEMS
+from fusee.bulk.model.spec import MOST_ITEMS
 from fusee.bulk.sources.base import fields_of
 
 __all__ = ["ListSource", "RangeSource"]

@@ -9,16 +9,9 @@ from typing import Any
 from sqlalchemy import Connection, insert, select
 from sqlalchemy.exc import IntegrityError
 
-from fusee.bulk.model.job import (
-    HTTP_HANDLER,
-    UNKNOWN,
-    BulkJob,
-    BulkSpec,
-    BulkStatus,
-    SegmentState,
-    next_bulk_status,
-)
+from fusee.bulk.model.job import HTTP_HANDLER, UNKNOWN, BulkJob, BulkStatus, SegmentState, next_bulk_status
 from fusee.bulk.model.pacing import rate_shown
+from fusee.bulk.model.spec import BulkSpec
 from fusee.bulk.store.businesses import BusinessRegistry
 from fusee.bulk.store.checkpoints import Found
 from fusee.bulk.store.checks import BulkChecks, next_of

@@ -12,13 +12,13 @@ from fusee.bulk.model.job import (
     UNKNOWN,
     BulkJob,
     BulkLog,
-    BulkSpec,
     BulkStatus,
     HeldBy,
     Quarantined,
     Segment,
     SegmentState,
 )
+from fusee.bulk.model.spec import BulkSpec
 from fusee.bulk.model.window import Checkpoint
 from fusee.engine.store.rows import decode, encode
 from fusee.engine.store.set_aside import reading

@@ -123,17 +123,21 @@ class _HashKey(Kind):
         return {"type": "string", "minLength": 1, "maxLength": 200}
 
 
-class _Requires(JsonObject):
+class _Requires(Kind):
     """Labels by name; a spec of a run holds them as text, see `requires_text`."""
 
     shown = dict[str, str]
+    labels = JsonObject(texts=True)
 
     def read(self, value: Any, what: str) -> Any:
         if isinstance(value, str) and not value.startswith("{"):
             return value  # the text of labels that were read before
-        labels = JsonObject.read(self, value, what)
+        labels = self.labels.read(value, what)
         requires_text(labels)
         return labels
+
+    def schema(self) -> dict[str, Any]:
+        return self.labels.schema()
 
     def show(self, value: Any) -> Any:
         return requires_from(value) if isinstance(value, str) else dict(value)
@@ -165,5 +169,5 @@ Cpu = Annotated[float | None, _Cpu(), "Cores that its worker must have free."]
 Memory = Annotated[int | None, _Memory(), "Memory that its worker must have free: bytes, `512MB`, `8GiB`."]
 HashKey = Annotated[str | None, _HashKey(), "The key that `consistent_hash` uses."]
 Requires = Annotated[
-    Mapping[str, str], _Requires(texts=True), 'Labels that its worker must have, such as {"gpu": "true"}.'
+    Mapping[str, str], _Requires(), 'Labels that its worker must have, such as {"gpu": "true"}.'
 ]
