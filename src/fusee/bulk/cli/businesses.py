@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from fusee.bulk.fields import BUSINESS
 from fusee.surfaces.cli.answer import Answer, Noun
 from fusee.surfaces.cli.commands import command, lists, steer
+from fusee.surfaces.cli.field_options import options_of
 from fusee.surfaces.cli.inputs import json_or_text, member_from
 from fusee.surfaces.cli.options import KEY, VERSION, Group, option
 from fusee.surfaces.cli.output import facts
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
     from fusee.bulk.service.businesses import BusinessOperations
 
 __all__ = ["business"]
+
+ADDRESSES = ("item", "chunk", "undo", "on_create", "before_run", "on_stop", "on_finish")
 
 
 @click.group(cls=Group)
@@ -63,30 +67,16 @@ BUSINESSES: Noun[KnownBusiness] = Noun(
 )
 
 
-_ADDRESSES = (
-    ("--item", "POSTed to for each item; or --chunk."),
-    ("--chunk", "POSTed to for up to --chunk-size items."),
-    ("--undo", "POSTed to for items to undo."),
-    ("--on-create", "Asked before a job is created."),
-    ("--before-run", "Called before a job runs; may take 30 minutes."),
-    ("--on-stop", "POSTed to when a job has stopped."),
-    ("--on-finish", "POSTed to when a job has finished."),
-)
-
-
 def _fields(function: Callable[..., Any]) -> Callable[..., Any]:
     """An option for each field of a business."""
-    options = [option(f"{name} URL", text) for name, text in _ADDRESSES]
-    options += [
-        option("--chunk-size N", "Items in one call.  [default: 100]", type=click.IntRange(1)),
-        option("--header headers NAME:VALUE", "Sent with each call; repeatable.", multiple=True),
-        option("--timeout TIME", "Limit of a call about items.  [default: 15s]"),
-        option("--before-run-timeout TIME", "Limit of that call.  [default: 30m]"),
-        option("--with-data/--without-data", "Item calls carry the job's data.", default=None),
-        option("--default defaults FIELD=VALUE", "A default of its jobs.", multiple=True),
-        option("--description TEXT", "For people."),
-    ]
-    for add in reversed(options):
+    for add in (
+        options_of(BUSINESS, "description"),
+        option("--default defaults FIELD=VALUE", BUSINESS.fields["defaults"].help, multiple=True),
+        option("--with-data/--without-data", BUSINESS.fields["with_data"].help, default=None),
+        option("--header headers NAME:VALUE", BUSINESS.fields["headers"].help, multiple=True),
+        options_of(BUSINESS, "chunk_size", "timeout", "before_run_timeout"),
+        options_of(BUSINESS, *ADDRESSES, metavar="URL"),
+    ):
         function = add(function)
     return function
 

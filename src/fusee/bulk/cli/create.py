@@ -10,7 +10,7 @@ import click
 
 from fusee.bulk.cli.look import JOBS, list_jobs, logs, quarantine, settled, show
 from fusee.bulk.cli.steer import (
-    CONCURRENCY,
+    RATE,
     WHO,
     data,
     delete,
@@ -18,7 +18,6 @@ from fusee.bulk.cli.steer import (
     log,
     pause,
     rate,
-    rate_of,
     rerun,
     resume,
     start,
@@ -27,8 +26,10 @@ from fusee.bulk.cli.steer import (
     wait,
     watch,
 )
+from fusee.bulk.fields import BULK
 from fusee.surfaces.cli.answer import Answer
 from fusee.surfaces.cli.commands import command
+from fusee.surfaces.cli.field_options import options_of
 from fusee.surfaces.cli.inputs import fields_from, json_from
 from fusee.surfaces.cli.options import KEY, Group, Wait, option, waits
 from fusee.surfaces.cli.output import Out
@@ -56,23 +57,13 @@ def bulk() -> None:
 
 @command(create=True)
 @click.argument("name")
-@option("--business NAME", "The business that handles the items.", required=True)
+@option("--business NAME", BULK.fields["business"].help, required=True)
 @option("--source ITEMS", "A number, FROM..TO, a file, a URL, JSON, or @FILE with JSON.", required=True)
-@option("--rate N", "Items started a second, or: unlimited, hold.", type=rate_of)
-@CONCURRENCY
-@option("--window N", "Size of a segment's window; 0: automatic.", type=click.IntRange(0))
-@option("--segments N", "Number of segments; 0: one per worker.", type=click.IntRange(0))
-@option("--attempts item_attempts N", "Attempts at an item.", type=click.IntRange(1))
-@option("--backoff item_backoff TIME", "Pause before the second attempt; then doubled.")
-@option("--item-timeout TIME", "Limit of one call, such as 90s; none: no limit.")
-@option("--error-budget N|N%", "The job fails when more items than this are quarantined.")
-@option("--alerts URL", "POST to this address when the job fails or stalls.")
-@option("--adaptive", "Adapt the concurrency automatically.", default=None)
+@RATE
+@options_of(BULK, "concurrency", "window", "segments", item_attempts="attempts", item_backoff="backoff")
+@options_of(BULK, "item_timeout", metavar="TIME")
+@options_of(BULK, "error_budget", "alerts", "adaptive", "queue", "region", "priority", "creator", "env")
 @option("--data business_data JSON", "The business's own data; @FILE reads it.")
-@option("--creator NAME", "Who asked for it.")
-@option("--env NAME", "The environment of the job.")
-@option("--region NAME", "Only workers of this region take it.")
-@option("--queue NAME", "The queue of its segments.")
 @option("--set others FIELD=VALUE", "Any other field of a job.", multiple=True)
 @KEY
 @option("--start starts", "Start it at once; --wait does too.")

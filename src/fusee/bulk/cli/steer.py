@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fusee.bulk.cli.look import JOB_ID, JOBS, settled, watched
+from fusee.bulk.fields import BULK
 from fusee.surfaces.cli.answer import Answer
 from fusee.surfaces.cli.commands import command, steer
+from fusee.surfaces.cli.field_options import options_of
 from fusee.surfaces.cli.inputs import json_from, json_or_text
 from fusee.surfaces.cli.options import KEY, TIMEOUT, VERSION, Command, Wait, option, reasoned, waits
 from fusee.surfaces.cli.output import Out
@@ -24,7 +26,6 @@ __all__ = [
 
 WHO = "command line"
 REASON = reasoned("stopped by request", kept="the job")
-CONCURRENCY = option("--concurrency N", "Items or chunks at once, over all workers.", type=click.IntRange(1))
 
 
 def rate_of(text: str) -> float | str:
@@ -35,6 +36,9 @@ def rate_of(text: str) -> float | str:
         return rate_shown(rate_from(json_or_text(text)))
     except ValueError as error:
         raise click.BadParameter(str(error)) from None
+
+
+RATE = option("--rate N", BULK.fields["rate"].help, type=rate_of)
 
 
 @command()
@@ -139,23 +143,15 @@ async def watch(bulk_jobs: BulkOperations, out: Out, /, job_id: int, timeout: fl
 
 @command()
 @JOB_ID
-@option("--rate N", "Items started a second, or: unlimited, hold.", type=rate_of)
-@CONCURRENCY
-@option("--window N", "Size of the window; 0: automatic.", type=click.IntRange(0))
-@option("--error-budget N|N%", "Quarantined items that fail the job, or: none.")
-@option("--item-timeout TIME", "Limit of one call, such as 90s, or: none.")
-@option(
-    "--attempts item_attempts N",
-    "Attempts at an item; only while the job does not run.",
-    type=click.IntRange(1),
-)
-@option(
-    "--backoff item_backoff TIME",
-    "Pause before the second attempt at an item; only while the job does not run.",
-)
+@RATE
+@options_of(BULK, "concurrency", "window", "error_budget", defaults=False)
+@options_of(BULK, "item_timeout", metavar="TIME", defaults=False)
+@options_of(BULK, item_attempts="attempts", item_backoff="backoff", defaults=False)
 @VERSION
 async def rate(bulk_jobs: BulkOperations, out: Out, /, job_id: int, **changes: Any) -> Answer:
     """Set another rate, concurrency, window, item timeout or error budget, also while the job runs.
+
+    --attempts and --backoff can be changed only while it does not run.
 
     Example:
       fusee bulk rate 17 --rate 2000 --concurrency 128
@@ -204,19 +200,11 @@ async def log(bulk_jobs: BulkOperations, /, job_id: int, text: str, key: str | N
 
 
 def _following(function: Callable[..., Any]) -> Command:
-    """A command that makes a new job over items of this one."""
-    for add in (
-        KEY,
-        waits,
-        option("--start", "Start it at once; --wait does too."),
-        option("--attempts item_attempts N", "Attempts at an item.", type=click.IntRange(1)),
-        option("--rate N", "Items a second.  [default: as before]", type=rate_of),
-        CONCURRENCY,
-        option("--name TEXT", "The new job's name."),
-        JOB_ID,
-    ):
-        function = add(function)
-    return command()(function)
+    """A command that makes a new job over items of this one; what is not given is as in the old job."""
+    function = option("--start", "Start it at once; --wait does too.")(waits(KEY(function)))
+    function = RATE(function)
+    function = options_of(BULK, "name", "concurrency", item_attempts="attempts", defaults=False)(function)
+    return command()(JOB_ID(function))
 
 
 def _wishes(wait: Wait | None, key: str | None, options: dict[str, Any]) -> dict[str, Any]:
