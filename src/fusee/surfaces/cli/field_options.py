@@ -24,8 +24,8 @@ def options_of(
 ) -> Callable[[F], F]:
     """An option for each of these fields, in this order; one that is not given is None.
 
-    `flags` are shorter names: `item_attempts="attempts"` makes `--attempts`. Without `defaults` the help names
-    no default: the command changes something that has a value.
+    `flags` are shorter names: `item_attempts="attempts"` makes `--attempts`. Without `defaults` the help
+    names no default: the command changes something that has a value.
     """
 
     def decorate(command: F) -> F:
