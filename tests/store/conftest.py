@@ -24,6 +24,7 @@ from tests.store.harness import (
     broken_invariants,
     sweep_clean,
 )
+from tests.store.transitions import guard_transitions
 from tools import servers
 
 
@@ -62,10 +63,13 @@ async def _upgrade(url: str) -> None:
 
     store = open_store(url)
     await store.open()
-    await store.upgrade()
-    if not url.startswith("sqlite"):
-        await store.database.write(make_clock)
-    await store.close()
+    try:
+        await store.upgrade()
+        await store.database.write(guard_transitions)
+        if not url.startswith("sqlite"):
+            await store.database.write(make_clock)
+    finally:
+        await store.close()
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
