@@ -22,7 +22,7 @@ from fusee.batches.model.batch import BatchPhase
 from fusee.batches.operation import Target
 from fusee.config import load
 
-WAITING = "SELECT count(*) FROM (SELECT 1 FROM fusee_line LIMIT 1) AS head"
+WAITING = "SELECT count(*) FROM (SELECT 1 FROM fusee_ready LIMIT 1) AS head"
 UNFINISHED = "SELECT count(*) FROM fusee_runs WHERE finished_at IS NULL"
 
 

@@ -8,7 +8,7 @@ from fusee.stores import Store
 
 __all__ = ["empty", "settle"]
 
-TABLES = ("fusee_runs", "fusee_line", "fusee_later", "fusee_receipts", "fusee_attempts", "fusee_sessions")
+TABLES = ("fusee_runs", "fusee_ready", "fusee_delayed", "fusee_receipts", "fusee_attempts", "fusee_sessions")
 
 
 async def empty(store: Store) -> None:
@@ -26,5 +26,5 @@ async def settle(store: Store) -> None:
     if engine is None or engine.dialect.name != "postgresql":
         return
     async with engine.execution_options(isolation_level="AUTOCOMMIT").connect() as connection:
-        await connection.execute(text("VACUUM (ANALYZE) fusee_runs, fusee_line"))
+        await connection.execute(text("VACUUM (ANALYZE) fusee_runs, fusee_ready"))
         await connection.execute(text("CHECKPOINT"))

@@ -14,14 +14,14 @@ from fusee.engine.model.outcome import End
 from fusee.engine.model.retry import RetryPolicy
 from fusee.engine.model.run import Claimed, Run
 from fusee.engine.store.rows import encode
-from fusee.engine.store.tables import metadata, runs
+from fusee.engine.store.tables import metadata, outbox, runs
 from fusee.stores import Store
 from fusee.tasks.model.fire import Fire
 from fusee.tasks.model.policy import Policy
 from fusee.tasks.model.task import Task, TaskSpec
 from fusee.tasks.store.firing import Fired
 from fusee.tasks.store.history import FireFilter
-from fusee.tasks.store.tables import ended, fires, tasks
+from fusee.tasks.store.tables import fires, tasks
 from tests.store.harness import START, ProcessClock, World
 
 __all__ = ["MINUTE", "ONCE", "Clockwork", "at", "spec"]
@@ -193,7 +193,7 @@ class Clockwork:
 
     async def notices(self) -> list[str]:
         """What waits for the aggregator."""
-        return sorted(row.kind for row in await self.world.rows(ended))
+        return sorted(row.kind for row in await self.world.rows(outbox))
 
     async def count(self, table: Any) -> int:
         return len(await self.world.rows(table))

@@ -10,11 +10,12 @@ from sqlalchemy import Connection, select
 from fusee.engine.model.outcome import End
 from fusee.engine.model.retry import RetryPolicy
 from fusee.engine.model.run import Claimed
+from fusee.engine.store.tables import gates, outbox
 from fusee.tasks.model.task import TriggerRule
-from fusee.tasks.store.tables import edges, ended, gates
 from fusee.values.params import Param
 from fusee.workflows.model.workflow import NodeSpec, WorkflowSpec
 from fusee.workflows.model.workflow_run import WorkflowRun
+from fusee.workflows.store.tables import edges
 from tests.store.harness import World
 
 ONCE = RetryPolicy(max_attempts=1)
@@ -95,16 +96,16 @@ class Flow:
 
 
 async def notices(world: World) -> list[tuple[str, int]]:
-    return [(row.kind, row.run_id) for row in await world.rows(ended)]
+    return [(row.kind, row.run_id) for row in await world.rows(outbox)]
 
 
 async def leftovers(world: World) -> Mapping[str, int]:
     """What an ended workflow run must not leave behind."""
 
     def work(connection: Connection) -> dict[str, int]:
-        return {t.name: len(connection.execute(select(t)).all()) for t in (edges, gates, ended)}
+        return {t.name: len(connection.execute(select(t)).all()) for t in (edges, gates, outbox)}
 
     return await world.store.database.read(work)
 
 
-NOTHING = {"fusee_edges": 0, "fusee_gates": 0, "fusee_ended": 0}
+NOTHING = {"fusee_edges": 0, "fusee_gates": 0, "fusee_outbox": 0}

@@ -23,6 +23,7 @@ from fusee.engine.store.settle import RARE
 from fusee.engine.store.tables import (
     assigned,
     attempts,
+    callbacks,
     lanes,
     later,
     line,
@@ -32,7 +33,6 @@ from fusee.engine.store.tables import (
     tickets,
 )
 from fusee.stores import Store, open_store
-from fusee.tasks.store.tables import callbacks
 from tests.store.records import broken_records, every
 from tests.store.tallies import broken_batches
 

@@ -116,7 +116,7 @@ async def _mysql_plans(store: Store, live: Live, watched: Collection[str]) -> Pl
 
 
 def _mysql_table(name: str | None, statement: str) -> str | None:
-    return "fusee_line" if name == "l" and "fusee_line l" in statement else name
+    return "fusee_ready" if name == "l" and "fusee_ready l" in statement else name
 
 
 async def _postgres_plans(store: Store, live: Live, watched: Collection[str]) -> Plans:

@@ -12,7 +12,8 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, Table, select
 
-from fusee.tasks.store.tables import ended, fires, gates, waits
+from fusee.engine.store.tables import gates, outbox
+from fusee.tasks.store.tables import fires, waits
 
 __all__ = ["broken_records", "every"]
 
@@ -37,7 +38,7 @@ def broken_records(connection: Connection, rows: Mapping[int, Any]) -> list[str]
         if not holds:
             wrong.append(what)
 
-    told = {row.run_id for row in connection.execute(every(ended)) if row.kind in ABOUT_RUNS}
+    told = {row.run_id for row in connection.execute(every(outbox)) if row.kind in ABOUT_RUNS}
     by_fire: dict[tuple[int, int], list[Any]] = {}
     for fire in connection.execute(_FIRES):
         by_fire.setdefault((fire.task_id, fire.fire_time), []).append(fire)

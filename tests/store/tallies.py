@@ -15,7 +15,7 @@ from sqlalchemy import Connection, select
 from fusee.batches.model.batch import BatchStatus, batch_status
 from fusee.batches.store.intake import HIDDEN, spec_of_batch
 from fusee.batches.store.tables import COUNTED, batch_tasks, batches
-from fusee.tasks.store.tables import ended
+from fusee.engine.store.tables import outbox
 from tests.store.records import every
 
 __all__ = ["broken_batches"]
@@ -35,7 +35,7 @@ def broken_batches(connection: Connection, rows: Mapping[int, Any]) -> list[str]
     targets: dict[int, list[Any]] = {}
     for target in connection.execute(_TARGETS):
         targets.setdefault(target.batch_id, []).append(target)
-    notices = connection.execute(every(ended)).all()
+    notices = connection.execute(every(outbox)).all()
     uncounted = {notice.run_id for notice in notices if notice.kind == "batch_run"}
     everyone = connection.execute(_BATCHES).all()
     under_way_now = {batch.id for batch in everyone if batch.phase in UNDER_WAY}

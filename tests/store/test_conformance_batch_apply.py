@@ -11,8 +11,8 @@ from fusee.batches.store.queries import BatchFilter, TargetFilter
 from fusee.engine.model.outcome import Effect, End
 from fusee.engine.model.retry import RetryPolicy
 from fusee.engine.store.contract import Order
+from fusee.engine.store.tables import outbox
 from fusee.errors import Conflict, NotFound
-from fusee.tasks.store.tables import ended
 from tests.store.batchwork import Batchwork
 from tests.store.harness import World, finished_of
 
@@ -32,7 +32,7 @@ async def test_a_batch_is_applied_from_its_first_target_to_its_last(world: World
     assert batch.finished_at == await world.clock.now()
     assert await work.recounted()
     assert set((await work.effects()).values()) == {"applied"}
-    assert await world.rows(ended) == []
+    assert await world.rows(outbox) == []
 
 
 async def test_also_when_others_draw_numbers_at_the_same_moment(

@@ -11,9 +11,8 @@ from fusee.engine.model.queue import QueueLimits
 from fusee.engine.model.retry import RetryPolicy
 from fusee.engine.model.run import Claimed
 from fusee.engine.store.parent import Waiter
-from fusee.engine.store.tables import tickets
+from fusee.engine.store.tables import outbox, tickets
 from fusee.errors import LeaseLost
-from fusee.tasks.store.tables import ended
 from tests.store.batchwork import ONCE, Batchwork, batch_spec, targets
 from tests.store.harness import World
 
@@ -64,7 +63,7 @@ class Asking:
 
 
 async def _notices(world: World) -> list[tuple[str, int]]:
-    return [(row.kind, row.run_id) for row in await world.rows(ended)]
+    return [(row.kind, row.run_id) for row in await world.rows(outbox)]
 
 
 async def test_a_run_waits_for_the_batch_it_started_and_ends_with_it(world: World) -> None:

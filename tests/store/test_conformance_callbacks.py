@@ -12,10 +12,9 @@ from fusee.engine.model.queue import QueueLimits
 from fusee.engine.model.retry import RetryPolicy
 from fusee.engine.model.run import Claimed
 from fusee.engine.store.callbacks import Fate, KnownCallback, token_digest
-from fusee.engine.store.tables import receipts, tickets
+from fusee.engine.store.tables import callbacks, outbox, receipts, tickets
 from fusee.errors import LeaseLost
 from fusee.stores import Store
-from fusee.tasks.store.tables import callbacks, ended
 from tests.store.harness import START, World
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -299,14 +298,14 @@ async def test_the_owner_of_a_run_hears_of_its_end(world: World) -> None:
     ids = await world.enqueue(4, retry=RetryPolicy(max_attempts=2, base=DAY))
     await world.sql("UPDATE fusee_runs SET kind = 'task'")
     calls = [await accepted(world, session, claimed) for claimed in await world.claim(session)]
-    assert await world.rows(ended) == []
+    assert await world.rows(outbox) == []
     await world.store.callbacks.answer(calls[0], DONE)
     await world.store.callbacks.answer(calls[1], BROKEN)
     await world.store.runs.cancel(ids[2], "enough")
-    told = {row.run_id for row in await world.rows(ended) if row.kind == "task"}
+    told = {row.run_id for row in await world.rows(outbox) if row.kind == "task"}
     assert told == {ids[0], ids[2]}, "one is tried again, one waits"
     await world.store.callbacks.answer(calls[3], Ended(End.ABANDONED, error="no"))
-    assert ("task", ids[3]) in {(row.kind, row.run_id) for row in await world.rows(ended)}
+    assert ("task", ids[3]) in {(row.kind, row.run_id) for row in await world.rows(outbox)}
 
 
 # --- answers that come before the worker has said that its call was accepted ----------------------------

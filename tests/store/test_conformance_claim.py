@@ -216,7 +216,7 @@ async def test_a_place_in_line_of_a_run_that_is_not_pending_claims_nothing(
     if way == "given by a strategy":
         own = own_lane(session)
         places[0]["lane_id"] = own
-        await world.sql("UPDATE fusee_line SET lane_id = :own", own=own)
+        await world.sql("UPDATE fusee_ready SET lane_id = :own", own=own)
     before = await world.run(canceled)
     await world.store.database.write(lambda connection: connection.execute(insert(line), places))
     match way:

@@ -10,12 +10,12 @@ import pytest
 from sqlalchemy.util import await_only
 
 from fusee.engine.model.outcome import End
-from fusee.engine.store.tables import runs
+from fusee.engine.store.tables import gates, runs
 from fusee.errors import Conflict, Invalid
 from fusee.tasks.model import catch_up
 from fusee.tasks.model.policy import CatchUp, Overlap
 from fusee.tasks.model.task import TriggerRule
-from fusee.tasks.store.tables import gates, task_edges, waits
+from fusee.tasks.store.tables import task_edges, waits
 from tests.store.clockwork import ONCE, Clockwork, at, spec
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -570,7 +570,8 @@ async def test_a_gate_is_looked_at_while_its_upstream_ends(
     await works.make("down", cron="* * * * *", after=("up",))
     await works.fire_at(1)
     await works.sql(
-        "INSERT INTO fusee_ended (kind, run_id) VALUES ('gate', :run)", run=(await works.run_of("down", 1)).id
+        "INSERT INTO fusee_outbox (kind, run_id) VALUES ('gate', :run)",
+        run=(await works.run_of("down", 1)).id,
     )
     await works.claim()
     await works.world.finish(works.session, works.held.pop((await works.run_of("up", 1)).id))

@@ -317,7 +317,7 @@ async def test_a_late_claim_of_a_lost_session_is_swept(world: World) -> None:
         session=doomed,
         id=claimed.id,
     )
-    await world.sql("DELETE FROM fusee_line WHERE run_id = :id", id=claimed.id)
+    await world.sql("DELETE FROM fusee_ready WHERE run_id = :id", id=claimed.id)
     await world.sql(
         "INSERT INTO fusee_receipts (session_id, number, run_ids) VALUES (:session, 99, :ids)",
         session=doomed,

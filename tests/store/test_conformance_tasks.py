@@ -6,10 +6,11 @@ import asyncio
 
 import pytest
 
+from fusee.engine.store.tables import gates
 from fusee.errors import Conflict, NotFound
 from fusee.tasks.model.policy import Overlap
 from fusee.tasks.model.task import TaskStatus
-from fusee.tasks.store.tables import backfills, gates, tasks, waits
+from fusee.tasks.store.tables import backfills, tasks, waits
 from fusee.tasks.store.tasks import TaskFilter
 from tests.store.clockwork import Clockwork, at, minutes, spec
 

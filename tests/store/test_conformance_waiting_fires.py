@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 from sqlalchemy.util import await_only
 
+from fusee.engine.store.tables import gates
 from fusee.errors import NotFound
 from fusee.tasks.model.policy import FailureAction, Overlap
 from fusee.tasks.model.task import TaskStatus
-from fusee.tasks.store.tables import fires, gates, tasks, waits
+from fusee.tasks.store.tables import fires, tasks, waits
 from tests.store.clockwork import Clockwork
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")

@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 
 from fusee.engine.model.outcome import End
+from fusee.engine.store.tables import outbox
 from fusee.errors import Conflict, Invalid, NotFound
 from fusee.tasks.model.task import TaskSpec
-from fusee.tasks.store.tables import ended, workflow_nodes, workflow_runs, workflows
 from fusee.workflows.model.workflow import WorkflowSpec
 from fusee.workflows.store.definitions import WorkflowFilter
 from fusee.workflows.store.queries import WorkflowRunFilter
+from fusee.workflows.store.tables import workflow_nodes, workflow_runs, workflows
 from tests.store.flows import DIAMOND, NOTHING, ONCE, Flow, leftovers, node, workflow
 from tests.store.harness import World
 
@@ -328,12 +329,12 @@ async def test_a_notice_that_comes_twice_counts_once(world: World) -> None:
     flow = await Flow.start(world, *DIAMOND)
     ids = await flow.run_ids()
     await flow.claim()
-    await world.sql(f"INSERT INTO fusee_ended (kind, run_id) VALUES ('workflow', {ids['extract']})")
+    await world.sql(f"INSERT INTO fusee_outbox (kind, run_id) VALUES ('workflow', {ids['extract']})")
     await flow.drain()  # early: it still runs
     assert (await flow.nodes())["clean"] == "blocked"
     await flow.finish("extract")
     for run_id in (ids["extract"], ids["extract"], 999_999_999):
-        await world.sql(f"INSERT INTO fusee_ended (kind, run_id) VALUES ('workflow', {run_id})")
+        await world.sql(f"INSERT INTO fusee_outbox (kind, run_id) VALUES ('workflow', {run_id})")
     await flow.drain()
     run = await flow.look()
     assert (run.ended, run.succeeded) == (1, 1)
@@ -350,7 +351,7 @@ async def test_two_aggregators_count_each_end_once(world: World) -> None:
         part = claimed[start : start + 10]
         await world.finish(flow.session, *part)
         for run in part[:5]:  # and some are told of twice
-            await world.sql(f"INSERT INTO fusee_ended (kind, run_id) VALUES ('workflow', {run.id})")
+            await world.sql(f"INSERT INTO fusee_outbox (kind, run_id) VALUES ('workflow', {run.id})")
     stores = [world.store, other] * 4
     while any(await asyncio.gather(*(store.aggregation.aggregate(limit=7) for store in stores))):
         pass
@@ -576,5 +577,5 @@ async def test_old_workflow_runs_are_forgotten_with_their_nodes(world: World) ->
     await flow.drain()
     await world.clock.tick(1000)
     assert (await world.store.retention.prune(500, 0, 1000)).workflow_runs == 1
-    for table in (workflows, workflow_runs, workflow_nodes, ended):
+    for table in (workflows, workflow_runs, workflow_nodes, outbox):
         assert await world.rows(table) == []

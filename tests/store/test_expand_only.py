@@ -111,7 +111,7 @@ async def test_no_revision_takes_away_what_the_one_before_had(store: Store, anot
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ("DROP TABLE fusee_turns", "table fusee_turns is gone"),
+        ("DROP TABLE fusee_edit_locks", "table fusee_edit_locks is gone"),
         ("ALTER TABLE fusee_lanes DROP COLUMN turn", "fusee_lanes.turn is gone"),
         ("ALTER TABLE fusee_lanes RENAME COLUMN turn TO its_turn", "fusee_lanes.turn is gone"),
         ("ALTER TABLE fusee_lanes ADD COLUMN colour INTEGER NOT NULL DEFAULT 7", ""),

@@ -21,7 +21,7 @@ from fusee.stores import Store, open_store
 from tests.store.harness import World, finished_of
 from tests.store.plans import NUMBERS, engine_of, plans_of, postgres_complaints
 
-WATCHED = ("fusee_runs", "fusee_line", "fusee_later", "fusee_callbacks")
+WATCHED = ("fusee_runs", "fusee_ready", "fusee_delayed", "fusee_callbacks")
 """Tables that grow with work; those of lanes, sessions and receipts stay small."""
 
 HISTORY = """
@@ -37,7 +37,7 @@ SELECT id, 1, 'default', '0', false, 1, 1 FROM fusee_runs WHERE status = 'succee
 ANALYZE = {
     "sqlite": "ANALYZE",
     "postgres": "ANALYZE",
-    "mysql": "ANALYZE TABLE fusee_runs, fusee_line, fusee_later, fusee_callbacks",
+    "mysql": "ANALYZE TABLE fusee_runs, fusee_ready, fusee_delayed, fusee_callbacks",
 }
 
 
@@ -133,7 +133,7 @@ async def _explained(
     async with database.pool.acquire() as connection:
         rows = await connection.fetch(
             "SELECT name, parameter_types::text[] FROM pg_prepared_statements"
-            " WHERE statement LIKE '%FROM fusee_line%FOR UPDATE SKIP LOCKED%'"
+            " WHERE statement LIKE '%FROM fusee_ready%FOR UPDATE SKIP LOCKED%'"
             " AND statement NOT LIKE '%pg_prepared_statements%'"
             f" AND statement {'NOT' * (len(lanes) == 1)} LIKE '%LATERAL%'"
         )
@@ -181,7 +181,7 @@ async def test_a_plan_from_when_there_was_nothing_does_for_thousands(
     mine = await world.lane_ids()
     await world.claim(session, 5)
     await world.sql("DELETE FROM fusee_runs")
-    await world.sql("DELETE FROM fusee_line")
+    await world.sql("DELETE FROM fusee_ready")
     await world.sql("ANALYZE")
     await world.claim(session, 5, lanes=mine)
     await world.enqueue(4000)

@@ -14,7 +14,7 @@ from tests.store.harness import World
 from tests.store.plans import plans_of
 from tests.store.test_plans import ANALYZE, _add_history, engine_of, text
 
-WATCHED = ("fusee_runs", "fusee_line")
+WATCHED = ("fusee_runs", "fusee_ready")
 
 
 @pytest.fixture

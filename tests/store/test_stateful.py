@@ -23,10 +23,9 @@ from fusee.engine.model.session import WorkerInfo
 from fusee.engine.model.states import TERMINAL, RunStatus
 from fusee.engine.store.callbacks import Fate, KnownCallback, token_digest
 from fusee.engine.store.contract import Finished, Order, Settlement
-from fusee.engine.store.tables import metadata, runs, sessions
+from fusee.engine.store.tables import callbacks, metadata, runs, sessions
 from fusee.errors import Conflict, LeaseLost
 from fusee.stores import open_store
-from fusee.tasks.store.tables import callbacks
 from tests.store.harness import START, broken_invariants
 
 T = TypeVar("T")

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 FIRST_IN_LINE = """
 EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON)
-SELECT ctid FROM fusee_line WHERE lane_id = {lane} ORDER BY lane_id, rank, due_at, run_id LIMIT 1"""
+SELECT ctid FROM fusee_ready WHERE lane_id = {lane} ORDER BY lane_id, rank, due_at, run_id LIMIT 1"""
 
 
 async def pages_to_the_first(store: Store, lane: int) -> int:

@@ -18,11 +18,10 @@ from fusee.engine.model.run import Claimed
 from fusee.engine.model.session import WorkerInfo
 from fusee.engine.model.states import RunStatus
 from fusee.engine.store.contract import Finished, Order
-from fusee.engine.store.tables import metadata
+from fusee.engine.store.tables import metadata, outbox
 from fusee.errors import Conflict
 from fusee.stores import Store, open_store
 from fusee.tasks.model.task import TriggerRule
-from fusee.tasks.store.tables import ended
 from fusee.workflows.model.workflow_run import workflow_status
 from tests.store.flows import ONCE, node, workflow
 from tests.store.harness import broken_invariants, settlement
@@ -124,7 +123,7 @@ class Drive:
         else:
             await self.store.outcomes.settle(self.session, [settlement(run, end, ONCE)])
         if self.chance.random() < 0.3:  # and someone says it again
-            again = insert(ended).values(kind="workflow", run_id=run.id)
+            again = insert(outbox).values(kind="workflow", run_id=run.id)
             await self.store.database.write(lambda connection: connection.execute(again).close())
         return True
 

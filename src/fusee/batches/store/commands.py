@@ -17,10 +17,9 @@ from fusee.batches.store.truth import as_it_is
 from fusee.engine.store.context import StoreContext
 from fusee.engine.store.parent import Waiter, must_own
 from fusee.engine.store.request_keys import KeyedRequest, made_before, remember
-from fusee.engine.store.tables import runs
+from fusee.engine.store.tables import outbox, runs
 from fusee.engine.store.wakes import ENDED
 from fusee.errors import Conflict, NotFound
-from fusee.tasks.store.tables import ended
 
 __all__ = ["BatchCommands"]
 
@@ -134,7 +133,7 @@ class BatchCommands:
         """Have a look at it now."""
 
         def work(connection: Connection) -> None:
-            connection.execute(insert(ended).values(kind="batch", run_id=batch_id, many=0))
+            connection.execute(insert(outbox).values(kind="batch", run_id=batch_id, many=0))
             self.context.notify(connection, ENDED)
 
         await self.context.database.write(work)

@@ -17,8 +17,7 @@ from sqlalchemy import ColumnElement, Connection, Select, and_, exists, false, i
 from fusee.batches.model.batch import BatchPhase
 from fusee.batches.store.tables import batch_tasks, batches
 from fusee.engine.store.edit_lock import take_turn
-from fusee.engine.store.tables import runs
-from fusee.tasks.store.tables import ended
+from fusee.engine.store.tables import outbox, runs
 
 __all__ = ["UNDER_WAY", "Rivals", "take_target_turn"]
 
@@ -84,7 +83,7 @@ class Rivals:
         waiting = [rival.id for rival in self._rows if rival.waits_for is not None]
         if waiting:
             notices = [{"kind": "batch", "run_id": batch_id, "many": 0} for batch_id in waiting]
-            self._connection.execute(insert(ended), notices)
+            self._connection.execute(insert(outbox), notices)
         return bool(waiting)
 
     def _claims(self, mine: Any) -> Select[Any]:

@@ -50,7 +50,7 @@ WITH next AS (
 ), born AS (
   INSERT INTO fusee_runs (id, {_RUN}) SELECT run_id, {_VALUES} FROM chosen
 )
-INSERT INTO fusee_line (lane_id, rank, due_at, run_id) SELECT :lane_id, :rank, :now, run_id FROM chosen
+INSERT INTO fusee_ready (lane_id, rank, due_at, run_id) SELECT :lane_id, :rank, :now, run_id FROM chosen
 """
 
 # With numbers in a row, which is the rule: no join of the targets with themselves. (PostgreSQL, a portion of
@@ -61,7 +61,7 @@ _IN_A_ROW = [
         f" WHERE {_RANGE} ORDER BY position"
     ),
     _sql(
-        "INSERT INTO fusee_line (lane_id, rank, due_at, run_id)"
+        "INSERT INTO fusee_ready (lane_id, rank, due_at, run_id)"
         " SELECT :lane_id, :rank, :now, :base + position"
         f" FROM fusee_batch_tasks WHERE {_RANGE} ORDER BY position"
     ),

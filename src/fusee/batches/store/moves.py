@@ -27,11 +27,10 @@ from fusee.engine.store.outbox import Outbox
 from fusee.engine.store.own_lanes import own_lanes, standing_in
 from fusee.engine.store.rows import decode, encode, encode_rows
 from fusee.engine.store.run_writer import Birth, RunWriter
-from fusee.engine.store.tables import lanes, later, line, runs
+from fusee.engine.store.tables import lanes, later, line, outbox, runs
 from fusee.engine.store.totals import BATCHES_ENDED, BATCHES_STOPPED, add_to_totals
 from fusee.engine.store.wakes import ENDED
 from fusee.events import BatchEnded, BatchRollingBack, BatchStopped
-from fusee.tasks.store.tables import ended
 from fusee.values.chunks import chunks
 
 __all__ = ["BatchMoves", "Moving", "handler_of", "looker_of"]
@@ -187,7 +186,7 @@ class BatchMoves:
             batch_tasks.c.batch_id == batch.id, batch_tasks.c.todo == todo
         )
         if connection.execute(left.limit(1)).one_or_none() is not None:
-            connection.execute(insert(ended).values(kind="batch", run_id=batch.id, many=0))
+            connection.execute(insert(outbox).values(kind="batch", run_id=batch.id, many=0))
             self.context.notify(connection, ENDED)
 
     def _start_again(

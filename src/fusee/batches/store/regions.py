@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from sqlalchemy import ColumnElement, exists, select
 
 from fusee.batches.store.tables import batches
-from fusee.engine.store.tables import runs
-from fusee.tasks.store.tables import ended
+from fusee.engine.store.tables import outbox, runs
 
 __all__ = ["not_of_others"]
 
@@ -19,7 +18,7 @@ def not_of_others(kind: str, region: str) -> Sequence[ColumnElement[bool]]:
         return ()
     other = select(batches.c.id).where(batches.c.region.not_in(("", region)))
     if kind == "batch":
-        other = other.where(batches.c.id == ended.c.run_id)
+        other = other.where(batches.c.id == outbox.c.run_id)
     else:
-        other = other.join(runs, runs.c.owner_id == batches.c.id).where(runs.c.id == ended.c.run_id)
-    return (~exists(other.correlate(ended)),)
+        other = other.join(runs, runs.c.owner_id == batches.c.id).where(runs.c.id == outbox.c.run_id)
+    return (~exists(other.correlate(outbox)),)

@@ -32,11 +32,10 @@ from fusee.engine.store.lanes import Lanes
 from fusee.engine.store.outbox import Outbox
 from fusee.engine.store.rows import encode
 from fusee.engine.store.run_writer import Birth, RunWriter
-from fusee.engine.store.tables import runs, sessions
+from fusee.engine.store.tables import outbox, runs, sessions
 from fusee.engine.store.wakes import ENDED
 from fusee.tasks.store.alerts import ALERT_QUEUE
 from fusee.tasks.store.alerts import RETRY as ALERT_RETRY
-from fusee.tasks.store.tables import ended
 from fusee.values.times import iso
 
 __all__ = ["LAUNCH_TIMEOUT", "BulkMoves"]
@@ -220,7 +219,7 @@ class BulkMoves:
         if ids:
             self.cancels.cancel_many(connection, ids, reason, now)
         # Look at it even if nothing was running at all.
-        connection.execute(insert(ended).values(kind="bulk", run_id=job.id, many=0))
+        connection.execute(insert(outbox).values(kind="bulk", run_id=job.id, many=0))
         self.context.notify(connection, ENDED)
 
     # -- what follows when runs end

@@ -20,9 +20,10 @@ from fusee.bulk.store.moves import BulkMoves
 from fusee.bulk.store.parents import BulkParents
 from fusee.engine.store.context import StoreContext
 from fusee.engine.store.set_aside import is_about_a_row
+from fusee.engine.store.tables import outbox
 from fusee.tasks.store.firing import Firing
 from fusee.tasks.store.state import TaskStates
-from fusee.tasks.store.tables import ended, fires, tasks
+from fusee.tasks.store.tables import fires, tasks
 from fusee.tasks.store.triggers import Triggers
 from fusee.tasks.store.upstreams import Upstreams
 from fusee.workflows.store.ends import WorkflowEnds
@@ -112,21 +113,21 @@ class Aggregation:
         return taken, rested
 
     def _notices(self, kind: str, limit: int, region: str, columns: Sequence[Any]) -> Select[Any]:
-        mine = (ended.c.kind == kind, *not_of_others(kind, region))
-        query = select(*columns).where(*mine).order_by(ended.c.id).limit(limit)
+        mine = (outbox.c.kind == kind, *not_of_others(kind, region))
+        query = select(*columns).where(*mine).order_by(outbox.c.id).limit(limit)
         aside = self.context.set_aside.keys(f"ended {kind}")
-        return query.where(ended.c.id.not_in(aside)) if aside else query
+        return query.where(outbox.c.id.not_in(aside)) if aside else query
 
     def _notice_ids(self, connection: Connection, kind: str, limit: int, region: str) -> list[int]:
-        return list(connection.execute(self._notices(kind, limit, region, [ended.c.id])).scalars())
+        return list(connection.execute(self._notices(kind, limit, region, [outbox.c.id])).scalars())
 
     def _react(
         self, connection: Connection, kind: str, limit: int, region: str, *, only: int | None = None
     ) -> tuple[int, Sequence[BulkRest]]:
         """As `_react_to`, in one transaction."""
-        query = self._notices(kind, limit, region, [ended])
+        query = self._notices(kind, limit, region, [outbox])
         if only is not None:
-            query = select(ended).where(ended.c.id == only)
+            query = select(outbox).where(outbox.c.id == only)
         skip_locked = self.context.database.capabilities.skip_locked
         notices = connection.execute(query.with_for_update(skip_locked=skip_locked)).all()
         if not notices:
@@ -172,7 +173,7 @@ class Aggregation:
         if not notices:
             return
         if self.context.database.capabilities.returning:
-            connection.execute(delete(ended).where(ended.c.id.in_(notices)))
+            connection.execute(delete(outbox).where(outbox.c.id.in_(notices)))
         else:
             # One by one: of a table that is mostly empty MySQL reads all for an IN, waiting for the rows that
             # other aggregators hold, who wait for our tasks. (Three busy dispatchers: 10 deadlocks, not 67.)
@@ -190,11 +191,11 @@ class Aggregation:
         self.tasks_firing.save(connection, states.values())
 
 
-_TAKE_AWAY = delete(ended).where(ended.c.id == bindparam("b_id"))
+_TAKE_AWAY = delete(outbox).where(outbox.c.id == bindparam("b_id"))
 
 
 def _head(kind: str) -> Select[Any]:
-    head = select(literal(kind).label("kind")).where(ended.c.kind == kind).limit(1).subquery()
+    head = select(literal(kind).label("kind")).where(outbox.c.kind == kind).limit(1).subquery()
     return select(head.c.kind)
 
 

@@ -18,8 +18,7 @@ from fusee.engine.model.states import RunStatus
 from fusee.engine.store.context import StoreContext
 from fusee.engine.store.contract import Settlement
 from fusee.engine.store.retry_policies import RetryPolicies
-from fusee.engine.store.tables import runs, tickets
-from fusee.tasks.store.tables import callbacks
+from fusee.engine.store.tables import callbacks, runs, tickets
 
 __all__ = ["CallbackWaits", "leave_waiting", "outcome_text"]
 

@@ -26,10 +26,9 @@ from fusee.engine.store.retry_policies import RetryPolicies
 from fusee.engine.store.rows import decode
 from fusee.engine.store.set_aside import is_about_a_row
 from fusee.engine.store.settle import RULED_BY, Outcomes
-from fusee.engine.store.tables import attempts, runs
+from fusee.engine.store.tables import attempts, callbacks, runs
 from fusee.engine.store.wakes import DELAYED, ENDED
 from fusee.errors import LeaseLost
-from fusee.tasks.store.tables import callbacks
 
 __all__ = ["Answered", "Callbacks", "Concluded", "Fate", "KnownCallback", "token_digest"]
 

@@ -382,9 +382,9 @@ _FIRST = (
 )
 # Each one looked up by its key, whatever the statistics say.
 _LEAVE_AT_ONCE = text(
-    """DELETE FROM fusee_line WHERE ctid = ANY (ARRAY (
+    """DELETE FROM fusee_ready WHERE ctid = ANY (ARRAY (
          SELECT place FROM unnest(:rank, :due_at, :run_id) AS gone (rank, due_at, run_id) CROSS JOIN LATERAL (
-           SELECT ctid AS place FROM fusee_line AS l
+           SELECT ctid AS place FROM fusee_ready AS l
            WHERE l.lane_id = :lane_id AND l.rank = gone.rank AND l.due_at = gone.due_at
              AND l.run_id = gone.run_id LIMIT 1) AS found))"""
 ).bindparams(*[bindparam(name, type_=ARRAY(BigInteger)) for name in ("rank", "due_at", "run_id")])

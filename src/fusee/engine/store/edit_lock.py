@@ -6,7 +6,7 @@ from sqlalchemy import Connection, insert, select
 from sqlalchemy.exc import IntegrityError
 
 from fusee.engine.store.context import StoreContext
-from fusee.tasks.store.tables import turns
+from fusee.engine.store.tables import edit_locks
 
 __all__ = ["EditLock", "take_turn"]
 
@@ -22,11 +22,11 @@ class EditLock:
 
 def take_turn(connection: Connection, name: str) -> None:
     """Hold the row of this name until the transaction ends."""
-    query = select(turns.c.name).where(turns.c.name == name).with_for_update()
+    query = select(edit_locks.c.name).where(edit_locks.c.name == name).with_for_update()
     if connection.execute(query).one_or_none() is not None:
         return
     try:
         with connection.begin_nested():
-            connection.execute(insert(turns).values(name=name))
+            connection.execute(insert(edit_locks).values(name=name))
     except IntegrityError:  # someone else was first; the row is there now
         connection.execute(query).one()

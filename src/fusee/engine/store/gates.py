@@ -18,11 +18,11 @@ from fusee.engine.model.states import RunStatus
 from fusee.engine.store.context import StoreContext
 from fusee.engine.store.outbox import Outbox
 from fusee.engine.store.settle import LONGEST_REASON
-from fusee.engine.store.tables import later, line, runs
+from fusee.engine.store.tables import gates, later, line, runs
 from fusee.engine.store.wakes import DELAYED, PENDING
 from fusee.tasks.model.policy import Decision
 from fusee.tasks.model.task import TriggerRule
-from fusee.tasks.store.tables import fires, gates, waits
+from fusee.tasks.store.tables import fires, waits
 from fusee.values.chunks import chunks
 
 __all__ = ["Counted", "Gates"]

@@ -48,15 +48,15 @@ CHARACTERS_A_STATEMENT = 1024 * 1024  # stays below the defaults of max_allowed_
 AGAIN = {1213, 1205}
 
 _LINE = """
-SELECT `rank`, due_at, run_id, lane_id FROM fusee_line WHERE lane_id = %s
+SELECT `rank`, due_at, run_id, lane_id FROM fusee_ready WHERE lane_id = %s
 ORDER BY `rank`, due_at, run_id LIMIT %s FOR UPDATE SKIP LOCKED
 """
-_ACTIVE_LANES = "SELECT DISTINCT lane_id FROM fusee_line WHERE lane_id IN ({lanes})"
+_ACTIVE_LANES = "SELECT DISTINCT lane_id FROM fusee_ready WHERE lane_id IN ({lanes})"
 # Joined, because MariaDB finds no row of a list of row values by the primary key.
 _LEAVE = """
 DELETE l FROM JSON_TABLE(%s, '$[*]' COLUMNS (
   `rank` INT PATH '$[0]', due_at BIGINT PATH '$[1]', run_id BIGINT PATH '$[2]', lane_id INT PATH '$[3]')) d
-STRAIGHT_JOIN fusee_line l
+STRAIGHT_JOIN fusee_ready l
   ON l.lane_id = d.lane_id AND l.`rank` = d.`rank` AND l.due_at = d.due_at AND l.run_id = d.run_id
 """
 _TAKEN = """
@@ -239,8 +239,8 @@ class MysqlDatabase(EngineDatabase, Hot):
                 added = range(first, first + len(part) * step, step)
                 ids.extend(added)
                 entries = [row.entry(run_id, now) for row, run_id in zip(part, added, strict=True)]
-                await _insert(cursor, "fusee_line", [e.line for e in entries if e.line])
-                await _insert(cursor, "fusee_later", [e.later for e in entries if e.later])
+                await _insert(cursor, "fusee_ready", [e.line for e in entries if e.line])
+                await _insert(cursor, "fusee_delayed", [e.later for e in entries if e.later])
             return ids
 
         return await self._transaction(unit)
@@ -391,7 +391,7 @@ async def _tell(cursor: Any, session: int, finished: Finished) -> None:
     told = Counter((row[2], row[3]) for row in await cursor.fetchall() if attempts[row[0]] == row[1])
     if told:
         await cursor.execute(
-            f"INSERT INTO fusee_ended (kind, run_id, many) VALUES {_places(3, len(told))}",
+            f"INSERT INTO fusee_outbox (kind, run_id, many) VALUES {_places(3, len(told))}",
             [value for owner, count in told.items() for value in (*owner, count)],
         )
 

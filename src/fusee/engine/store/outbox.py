@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from sqlalchemy import Connection, insert
 
 from fusee.engine.store.context import StoreContext
+from fusee.engine.store.tables import outbox
 from fusee.engine.store.wakes import ENDED
-from fusee.tasks.store.tables import ended
 
 __all__ = ["Outbox"]
 
@@ -30,5 +30,5 @@ class Outbox:
         """
         if runs:
             rows = [{"kind": _AS.get(kind, kind), "run_id": run_id} for kind, run_id in runs]
-            connection.execute(insert(ended), rows)
+            connection.execute(insert(outbox), rows)
             self.context.notify(connection, ENDED)

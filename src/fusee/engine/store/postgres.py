@@ -78,8 +78,8 @@ _IS_ALIVE = "EXISTS (SELECT 1 FROM fusee_sessions WHERE id = $1 AND state = 'ali
 
 _PICK_ONE_LANE = f"""
 taken AS (
-  DELETE FROM fusee_line WHERE ctid = ANY (ARRAY (
-    SELECT ctid FROM fusee_line WHERE lane_id = $6 AND {_IS_ALIVE}
+  DELETE FROM fusee_ready WHERE ctid = ANY (ARRAY (
+    SELECT ctid FROM fusee_ready WHERE lane_id = $6 AND {_IS_ALIVE}
     ORDER BY lane_id, rank, due_at, run_id LIMIT $5 FOR UPDATE SKIP LOCKED))
   RETURNING rank, due_at, run_id
 )"""
@@ -88,16 +88,16 @@ taken AS (
 # whatever the number of runs behind each and of lanes this worker serves.
 _PICK_LANES = f"""
 active AS (
-  (SELECT lane_id FROM fusee_line ORDER BY lane_id LIMIT 1)
+  (SELECT lane_id FROM fusee_ready ORDER BY lane_id LIMIT 1)
   UNION ALL
-  SELECT (SELECT l.lane_id FROM fusee_line l WHERE l.lane_id > a.lane_id ORDER BY l.lane_id LIMIT 1)
+  SELECT (SELECT l.lane_id FROM fusee_ready l WHERE l.lane_id > a.lane_id ORDER BY l.lane_id LIMIT 1)
   FROM active a WHERE a.lane_id IS NOT NULL
 ), mine AS (
   SELECT lane_id, count(*) OVER () AS lanes FROM active WHERE lane_id = ANY ($6::int[])
 ), taken AS (
-  DELETE FROM fusee_line WHERE ctid = ANY (ARRAY (
+  DELETE FROM fusee_ready WHERE ctid = ANY (ARRAY (
     SELECT p.place FROM mine CROSS JOIN LATERAL (
-      SELECT ctid AS place, rank, due_at, run_id FROM fusee_line WHERE lane_id = mine.lane_id AND {_IS_ALIVE}
+      SELECT ctid AS place, rank, due_at, run_id FROM fusee_ready WHERE lane_id = mine.lane_id AND {_IS_ALIVE}
       ORDER BY lane_id, rank, due_at, run_id
       LIMIT least($5, greatest(1, {MOST_PEEKED} / mine.lanes)) FOR UPDATE SKIP LOCKED
     ) p
@@ -126,7 +126,7 @@ UNION ALL SELECT (SELECT count(*) FROM done), -1, 0, 0, NULL, NULL, NULL, NULL""
 # Who owns a run hears of its end in the same transaction, and of no end that the fence refused.
 _TELL = f"""
 told AS (
-  INSERT INTO fusee_ended (kind, run_id, many)
+  INSERT INTO fusee_outbox (kind, run_id, many)
   SELECT kind, coalesce(owner_id, id), count(*) FROM done WHERE kind IS NOT NULL GROUP BY 1, 2
   RETURNING pg_notify('{CHANNEL}', 'ended')
 ), """
@@ -147,10 +147,10 @@ WITH clock AS MATERIALIZED (SELECT {now} AS us), added AS (
   ORDER BY n.nr
   RETURNING id, lane_id, status, priority, due_at
 ), waiting AS (
-  INSERT INTO fusee_line (lane_id, rank, due_at, run_id)
+  INSERT INTO fusee_ready (lane_id, rank, due_at, run_id)
   SELECT lane_id, -priority, due_at, id FROM added WHERE status = 'pending'
 ), delayed AS (
-  INSERT INTO fusee_later (due_at, run_id, lane_id)
+  INSERT INTO fusee_delayed (due_at, run_id, lane_id)
   SELECT due_at, id, lane_id FROM added WHERE status = 'delayed'
 )
 SELECT (SELECT array_agg(id ORDER BY id) FROM added),
@@ -402,7 +402,7 @@ class PostgresDatabase(EngineDatabase, Hot):
                     ),
                 )
                 await connection.copy_records_to_table(
-                    "fusee_line",
+                    "fusee_ready",
                     columns=("lane_id", "rank", "due_at", "run_id"),
                     records=(
                         (lane, -priority, now, run_id)

@@ -11,9 +11,9 @@ from fusee.bulk.store.retention import BulkRetention
 from fusee.engine.model.states import SessionState
 from fusee.engine.store.broker_tables import openings
 from fusee.engine.store.context import StoreContext
-from fusee.engine.store.tables import attempts, request_keys, runs, sessions
+from fusee.engine.store.tables import attempts, callbacks, gates, request_keys, runs, sessions
 from fusee.tasks.store.retention import TaskRetention
-from fusee.tasks.store.tables import callbacks, fires, gates, waits
+from fusee.tasks.store.tables import fires, waits
 from fusee.workflows.store.retention import WorkflowRetention
 
 __all__ = ["Pruned", "Retention"]

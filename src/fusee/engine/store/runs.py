@@ -28,10 +28,9 @@ from fusee.engine.store.request_keys import check_same
 from fusee.engine.store.rows import decode
 from fusee.engine.store.set_aside import reading
 from fusee.engine.store.settle import RARE
-from fusee.engine.store.tables import attempts, lanes, later, line, receipts, runs, sessions
+from fusee.engine.store.tables import attempts, callbacks, lanes, later, line, receipts, runs, sessions
 from fusee.engine.store.wakes import CANCEL, ENDED
 from fusee.errors import Conflict, NotFound
-from fusee.tasks.store.tables import callbacks
 from fusee.values.chunks import chunks
 from fusee.values.labels import requires_from
 

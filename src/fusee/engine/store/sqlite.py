@@ -24,10 +24,10 @@ __all__ = ["SqliteDatabase"]
 T = TypeVar("T")
 
 _LINE = """
-SELECT rank, due_at, run_id FROM fusee_line WHERE lane_id = ? ORDER BY rank, due_at, run_id LIMIT ?
+SELECT rank, due_at, run_id FROM fusee_ready WHERE lane_id = ? ORDER BY rank, due_at, run_id LIMIT ?
 """
 _LEAVE = """
-DELETE FROM fusee_line WHERE lane_id = ? AND rank = ? AND due_at = ? AND run_id = ?
+DELETE FROM fusee_ready WHERE lane_id = ? AND rank = ? AND due_at = ? AND run_id = ?
 """
 _TAKE = """
 UPDATE fusee_runs SET status = 'running', attempt = attempt + 1, session_id = ?, started_at = ?
@@ -48,7 +48,7 @@ _INSERT = """
 INSERT INTO fusee_runs (namespace, lane_id, status, priority, created_at, due_at, origin_id, payload, options)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
-_STAND_IN_LINE = "INSERT INTO fusee_line VALUES (?, ?, ?, ?)"
+_STAND_IN_LINE = "INSERT INTO fusee_ready VALUES (?, ?, ?, ?)"
 
 
 class SqliteDatabase(Database, Hot):
@@ -157,7 +157,7 @@ class SqliteDatabase(Database, Hot):
             connection.executemany(_INSERT, [row.values(namespace, now) for row in rows])
             connection.executemany(_STAND_IN_LINE, [e.line for e in entries if e.line])
             connection.executemany(
-                "INSERT INTO fusee_later VALUES (?, ?, ?)", [e.later for e in entries if e.later]
+                "INSERT INTO fusee_delayed VALUES (?, ?, ?)", [e.later for e in entries if e.later]
             )
             return ids
 
@@ -195,7 +195,7 @@ class SqliteDatabase(Database, Hot):
                 if changed != len(finished.ids):
                     refused = _refused(connection, session, finished)
                 connection.executemany(
-                    "INSERT INTO fusee_ended (kind, run_id, many) VALUES (?, ?, ?)",
+                    "INSERT INTO fusee_outbox (kind, run_id, many) VALUES (?, ?, ?)",
                     [(*owner, count) for owner, count in told.items() if owner[0] is not None],
                 )
             if order.used_up:

@@ -23,8 +23,8 @@ BALANCE = 50
 stands; here they cost about the same."""
 
 # Truncating would lock everyone out. Someone else's vacuum is as good as ours.
-_SWEEP = "VACUUM (SKIP_LOCKED, TRUNCATE OFF, INDEX_CLEANUP ON) fusee_line"
-_STANDING = "SELECT reltuples FROM pg_class WHERE oid = 'fusee_line'::regclass"
+_SWEEP = "VACUUM (SKIP_LOCKED, TRUNCATE OFF, INDEX_CLEANUP ON) fusee_ready"
+_STANDING = "SELECT reltuples FROM pg_class WHERE oid = 'fusee_ready'::regclass"
 
 
 class Sweeper:

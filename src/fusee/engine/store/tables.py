@@ -37,10 +37,14 @@ __all__ = [
     "api_keys",
     "assigned",
     "attempts",
+    "callbacks",
+    "edit_locks",
+    "gates",
     "lanes",
     "later",
     "line",
     "metadata",
+    "outbox",
     "partial_index",
     "queues",
     "receipts",
@@ -157,7 +161,7 @@ partial_index(
 partial_index("fusee_runs_rare", runs.c.namespace, runs.c.rare, runs.c.id, where="rare IS NOT NULL")
 
 line = Table(
-    "fusee_line",
+    "fusee_ready",
     metadata,
     Column("lane_id", Integer, primary_key=True, autoincrement=False),
     Column("rank", SmallInteger, primary_key=True, autoincrement=False),  # the priority, negated
@@ -168,7 +172,7 @@ line = Table(
 )
 
 later = Table(
-    "fusee_later",
+    "fusee_delayed",
     metadata,
     Column("due_at", BigInteger, primary_key=True, autoincrement=False),
     Column("run_id", BigInteger, primary_key=True, autoincrement=False),
@@ -308,3 +312,56 @@ totals = Table(
     sqlite_with_rowid=False,
     **TABLE,
 )
+
+outbox = Table(
+    "fusee_outbox",
+    metadata,
+    Column("id", Id, primary_key=True, autoincrement=True),
+    Column("kind", String(12), nullable=False),
+    Column("run_id", BigInteger, nullable=False),  # of kind `after`: the task; of kind `batch`: the batch
+    Column("fire_time", BigInteger),
+    Column("many", Integer, nullable=False, server_default=text("1")),
+    Index("fusee_outbox_kind", "kind", "id"),
+    **NUMBERED,
+)
+"""Work for the aggregator, written in the transaction in which it arose."""
+
+gates = Table(
+    "fusee_gates",
+    metadata,
+    Column("run_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("rule", String(16), nullable=False),
+    Column("needs", Integer, nullable=False),
+    Column("succeeded", Integer, nullable=False),
+    Column("ended", Integer, nullable=False),
+    CheckConstraint("succeeded <= ended AND ended <= needs", name="fusee_gates_counts"),
+    sqlite_with_rowid=False,
+    **TABLE,
+)
+"""One row for each run that waits for others: how many, and how many of them have ended."""
+
+callbacks = Table(
+    "fusee_callbacks",
+    metadata,
+    Column("run_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("attempt", Integer, primary_key=True, autoincrement=False),
+    Column("namespace", String(128), nullable=False),
+    Column("digest", String(64), nullable=False),
+    Column("signed", Boolean(create_constraint=False), nullable=False),
+    Column("timeout", BigInteger, nullable=False),
+    Column("deadline", BigInteger),  # null until the run waits, and again when it was answered
+    Column("used_at", BigInteger),
+    Column("outcome", Long),
+    sqlite_with_rowid=False,
+    **TABLE,
+)
+"""An outside service may end this attempt, once, with a token whose digest this is."""
+partial_index("fusee_callbacks_due", callbacks.c.deadline, where="deadline IS NOT NULL")
+
+edit_locks = Table(
+    "fusee_edit_locks",
+    metadata,
+    Column("name", String(200), primary_key=True),
+    **TABLE,
+)
+"""Rows to lock: edits that must be seen by each other take turns."""

@@ -22,11 +22,10 @@ from fusee.engine.store.lanes import lane_from
 from fusee.engine.store.own_lanes import OwnLanes, homes, move, own_lane, own_lanes, standing_in
 from fusee.engine.store.rows import decode
 from fusee.engine.store.sessions import SESSION, session_from, sessions_with_load
-from fusee.engine.store.tables import assigned, lanes, line, queues, runs, sessions
+from fusee.engine.store.tables import assigned, edit_locks, lanes, line, queues, runs, sessions
 from fusee.engine.store.wakes import PENDING
 from fusee.placement.placing import Candidate, Chooser
 from fusee.placement.store.broadcasts import Broadcasts
-from fusee.tasks.store.tables import turns
 from fusee.values.chunks import chunks
 
 __all__ = ["Assigned", "Assignments"]
@@ -127,7 +126,7 @@ class Assignments:
 
     def _my_turn(self, connection: Connection) -> bool:
         """False when another dispatcher has it: what it gives away, we must not give away too."""
-        mine = select(turns.c.name).where(turns.c.name == _TURN)
+        mine = select(edit_locks.c.name).where(edit_locks.c.name == _TURN)
         locked = mine.with_for_update(skip_locked=self.context.database.capabilities.skip_locked)
         if connection.execute(locked).one_or_none() is not None:
             return True
@@ -135,7 +134,7 @@ class Assignments:
             return False
         try:
             with connection.begin_nested():
-                connection.execute(insert(turns).values(name=_TURN))
+                connection.execute(insert(edit_locks).values(name=_TURN))
             return True
         except IntegrityError:
             return False

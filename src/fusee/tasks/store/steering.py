@@ -13,6 +13,7 @@ from sqlalchemy import Connection, insert, select
 from fusee.engine.store.context import StoreContext
 from fusee.engine.store.lanes import Lanes
 from fusee.engine.store.rows import decode, encode
+from fusee.engine.store.tables import outbox
 from fusee.engine.store.wakes import ENDED, SCHEDULE
 from fusee.errors import Conflict, Unreadable
 from fusee.tasks.model.policy import Decision, Ruling
@@ -21,7 +22,7 @@ from fusee.tasks.store.admission import ENDS_QUEUE, Admission
 from fusee.tasks.store.dependencies import TaskDependencies
 from fusee.tasks.store.firing import Firing
 from fusee.tasks.store.state import QUEUED, TaskState
-from fusee.tasks.store.tables import ended, fires, tasks, waits
+from fusee.tasks.store.tables import fires, tasks, waits
 from fusee.tasks.store.tasks import TaskDefinitions, lane_of, spec_of, task_from, task_status_of
 
 __all__ = ["Steering"]
@@ -160,7 +161,7 @@ class Steering:
         mine = (fires.c.open_task == task_id, fires.c.held.in_(QUEUED))
         head = connection.execute(select(fires.c.run_id).where(*mine).limit(1)).scalar_one_or_none()
         if head is not None:
-            connection.execute(insert(ended).values(kind="task", run_id=head))
+            connection.execute(insert(outbox).values(kind="task", run_id=head))
             self.context.notify(connection, ENDED)
 
     def _record_missed(self, connection: Connection, row: Any, what: str, now: int) -> dict[str, Any]:
@@ -176,7 +177,7 @@ class Steering:
         query = select(waits.c.run_id).where(waits.c.task_id == task_id).distinct()
         rows = [{"kind": "gate", "run_id": run_id} for run_id in connection.execute(query).scalars()]
         if rows:
-            connection.execute(insert(ended), rows)
+            connection.execute(insert(outbox), rows)
             self.context.notify(connection, ENDED)
 
 

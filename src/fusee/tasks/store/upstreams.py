@@ -14,13 +14,13 @@ from sqlalchemy import Connection, and_, bindparam, delete, insert, or_, select,
 from fusee.engine.model.states import RunStatus
 from fusee.engine.store.context import StoreContext
 from fusee.engine.store.gates import Counted, Gates
-from fusee.engine.store.tables import runs
+from fusee.engine.store.tables import gates, outbox, runs
 from fusee.engine.store.wakes import ENDED
 from fusee.errors import Unreadable
 from fusee.tasks.model.fire import Held, fire_end
 from fusee.tasks.model.task import TaskStatus, TriggerRule
 from fusee.tasks.store.state import ClosedFire
-from fusee.tasks.store.tables import ended, fires, gates, task_edges, tasks, waits
+from fusee.tasks.store.tables import fires, task_edges, tasks, waits
 from fusee.tasks.store.tasks import spec_of
 from fusee.values.chunks import chunks
 
@@ -70,7 +70,7 @@ class Upstreams:
             self.gates.build_gates(connection, one.rule, {run_id: len(ups) for run_id in one.run_ids})
             if rows:
                 connection.execute(insert(waits), rows)
-            connection.execute(insert(ended), [{"kind": "gate", "run_id": run_id} for run_id in one.run_ids])
+            connection.execute(insert(outbox), [{"kind": "gate", "run_id": run_id} for run_id in one.run_ids])
         if gated:
             self.context.notify(connection, ENDED)
 
@@ -117,7 +117,7 @@ class Upstreams:
             for task_id in downstream.get(one.task_id, ())
         ]
         if rows:
-            connection.execute(insert(ended), rows)
+            connection.execute(insert(outbox), rows)
             self.context.notify(connection, ENDED)
 
     def count_ended(self, connection: Connection, ends: Sequence[EndedFire], now: int) -> None:
@@ -168,7 +168,7 @@ class Upstreams:
             held.update(part)
             one_of |= {task_id: run_id for run_id, task_id in part.items()}
         if one_of:
-            connection.execute(insert(ended), [{"kind": "task", "run_id": run} for run in one_of.values()])
+            connection.execute(insert(outbox), [{"kind": "task", "run_id": run} for run in one_of.values()])
             self.context.notify(connection, ENDED)
         return [run_id for run_id in run_ids if run_id not in held]
 

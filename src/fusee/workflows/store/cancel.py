@@ -22,10 +22,10 @@ from fusee.engine.store.settle import LONGEST_REASON
 from fusee.engine.store.tables import runs
 from fusee.engine.store.wakes import CANCEL, ENDED
 from fusee.errors import Conflict, NotFound
-from fusee.tasks.store.tables import edges, workflow_nodes, workflow_runs
 from fusee.values.chunks import chunks
 from fusee.workflows.model.workflow_run import WorkflowStatus
 from fusee.workflows.store.ends import COUNTED, Tally, WorkflowEnds
+from fusee.workflows.store.tables import edges, workflow_nodes, workflow_runs
 
 __all__ = ["WorkflowCanceled", "WorkflowCancels"]
 

@@ -17,10 +17,11 @@ from fusee.engine.store.rows import decode
 from fusee.engine.store.set_aside import reading
 from fusee.errors import Conflict, Invalid, NotFound
 from fusee.tasks.model.task import TaskSpec
-from fusee.tasks.store.tables import tasks, workflows
+from fusee.tasks.store.tables import tasks
 from fusee.tasks.store.tasks import spec_of as task_spec_of
 from fusee.values.chunks import chunks
 from fusee.workflows.model.workflow import Workflow, WorkflowSpec, WorkflowSummary
+from fusee.workflows.store.tables import workflows
 
 __all__ = ["LARGEST_DEFINITION", "WorkflowDefinitions", "WorkflowFilter", "spec_of"]
 

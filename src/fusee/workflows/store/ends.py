@@ -19,9 +19,9 @@ from fusee.engine.store.gates import Counted, Gates
 from fusee.engine.store.outbox import Outbox
 from fusee.engine.store.settle import LONGEST_REASON
 from fusee.engine.store.tables import runs
-from fusee.tasks.store.tables import edges, workflow_nodes, workflow_runs
 from fusee.values.chunks import chunks
 from fusee.workflows.model.workflow_run import WorkflowStatus, workflow_status
+from fusee.workflows.store.tables import edges, workflow_nodes, workflow_runs
 
 __all__ = ["Tally", "WorkflowEnds"]
 

@@ -14,10 +14,10 @@ from fusee.engine.store.gates import Gates
 from fusee.engine.store.run_writer import Birth, RunWriter
 from fusee.errors import Invalid
 from fusee.tasks.model.task import TriggerRule
-from fusee.tasks.store.tables import edges, workflow_nodes, workflow_runs
 from fusee.values.chunks import ROWS_A_STATEMENT, chunks
 from fusee.workflows.model.workflow_run import WorkflowStatus
 from fusee.workflows.store.shape import Shape
+from fusee.workflows.store.tables import edges, workflow_nodes, workflow_runs
 
 __all__ = ["Draft", "DraftNode", "WorkflowWriter"]
 

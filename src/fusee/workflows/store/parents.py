@@ -10,10 +10,10 @@ from sqlalchemy import Connection
 from fusee.engine.model.outcome import End
 from fusee.engine.store.context import StoreContext
 from fusee.engine.store.parents import Outcome, Parents, Started
-from fusee.tasks.store.tables import workflow_runs
 from fusee.workflows.model.workflow_run import WorkflowStatus
 from fusee.workflows.store.cancel import WorkflowCancels
 from fusee.workflows.store.ends import COUNTED
+from fusee.workflows.store.tables import workflow_runs
 
 __all__ = ["WorkflowParents"]
 

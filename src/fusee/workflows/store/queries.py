@@ -14,10 +14,10 @@ from fusee.engine.store.rows import decode
 from fusee.engine.store.set_aside import reading
 from fusee.engine.store.tables import runs
 from fusee.errors import NotFound
-from fusee.tasks.store.tables import workflow_nodes, workflow_runs, workflows
 from fusee.values.chunks import chunks
 from fusee.workflows.model.workflow_run import WorkflowNode, WorkflowRun, WorkflowStatus
 from fusee.workflows.store.shape import Shape
+from fusee.workflows.store.tables import workflow_nodes, workflow_runs, workflows
 
 __all__ = ["GraphPage", "WorkflowQueries", "WorkflowRunFilter", "WorkflowStep"]
 

@@ -15,12 +15,12 @@ from fusee.engine.store.tables import runs
 from fusee.engine.store.wakes import PENDING
 from fusee.errors import Conflict, NotFound
 from fusee.tasks.model.task import TriggerRule
-from fusee.tasks.store.tables import workflow_nodes, workflow_runs, workflows
 from fusee.values.chunks import chunks
 from fusee.workflows.model.workflow_run import WorkflowStatus
 from fusee.workflows.store.insert import Draft, DraftNode, WorkflowWriter
 from fusee.workflows.store.shape import Shape
 from fusee.workflows.store.start import StartedWorkflow
+from fusee.workflows.store.tables import workflow_nodes, workflow_runs, workflows
 
 __all__ = ["WorkflowReruns"]
 

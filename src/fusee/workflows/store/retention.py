@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlalchemy import Connection, delete, exists, select
 
 from fusee.engine.store.context import StoreContext
-from fusee.tasks.store.tables import workflow_nodes, workflow_runs, workflows
+from fusee.workflows.store.tables import workflow_nodes, workflow_runs, workflows
 
 __all__ = ["WorkflowRetention"]
 

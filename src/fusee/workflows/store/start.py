@@ -17,12 +17,12 @@ from fusee.engine.store.rows import encode
 from fusee.engine.store.wakes import ENDED, PENDING
 from fusee.errors import Conflict, Invalid, NotFound
 from fusee.tasks.model.task import TaskSpec
-from fusee.tasks.store.tables import workflow_nodes, workflow_runs, workflows
 from fusee.values.params import bind
 from fusee.workflows.model.action import Action, action_of, payload_of
 from fusee.workflows.model.workflow import NodeSpec
 from fusee.workflows.store.definitions import WorkflowDefinitions, spec_of
 from fusee.workflows.store.insert import Draft, DraftNode, WorkflowWriter
+from fusee.workflows.store.tables import workflow_nodes, workflow_runs, workflows
 
 __all__ = ["MOST_NESTED", "StartedWorkflow", "WorkflowStarts"]
 

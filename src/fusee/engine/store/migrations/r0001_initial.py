@@ -75,12 +75,12 @@ CREATE TABLE fusee_request_keys (
 ) {narrow};
 CREATE INDEX fusee_request_keys_created ON fusee_request_keys (created_at);
 
-CREATE TABLE fusee_line (
+CREATE TABLE fusee_ready (
   lane_id INTEGER NOT NULL, "rank" SMALLINT NOT NULL, due_at BIGINT NOT NULL, run_id BIGINT NOT NULL,
   PRIMARY KEY (lane_id, "rank", due_at, run_id)
 ) {narrow};
 
-CREATE TABLE fusee_later (
+CREATE TABLE fusee_delayed (
   due_at BIGINT NOT NULL, run_id BIGINT NOT NULL, lane_id INTEGER NOT NULL, PRIMARY KEY (due_at, run_id)
 ) {narrow};
 
@@ -213,11 +213,11 @@ CREATE TABLE fusee_backfills (
   CONSTRAINT fusee_backfills_key UNIQUE (namespace, idempotency_key)
 ) {table};
 
-CREATE TABLE fusee_ended (
+CREATE TABLE fusee_outbox (
   id {id}, kind VARCHAR(12) NOT NULL, run_id BIGINT NOT NULL, fire_time BIGINT,
   many INTEGER DEFAULT 1 NOT NULL
 ) {table};
-CREATE INDEX fusee_ended_kind ON fusee_ended (kind, id);
+CREATE INDEX fusee_outbox_kind ON fusee_outbox (kind, id);
 
 CREATE TABLE fusee_task_edges (
   upstream_id BIGINT NOT NULL, downstream_id BIGINT NOT NULL, namespace VARCHAR(128) NOT NULL,
@@ -282,7 +282,7 @@ CREATE TABLE fusee_task_templates (
   PRIMARY KEY (namespace, name)
 ) {narrow};
 
-CREATE TABLE fusee_turns (
+CREATE TABLE fusee_edit_locks (
   name VARCHAR(200) NOT NULL, PRIMARY KEY (name)
 ) {table};
 
