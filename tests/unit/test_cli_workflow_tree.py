@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fusee.values.graph import levels_of
-from fusee.workflows.cli.tree import DEEPEST, WIDEST, tree
+from fusee.workflows.cli.look import DEEPEST, WIDEST, tree
 
 
 def drawn(after: dict[str, Sequence[str]], *, whole: bool = False) -> list[str]:

@@ -18,7 +18,7 @@ from fusee.app.cli.db import db
 from fusee.app.cli.demo.command import demo
 from fusee.app.cli.nodes import dispatcher, server, up, worker
 from fusee.app.cli.opening import opened
-from fusee.batches.cli.create import batch
+from fusee.batches.cli.commands import batch
 from fusee.bulk.cli.businesses import business
 from fusee.bulk.cli.create import bulk
 from fusee.runs.cli.queues import queue
@@ -29,7 +29,7 @@ from fusee.surfaces.cli.output import told_error
 from fusee.tasks.cli.create import task
 from fusee.tasks.cli.explain import cron, explain_alone
 from fusee.tasks.cli.templates import template
-from fusee.workflows.cli.edit import workflow
+from fusee.workflows.cli.commands import workflow
 
 __all__ = ["cli", "main"]
 

@@ -18,9 +18,8 @@ from fusee.tasks.cli.apply import apply, diff, export
 from fusee.tasks.cli.explain import explain, pointed
 from fusee.tasks.cli.look import TASKS, list_tasks, next_fires, next_lines, runs, show
 from fusee.tasks.cli.simulate import simulate
-from fusee.tasks.cli.steer import clear_queue, delete, disable, edit, enable, pause, resume
+from fusee.tasks.cli.steer import clear_queue, delete, disable, edit, enable, fields_of_words, pause, resume
 from fusee.tasks.cli.trigger import backfill, restart, trigger
-from fusee.tasks.cli.words import fields_of_words
 
 if TYPE_CHECKING:
     from fusee.tasks.service.tasks import TaskOperations

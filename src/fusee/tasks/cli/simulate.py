@@ -15,7 +15,7 @@ from fusee.surfaces.cli.moments import TIMES, local_text, moment, now_us, time_t
 from fusee.surfaces.cli.options import duration, option
 from fusee.surfaces.cli.output import Out, human, table
 from fusee.tasks.cli.look import zone_of
-from fusee.tasks.cli.words import policy_of_words
+from fusee.tasks.cli.steer import policy_of_words
 
 if TYPE_CHECKING:
     from zoneinfo import ZoneInfo
