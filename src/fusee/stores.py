@@ -11,11 +11,9 @@ from fusee.batches.store.store import BatchStore
 from fusee.bulk.store.store import BulkStore
 from fusee.clock import Clock, SystemClock
 from fusee.engine.store import migrate
-from fusee.engine.store.aggregate import Aggregation
 from fusee.engine.store.context import Decisions, StoreContext
 from fusee.engine.store.database import Database
 from fusee.engine.store.engine_store import EngineStore
-from fusee.engine.store.retention import Retention
 from fusee.engine.store.set_aside import SetAside
 from fusee.engine.store.wakes import Wakes
 from fusee.errors import ConfigError
@@ -58,22 +56,8 @@ class Store(EngineStore):
         self.api_keys = ApiKeys(self.context)
         self.broadcasts = Broadcasts(self.context, self.run_writer, self.outbox)
         self.assignments = Assignments(self.context, self.own_lanes, self.broadcasts)
-        self.aggregation = Aggregation(
-            self.context,
-            self.tasks.firing,
-            self.tasks.states,
-            self.tasks.upstreams,
-            self.tasks.triggers,
-            self.workflows.ends,
-            self.batches.ends,
-            self.bulk.moves,
-            self.workflows.parents,
-            self.batches.parents,
-            self.bulk.parents,
-        )
-        self.retention = Retention(
-            self.context, self.tasks.retention, self.workflows.retention, self.bulk.retention
-        )
+        for noun in (self.tasks, self.workflows, self.batches, self.bulk):
+            self.owners.register(noun.owner)
 
     def for_namespace(self, namespace: str) -> Store:
         """The same database seen as another tenant; opened and closed with this one."""

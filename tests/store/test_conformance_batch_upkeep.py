@@ -133,8 +133,14 @@ class Pruning:
 
     def __init__(self, world: World, **settings: float) -> None:
         defaults = DispatcherConfig()
-        given = {"retention": defaults.retention, "batch_retention": defaults.batch_retention, **settings}
-        self.loop = Prune(world.store, Bus(), batch=100, **given)  # type: ignore[arg-type]
+        kept = settings.get("batch_retention", defaults.batch_retention)
+        self.loop = Prune(
+            world.store,
+            Bus(),
+            batch=100,
+            retention=settings.get("retention", defaults.retention),
+            forget_batches=lambda: world.store.batches.retention.forget_batches(kept),
+        )
         self.store = world.store
 
     async def run(self) -> None:

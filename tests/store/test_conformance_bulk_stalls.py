@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import pytest_asyncio
 
-from fusee.engine.dispatcher.stalls import Stalls
+from fusee.app.stalls import Stalls
 from fusee.engine.store.runs import RunFilter
 from fusee.events import BulkJobsStalled, Bus
 from fusee.observe.health import Health

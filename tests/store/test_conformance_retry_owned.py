@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from fusee.engine.owners import Retried
 from fusee.engine.store.runs import RunFilter
 from fusee.errors import Conflict
 from fusee.events import Bus
-from fusee.runs.service.owned_runs import Retried
 from fusee.runs.service.runs import RunOperations
 from fusee.tasks.model.policy import FailureAction, Overlap
 from tests.store.batchwork import Batchwork

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fusee.engine.dispatcher.stalls import Stalls
+from fusee.app.stalls import Stalls
 from fusee.engine.model.queue import QueueLimits
 from fusee.engine.store.runs import RunFilter
 from fusee.events import Bus, QueuesStalled

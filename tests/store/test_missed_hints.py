@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from fusee.app.dispatcher import Dispatcher
 from fusee.broker.rabbitmq.topology import Topology
 from fusee.broker.rabbitmq.work_source import RabbitWorkSource
-from fusee.engine.dispatcher.dispatcher import Dispatcher
 from fusee.engine.store import wakes
 from fusee.engine.store.wakes import Wakes
 from fusee.events import Bus

@@ -8,13 +8,13 @@ import socket
 from typing import TYPE_CHECKING, Any
 
 from fusee.app.declare import Declares
+from fusee.app.dispatcher import Dispatcher
 from fusee.batches.registry import Operations
 from fusee.batches.service.batches import BatchOperations
 from fusee.broker import rabbitmq_of
 from fusee.broker.remote import ENVIRONMENT, StatusStore
 from fusee.bulk.business import Businesses
 from fusee.config import ApiConfig
-from fusee.engine.dispatcher.dispatcher import Dispatcher
 from fusee.engine.model.retry import RetryPolicy
 from fusee.engine.model.session import WorkerInfo
 from fusee.engine.worker.callbacks import CallbackTokens, OpenCallback

@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 from sqlalchemy.orm import Session as SyncSession
 
 from fusee.app.build import Builds
-from fusee.engine.dispatcher.dispatcher import Dispatcher
+from fusee.app.dispatcher import Dispatcher
 from fusee.engine.model.retry import RetryPolicy
 from fusee.engine.model.run import RunSpec
 from fusee.engine.worker.worker import Worker

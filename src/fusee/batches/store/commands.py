@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, exists, insert, or_, select, update
+from sqlalchemy import Connection, exists, or_, select, update
 
 from fusee.batches.model.batch import Batch, BatchPhase
 from fusee.batches.model.spec import OnConflict
@@ -15,9 +15,10 @@ from fusee.batches.store.queries import batch_from
 from fusee.batches.store.tables import Stands, batch_tasks, batches
 from fusee.batches.store.truth import as_it_is
 from fusee.engine.store.context import StoreContext
+from fusee.engine.store.outbox import Outbox
 from fusee.engine.store.parent import Waiter, must_own
 from fusee.engine.store.request_keys import KeyedRequest, made_before, remember
-from fusee.engine.store.tables import outbox, runs
+from fusee.engine.store.tables import runs
 from fusee.engine.store.wakes import ENDED
 from fusee.errors import Conflict, NotFound
 
@@ -25,8 +26,9 @@ __all__ = ["BatchCommands"]
 
 
 class BatchCommands:
-    def __init__(self, context: StoreContext, moves: BatchMoves) -> None:
+    def __init__(self, context: StoreContext, moves: BatchMoves, outbox: Outbox) -> None:
         self.context = context
+        self.outbox = outbox
         self.moves = moves
 
     async def apply_batch(
@@ -132,11 +134,9 @@ class BatchCommands:
     async def wake_batch(self, batch_id: int) -> None:
         """Have a look at it now."""
 
-        def work(connection: Connection) -> None:
-            connection.execute(insert(outbox).values(kind="batch", run_id=batch_id, many=0))
-            self.context.notify(connection, ENDED)
-
-        await self.context.database.write(work)
+        await self.context.database.write(
+            lambda connection: self.outbox.add(connection, [("batch", batch_id)])
+        )
         self.context.wakes.fire(ENDED)
 
     async def _command(

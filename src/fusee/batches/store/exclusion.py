@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from hashlib import sha256
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, and_, exists, false, insert, or_, select
+from sqlalchemy import ColumnElement, Connection, Select, and_, exists, false, or_, select
 
 from fusee.batches.model.batch import BatchPhase
 from fusee.batches.store.tables import batch_tasks, batches
 from fusee.engine.store.edit_lock import take_turn
-from fusee.engine.store.tables import outbox, runs
+from fusee.engine.store.tables import runs
 
 __all__ = ["UNDER_WAY", "Rivals", "take_target_turn"]
 
@@ -78,13 +78,9 @@ class Rivals:
         found = self._connection.execute(query.limit(1)).one_or_none()
         return None if found is None else (found[0], found[1])
 
-    def wake(self) -> bool:
-        """Have those that wait for a target looked at; returns whether there are any."""
-        waiting = [rival.id for rival in self._rows if rival.waits_for is not None]
-        if waiting:
-            notices = [{"kind": "batch", "run_id": batch_id, "many": 0} for batch_id in waiting]
-            self._connection.execute(insert(outbox), notices)
-        return bool(waiting)
+    def waiting(self) -> list[int]:
+        """The batches that wait for a target."""
+        return [rival.id for rival in self._rows if rival.waits_for is not None]
 
     def _claims(self, mine: Any) -> Select[Any]:
         """The rivals that have the target of a row of `mine`."""

@@ -14,7 +14,7 @@ from fusee.batches.model.spec import BatchSpec, OnError, TargetSpec
 from fusee.batches.store.tables import batch_tasks, batches
 from fusee.engine.model.retry import RetryPolicy
 from fusee.engine.store.context import StoreContext
-from fusee.engine.store.outbox import Outbox
+from fusee.engine.store.outbox import PARENT_TOPIC, Outbox
 from fusee.engine.store.parent import Waiter, must_own
 from fusee.engine.store.request_keys import check_same
 from fusee.engine.store.rows import decode, encode
@@ -59,7 +59,7 @@ class BatchIntake:
             if waiter is not None:
                 must_own(connection, waiter)
                 # Looked at until its attempt is over, whatever becomes of that.
-                self.outbox.add(connection, [("waiter", waiter.run_id)])
+                self.outbox.add(connection, [(PARENT_TOPIC, waiter.run_id)])
                 known = self._begun_by(connection, waiter)
             elif idempotency_key is not None:
                 known = self._keyed(connection, idempotency_key)

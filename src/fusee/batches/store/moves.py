@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from math import ceil
 from typing import Any
 
-from sqlalchemy import Connection, Table, Update, bindparam, exists, func, insert, or_, select, update
+from sqlalchemy import Connection, Table, Update, bindparam, exists, func, or_, select, update
 
 from fusee.batches.model.batch import BatchPhase, BatchStatus, batch_status
 from fusee.batches.model.spec import BatchSpec
@@ -23,13 +23,12 @@ from fusee.engine.store.broker_tables import dispatched
 from fusee.engine.store.cancels import Cancels
 from fusee.engine.store.context import StoreContext
 from fusee.engine.store.lanes import Lanes
-from fusee.engine.store.outbox import Outbox
+from fusee.engine.store.outbox import PARENT_TOPIC, Outbox
 from fusee.engine.store.own_lanes import own_lanes, standing_in
 from fusee.engine.store.rows import decode, encode, encode_rows
 from fusee.engine.store.run_writer import Birth, RunWriter
-from fusee.engine.store.tables import lanes, later, line, outbox, runs
+from fusee.engine.store.tables import lanes, later, line, runs
 from fusee.engine.store.totals import BATCHES_ENDED, BATCHES_STOPPED, add_to_totals
-from fusee.engine.store.wakes import ENDED
 from fusee.events import BatchEnded, BatchRollingBack, BatchStopped
 from fusee.values.chunks import chunks
 
@@ -94,8 +93,8 @@ class BatchMoves:
         if batch.phase == BatchPhase.ROLLING_BACK:
             self._undo_more(connection, batch, rivals, now)
         self._save_batch(connection, batch, now)
-        if freed and rivals.wake():
-            self.context.notify(connection, ENDED)
+        if freed:
+            self.outbox.add(connection, [("batch", rival) for rival in rivals.waiting()])
 
     def rivals(self, connection: Connection, batch: Moving) -> Rivals:
         if self.context.database.capabilities.skip_locked:  # else there is one writer
@@ -186,8 +185,7 @@ class BatchMoves:
             batch_tasks.c.batch_id == batch.id, batch_tasks.c.todo == todo
         )
         if connection.execute(left.limit(1)).one_or_none() is not None:
-            connection.execute(insert(outbox).values(kind="batch", run_id=batch.id, many=0))
-            self.context.notify(connection, ENDED)
+            self.outbox.add(connection, [("batch", batch.id)])
 
     def _start_again(
         self, connection: Connection, batch: Moving, count: int, rivals: Rivals, now: int
@@ -466,7 +464,7 @@ class BatchMoves:
             values["waits_for"] = None
             values["finished_at"] = now if batch.row.phase != BatchPhase.DONE else batch.row.finished_at
             if batch.waiter is not None and batch.row.phase != BatchPhase.DONE:
-                self.outbox.add(connection, [("waiter", batch.waiter)])
+                self.outbox.add(connection, [(PARENT_TOPIC, batch.waiter)])
             if batch.row.phase != BatchPhase.DONE:
                 self._note_end(connection, batch, str(values["status"]), now)
         else:

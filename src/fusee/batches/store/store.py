@@ -8,7 +8,7 @@ from fusee.batches.store.images import BatchImages
 from fusee.batches.store.insert import TargetRuns
 from fusee.batches.store.intake import BatchIntake
 from fusee.batches.store.moves import BatchMoves
-from fusee.batches.store.parents import BatchParents
+from fusee.batches.store.owner import BatchOwner
 from fusee.batches.store.queries import BatchQueries
 from fusee.batches.store.retention import BatchRetention
 from fusee.engine.store.context import StoreContext
@@ -25,10 +25,10 @@ class BatchStore:
         self.moves = BatchMoves(
             context, self.target_runs, engine.run_writer, engine.cancels, engine.lanes, engine.outbox
         )
-        self.commands = BatchCommands(context, self.moves)
+        self.commands = BatchCommands(context, self.moves, engine.outbox)
         self.ends = BatchEnds(context, self.moves)
         self.images = BatchImages(context)
         self.intake = BatchIntake(context, engine.outbox)
-        self.parents = BatchParents(context, engine.parents, self.intake, self.moves)
         self.queries = BatchQueries(context)
         self.retention = BatchRetention(context, self.intake)
+        self.owner = BatchOwner(engine.parents, self.intake, self.moves, self.ends, self.queries)

@@ -14,7 +14,7 @@ from fusee.bulk.execution.threads import LeftRunning
 __all__ = ["Lane", "Later"]
 
 
-class Owner(Protocol):
+class Runners(Protocol):
     job_id: int
     retried: int
     timeout: float | None
@@ -41,7 +41,7 @@ class Lane:
         "since", "stretch", "task", "told_at", "turn", "waits",
     )  # fmt: skip
 
-    def __init__(self, owner: Owner) -> None:
+    def __init__(self, owner: Runners) -> None:
         self.owner = owner
         self.task: asyncio.Task[None] | None = None
         self.it: Iterator[Any] | None = None

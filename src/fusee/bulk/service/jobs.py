@@ -129,7 +129,7 @@ class BulkOperations:
         business = await self._here(named)
         if business is not None:
             return _read(fields, business.defaults), business
-        defaults = await self.store.sessions.business_defaults(str(named)) if named else {}
+        defaults = await self.store.bulk.businesses.defaults(str(named)) if named else {}
         spec = _read(fields, defaults)
         await self._known(spec.business)
         return spec, None
@@ -153,7 +153,7 @@ class BulkOperations:
 
     async def _asks(self, business: str) -> bool:
         """Whether workers elsewhere have the business, and it wants to be asked; also while none is there."""
-        return await self.store.sessions.business_checks(business)
+        return await self.store.bulk.businesses.checks(business)
 
     async def _ask(self, on_create: Callable[..., Any], job: BulkJob) -> BulkJob:
         """A business refuses a job by raising; nothing of the job is left then."""

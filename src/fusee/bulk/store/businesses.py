@@ -10,11 +10,12 @@ from sqlalchemy import Connection, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from fusee.bulk.model.business import HttpBusiness, RegisteredBusiness
-from fusee.bulk.model.job import BulkStatus
+from fusee.bulk.model.job import BulkStatus, handler_of_business
 from fusee.bulk.store.tables import bulk_jobs, businesses
 from fusee.engine.store.context import StoreContext
 from fusee.engine.store.request_keys import KeyedRequest, made_before, remember, write_once
 from fusee.engine.store.rows import decode, encode
+from fusee.engine.store.sessions import Sessions
 from fusee.engine.store.set_aside import reading
 from fusee.errors import Conflict, NotFound
 
@@ -25,8 +26,19 @@ UNFINISHED = tuple(status for status in BulkStatus if status is not BulkStatus.F
 
 
 class BusinessRegistry:
-    def __init__(self, context: StoreContext) -> None:
+    def __init__(self, context: StoreContext, sessions: Sessions) -> None:
         self.context = context
+        self.sessions = sessions
+
+    async def defaults(self, business: str) -> Mapping[str, Any]:
+        """The fields of a job that this business sets, as the newest worker that has it says."""
+        abilities = await self.sessions.newest_with(handler_of_business(business))
+        found: Mapping[str, Any] = abilities.get("defaults", {}).get(business, {})
+        return found
+
+    async def checks(self, business: str) -> bool:
+        """Whether it wants to be asked before a job is accepted, as the newest worker that has it says."""
+        return business in (await self.sessions.newest_with(handler_of_business(business))).get("checks", ())
 
     async def register_business(
         self, spec: HttpBusiness, request: KeyedRequest | None = None

@@ -21,7 +21,7 @@ from fusee.bulk.store.rows import counted_in, definition_of, items_in, job_from,
 from fusee.bulk.store.tables import bulk_jobs, bulk_segments
 from fusee.engine.model.states import RunStatus
 from fusee.engine.store.context import StoreContext
-from fusee.engine.store.outbox import Outbox
+from fusee.engine.store.outbox import PARENT_TOPIC, Outbox
 from fusee.engine.store.request_keys import (
     KeyedRequest,
     asked,
@@ -134,7 +134,7 @@ class BulkJobs:
             if check == "worker":
                 self.checks.begin_check(connection, connection.execute(_job(job_id)).one(), now)
             if waiter is not None:
-                self.outbox.add(connection, [("waiter", waiter)])
+                self.outbox.add(connection, [(PARENT_TOPIC, waiter)])
             return job_from(connection.execute(_job(job_id)).one()), True
 
         try:
@@ -213,7 +213,7 @@ class BulkJobs:
                 self.moves.set_bulk(connection, job.id, now, status=next_of(job, "stop"), reason=reason[:500])
                 self.moves.call_back(connection, job, "stop", now)  # it had its start: it prepared itself
                 if job.waiter is not None:
-                    self.outbox.add(connection, [("waiter", job.waiter)])
+                    self.outbox.add(connection, [(PARENT_TOPIC, job.waiter)])
             else:
                 next_of(job, "stop")
                 self.moves.begin_stop(connection, job, "stop", reason, now)

@@ -29,11 +29,10 @@ from fusee.engine.model.strategy import Strategy
 from fusee.engine.store.cancels import Cancels
 from fusee.engine.store.context import StoreContext
 from fusee.engine.store.lanes import Lanes
-from fusee.engine.store.outbox import Outbox
+from fusee.engine.store.outbox import PARENT_TOPIC, Outbox
 from fusee.engine.store.rows import encode
 from fusee.engine.store.run_writer import Birth, RunWriter
-from fusee.engine.store.tables import outbox, runs, sessions
-from fusee.engine.store.wakes import ENDED
+from fusee.engine.store.tables import runs, sessions
 from fusee.tasks.store.alerts import ALERT_QUEUE
 from fusee.tasks.store.alerts import RETRY as ALERT_RETRY
 from fusee.values.times import iso
@@ -219,8 +218,7 @@ class BulkMoves:
         if ids:
             self.cancels.cancel_many(connection, ids, reason, now)
         # Look at it even if nothing was running at all.
-        connection.execute(insert(outbox).values(kind="bulk", run_id=job.id, many=0))
-        self.context.notify(connection, ENDED)
+        self.outbox.add(connection, [("bulk", job.id)])
 
     # -- what follows when runs end
 
@@ -232,10 +230,6 @@ class BulkMoves:
             if job is not None and (rest := self._look_at(connection, job, now)) is not None:
                 rested.append(rest)
         return rested
-
-    def bulk_runs_ended(self, connection: Connection, run_ids: Sequence[int], now: int) -> list[BulkRest]:
-        query = select(runs.c.owner_id).where(runs.c.id.in_(run_ids), runs.c.owner_id.is_not(None))
-        return self.bulk_jobs_ended(connection, list(connection.execute(query).scalars()), now)
 
     def _look_at(self, connection: Connection, job: Any, now: int) -> BulkRest | None:
         """What the runs of a job really are, and what that makes of the job."""
@@ -307,7 +301,7 @@ class BulkMoves:
             facts = {"reason": reason, "ended": job.ended, "quarantined": job.quarantined, "total": job.total}
             self.bulk_alarm(connection, job, "bulk_job_failed", facts, now)
         if job.waiter is not None:
-            self.outbox.add(connection, [("waiter", job.waiter)])
+            self.outbox.add(connection, [(PARENT_TOPIC, job.waiter)])
         return BulkRest(
             job_id=job.id, namespace=job.namespace, business=job.business, status=status, reason=reason
         )
@@ -352,7 +346,7 @@ class BulkMoves:
         self.set_bulk(connection, job.id, now, checking=checking, checker=None, reason=reason[:500], **values)
         self.bulk_note(connection, job.id, "operator", "", f"not accepted: {reason}", now)
         if job.waiter is not None:
-            self.outbox.add(connection, [("waiter", job.waiter)])
+            self.outbox.add(connection, [(PARENT_TOPIC, job.waiter)])
 
     def run_of(self, connection: Connection, run_id: int) -> Any:
         query = select(runs.c.id, runs.c.status, runs.c.error, runs.c.reason).where(runs.c.id == run_id)

@@ -6,9 +6,9 @@ import asyncio
 from time import monotonic
 
 from fusee.engine.store.aggregate import Aggregated
-from fusee.events import BulkJobRested, Bus
+from fusee.engine.store.engine_store import EngineStore
+from fusee.events import Bus
 from fusee.service import Service
-from fusee.stores import Store
 
 __all__ = ["Aggregate"]
 
@@ -22,7 +22,7 @@ LOOK_AGAIN = 0.05
 class Aggregate(Service):
     """Woken by a hint at each end; the interval is the floor."""
 
-    def __init__(self, store: Store, bus: Bus, interval: float = 1.0, *, region: str = "") -> None:
+    def __init__(self, store: EngineStore, bus: Bus, interval: float = 1.0, *, region: str = "") -> None:
         super().__init__("aggregate", interval, bus)
         self.store = store
         self.region = region
@@ -32,16 +32,6 @@ class Aggregate(Service):
         await asyncio.sleep(max(0.0, self._last + GATHER - monotonic()))
         self._last = monotonic()
         did = await self.store.aggregation.aggregate(region=self.region)
-        for rest in did.rested:
-            self.bus.emit(
-                BulkJobRested(
-                    job_id=rest.job_id,
-                    business=rest.business,
-                    status=str(rest.status),
-                    reason=rest.reason,
-                    namespace=rest.namespace,
-                )
-            )
         now = monotonic()
         if did:
             self._busy = now

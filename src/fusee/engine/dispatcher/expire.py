@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from fusee.engine.store.callbacks import Concluded
+from fusee.engine.store.engine_store import EngineStore
 from fusee.events import Bus, RunAttemptEnded
 from fusee.service import Service
-from fusee.stores import Store
 
 __all__ = ["Expire"]
 
 
 class Expire(Service):
-    def __init__(self, store: Store, bus: Bus, interval: float = 1.0) -> None:
+    def __init__(self, store: EngineStore, bus: Bus, interval: float = 1.0) -> None:
         super().__init__("expire", interval, bus)
         self.store = store
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from fusee.engine.store.engine_store import EngineStore
 from fusee.events import Bus
 from fusee.service import Service
-from fusee.stores import Store
 
 __all__ = ["Lift"]
 
@@ -12,7 +12,7 @@ __all__ = ["Lift"]
 class Lift(Service):
     """Once an interval, never more often: the pace at which starved runs are let through."""
 
-    def __init__(self, store: Store, bus: Bus, *, after: float, interval: float = 1.0) -> None:
+    def __init__(self, store: EngineStore, bus: Bus, *, after: float, interval: float = 1.0) -> None:
         super().__init__("lift", interval, bus)
         self.store = store
         self.after = after

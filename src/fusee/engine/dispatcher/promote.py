@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from fusee.engine.store.engine_store import EngineStore
 from fusee.engine.store.promotion import Promoted
 from fusee.events import Bus, RunsPromoted
 from fusee.service import Service
-from fusee.stores import Store
 
 __all__ = ["Promote"]
 
@@ -13,7 +13,7 @@ __all__ = ["Promote"]
 class Promote(Service):
     """Sleeps until the next due time it knows of; a hint wakes it when something earlier is accepted."""
 
-    def __init__(self, store: Store, bus: Bus, interval: float = 1.0) -> None:
+    def __init__(self, store: EngineStore, bus: Bus, interval: float = 1.0) -> None:
         super().__init__("promote", interval, bus)
         self.store = store
 

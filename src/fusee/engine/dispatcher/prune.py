@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
+from fusee.engine.store.engine_store import EngineStore
 from fusee.engine.store.retention import Pruned
 from fusee.events import Bus, RunsPruned
 from fusee.service import Service
-from fusee.stores import Store
 
 __all__ = ["Prune"]
 
@@ -16,11 +18,11 @@ KEYS_KEPT = 7 * 86400.0
 class Prune(Service):
     def __init__(
         self,
-        store: Store,
+        store: EngineStore,
         bus: Bus,
         *,
         retention: float,
-        batch_retention: float,
+        forget_batches: Callable[[], Awaitable[object]],
         batch: int,
         interval: float = 60.0,
     ) -> None:
@@ -28,14 +30,14 @@ class Prune(Service):
         self.store = store
         self.retention = retention
         """0 keeps runs forever."""
-        self.batch_retention = batch_retention
-        """0 keeps batches forever."""
+        self.forget_batches = forget_batches
+        """Called once in each walk: batches have an age of their own."""
         self.batch = batch
         self._cursor = 0
 
     async def run_once(self) -> Pruned:
         if self._cursor == 0:  # once in a walk through all runs
-            await self.store.batches.retention.forget_batches(self.batch_retention)
+            await self.forget_batches()
             await self.store.retention.forget_keys(self.retention or KEYS_KEPT)
         if self.retention == 0:
             return Pruned(0, 0)

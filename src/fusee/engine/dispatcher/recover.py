@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections import Counter
 
 from fusee.engine.model.states import RunStatus
+from fusee.engine.store.engine_store import EngineStore
 from fusee.engine.store.recovery import Recovered
 from fusee.events import Bus, SessionLost
 from fusee.service import Service
-from fusee.stores import Store
 
 __all__ = ["Recover"]
 
 
 class Recover(Service):
-    def __init__(self, store: Store, bus: Bus, interval: float = 5.0) -> None:
+    def __init__(self, store: EngineStore, bus: Bus, interval: float = 5.0) -> None:
         super().__init__("recover", interval, bus)
         self.store = store
         self._lost: dict[int, tuple[str, Counter[RunStatus]]] = {}

@@ -5,9 +5,25 @@ from __future__ import annotations
 from enum import Enum
 from typing import assert_never
 
-from fusee.tasks.model.task import TriggerRule
+from fusee.values.words import Word
 
-__all__ = ["Gate", "judge"]
+__all__ = ["Gate", "TriggerRule", "judge"]
+
+
+class TriggerRule(Word):
+    """When a run that waits for others may start; otherwise it is skipped."""
+
+    ALL_SUCCESS = "all_success"
+    """All of them succeeded."""
+    ALL_DONE = "all_done"
+    """All of them ended, in whatever way."""
+    ANY_SUCCESS = "any_success"
+    """One of them succeeded; the others are not waited for."""
+
+    @classmethod
+    def as_stored(cls, value: str) -> TriggerRule:
+        """One that only a newer version knows counts as not given."""
+        return cls(value) if value in tuple(cls) else cls.ALL_SUCCESS
 
 
 class Gate(Enum):

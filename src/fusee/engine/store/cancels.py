@@ -12,7 +12,7 @@ from fusee.engine.model.states import RUN, RunStatus
 from fusee.engine.store.broker_tables import dispatched
 from fusee.engine.store.callback_waits import leave_waiting
 from fusee.engine.store.context import StoreContext
-from fusee.engine.store.outbox import Outbox
+from fusee.engine.store.outbox import PARENT_TOPIC, Outbox
 from fusee.engine.store.own_lanes import leave_own_lanes
 from fusee.engine.store.settle import LONGEST_REASON
 from fusee.engine.store.tables import later, line, runs
@@ -78,9 +78,9 @@ class Cancels:
                 )
             )
             _leave(connection, over)  # again: one may have come back meanwhile
-            self.outbox.add(connection, [(row.kind, row.id) for row in over if row.kind is not None])
+            self.outbox.add_ends(connection, [(row.kind, row.id) for row in over if row.kind is not None])
             # An attempt may have started a workflow, which ends with it.
-            self.outbox.add(connection, [("waiter", row.id) for row in over if row.attempt])
+            self.outbox.add(connection, [(PARENT_TOPIC, row.id) for row in over if row.attempt])
         if running:
             connection.execute(
                 update(runs)

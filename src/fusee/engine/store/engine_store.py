@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fusee.engine.owners import Owners
+from fusee.engine.store.aggregate import Aggregation
 from fusee.engine.store.aging import Aging
 from fusee.engine.store.assigned_claims import AssignedClaims
 from fusee.engine.store.callback_waits import CallbackWaits
@@ -23,6 +25,7 @@ from fusee.engine.store.parents import Parents
 from fusee.engine.store.promotion import Promotion
 from fusee.engine.store.queues import Queues
 from fusee.engine.store.recovery import Recovery
+from fusee.engine.store.retention import Retention
 from fusee.engine.store.retry_policies import RetryPolicies
 from fusee.engine.store.run_writer import RunWriter
 from fusee.engine.store.runs import Runs
@@ -40,17 +43,18 @@ class EngineStore:
 
     def __init__(self, context: StoreContext) -> None:
         self.context = context
+        self.owners = Owners()
         self.claims = Claims(context)
         self.promotion = Promotion(context)
         self.run_writer = RunWriter(context)
-        self.outbox = Outbox(context)
+        self.outbox = Outbox(context, self.owners)
         self.cancels = Cancels(context, self.outbox)
         self.lanes = Lanes(context)
         self.retry_policies = RetryPolicies(context)
         self.callback_waits = CallbackWaits(context, self.retry_policies)
-        self.outcomes = Outcomes(context, self.outbox, self.callback_waits)
+        self.outcomes = Outcomes(context, self.owners, self.outbox, self.callback_waits)
         self.parents = Parents(context, self.outcomes)
-        self.gates = Gates(context, self.outbox)
+        self.gates = Gates(context, self.owners, self.outbox)
         self.edit_lock = EditLock(context)
         self.aging = Aging(context)
         self.runs = Runs(context, self.cancels)
@@ -64,6 +68,8 @@ class EngineStore:
         self.sessions = Sessions(context, self.own_lanes)
         self.starts = Starts(context, self.sessions, self.dispatches)
         self.totals = Totals(context)
+        self.aggregation = Aggregation(context, self.owners)
+        self.retention = Retention(context, self.owners)
         self.recovery = Recovery(context, self.retry_policies, self.outcomes, self.own_lanes)
 
     @property

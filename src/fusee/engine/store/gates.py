@@ -12,17 +12,15 @@ from typing import Any
 
 from sqlalchemy import Connection, delete, insert, select, update
 
-from fusee.engine.model.gate import Gate, judge
+from fusee.engine.model.gate import Gate, TriggerRule, judge
 from fusee.engine.model.outcome import Effect
 from fusee.engine.model.states import RunStatus
+from fusee.engine.owners import Owners
 from fusee.engine.store.context import StoreContext
 from fusee.engine.store.outbox import Outbox
 from fusee.engine.store.settle import LONGEST_REASON
 from fusee.engine.store.tables import gates, later, line, runs
 from fusee.engine.store.wakes import DELAYED, PENDING
-from fusee.tasks.model.policy import Decision
-from fusee.tasks.model.task import TriggerRule
-from fusee.tasks.store.tables import fires, waits
 from fusee.values.chunks import chunks
 
 __all__ = ["Counted", "Gates"]
@@ -45,8 +43,9 @@ class Counted:
 
 
 class Gates:
-    def __init__(self, context: StoreContext, outbox: Outbox) -> None:
+    def __init__(self, context: StoreContext, owners: Owners, outbox: Outbox) -> None:
         self.context = context
+        self.owners = owners
         self.outbox = outbox
 
     def build_gates(self, connection: Connection, rule: TriggerRule, needs: Mapping[int, int]) -> None:
@@ -113,7 +112,10 @@ class Gates:
                 by_due.setdefault(max(now, row.due_at if start is None else start), []).append(row)
             for due, rows in by_due.items():
                 hints.add(_stand(connection, rows, now, due))
-                let_go += [row.id for row in rows]
+                freed = [row.id for row in rows]
+                for owner in self.owners:
+                    owner.runs_released(connection, freed, now)
+                let_go += freed
         for hint in sorted(hints):
             self.context.notify(connection, hint)
         return let_go
@@ -144,18 +146,18 @@ class Gates:
                 skipped = {"status": RunStatus.SKIPPED, "rare": RunStatus.SKIPPED, "effect": Effect.NONE}
                 change = update(runs).where(runs.c.id.in_(same))
                 connection.execute(change.values(finished_at=now, reason=reason, **skipped))
-                # A fire's record tells what became of it: it was to run, and this is why it did not.
-                record = update(fires).where(fires.c.run_id.in_(same))
-                connection.execute(record.values(decision=Decision.SKIP, code=code, rule=reason))
+                for owner in self.owners:
+                    owner.runs_skipped(connection, same, code, reason)
             if tell:
-                self.outbox.add(connection, [(row.kind, row.id) for row in rows if row.kind is not None])
+                self.outbox.add_ends(connection, [(row.kind, row.id) for row in rows if row.kind is not None])
             shut_out += [row.id for row in rows]
         return shut_out
 
     def forget_gates(self, connection: Connection, run_ids: Iterable[int]) -> None:
         ids = list(run_ids)
         for part in chunks(ids):
-            connection.execute(delete(waits).where(waits.c.run_id.in_(part)))
+            for owner in self.owners:
+                owner.gates_forgotten(connection, part)
             connection.execute(delete(gates).where(gates.c.run_id.in_(part)))
 
 
@@ -171,5 +173,4 @@ def _stand(connection: Connection, rows: Sequence[Any], now: int, due: int) -> s
         connection.execute(insert(line), [place | rank for place, rank in zip(places, ranks, strict=True)])
     else:
         connection.execute(insert(later), places)
-    connection.execute(update(fires).where(fires.c.run_id.in_(ids)).values(held=None, admitted_at=now))
     return PENDING if status is RunStatus.PENDING else DELAYED

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sqlalchemy import Connection, and_, delete, select
+from sqlalchemy import Connection, delete, select
 
-from fusee.batches.store.tables import batches
-from fusee.bulk.store.retention import BulkRetention
 from fusee.engine.model.states import SessionState
+from fusee.engine.owners import Owners
 from fusee.engine.store.broker_tables import openings
 from fusee.engine.store.context import StoreContext
 from fusee.engine.store.tables import attempts, callbacks, gates, request_keys, runs, sessions
-from fusee.tasks.store.retention import TaskRetention
-from fusee.tasks.store.tables import fires, waits
-from fusee.workflows.store.retention import WorkflowRetention
 
 __all__ = ["Pruned", "Retention"]
 
@@ -25,24 +21,17 @@ class Pruned:
 
     count: int
     cursor: int
-    workflow_runs: int = 0
+    forgotten: int = 0
+    """Tasks, workflow runs and bulk jobs that were deleted."""
 
     def __bool__(self) -> bool:
-        return self.count > 0 or self.cursor > 0 or self.workflow_runs > 0
+        return self.count > 0 or self.cursor > 0 or self.forgotten > 0
 
 
 class Retention:
-    def __init__(
-        self,
-        context: StoreContext,
-        tasks_retention: TaskRetention,
-        workflows_retention: WorkflowRetention,
-        bulk_retention: BulkRetention,
-    ) -> None:
+    def __init__(self, context: StoreContext, owners: Owners) -> None:
         self.context = context
-        self.tasks_retention = tasks_retention
-        self.workflows_retention = workflows_retention
-        self.bulk_retention = bulk_retention
+        self.owners = owners
 
     async def prune(self, older_than: float, cursor: int, batch: int) -> Pruned:
         """Delete one small batch of runs that finished more than `older_than` seconds ago.
@@ -53,24 +42,22 @@ class Retention:
 
         def work(connection: Connection) -> Pruned:
             cutoff = self.context.now(connection) - round(older_than * 1_000_000)
-            # What a target's runs did is needed for as long as its batch can be rolled back.
-            owner = and_(runs.c.kind == "batch", batches.c.id == runs.c.owner_id)
             query = (
-                select(runs.c.id, runs.c.created_at, runs.c.finished_at, batches.c.id.label("batch_id"))
-                .outerjoin(batches, owner)
+                select(runs.c.id, runs.c.created_at, runs.c.finished_at)
                 .where(runs.c.id > cursor)
                 .order_by(runs.c.id)
                 .limit(batch)
             )
             rows = connection.execute(query).all()
             ended = [r for r in rows if r.finished_at is not None and r.finished_at < cutoff]
-            old = [r.id for r in ended if r.batch_id is None]
-            old = self.tasks_retention.of_no_open_fire(connection, old)
+            old = self._not_needed(connection, [r.id for r in ended])
             if old:
                 connection.execute(delete(attempts).where(attempts.c.run_id.in_(old)))
                 connection.execute(delete(runs).where(runs.c.id.in_(old), runs.c.finished_at < cutoff))
-                for table in (callbacks, fires, gates, waits):
+                for table in (callbacks, gates):
                     connection.execute(delete(table).where(table.c.run_id.in_(old)))
+                for owner in self.owners:
+                    owner.forget_runs(connection, old)
             over = len(rows) < batch or rows[-1].created_at > cutoff
             forgotten = 0
             if over:
@@ -81,12 +68,16 @@ class Retention:
                 old_sessions = select(sessions.c.id).where(*gone)
                 connection.execute(delete(openings).where(openings.c.session_id.in_(old_sessions)))
                 connection.execute(delete(sessions).where(*gone))
-                self.tasks_retention.forget_tasks(connection, cutoff)
-                forgotten = self.workflows_retention.prune_workflow_runs(connection, cutoff, batch)
-                self.bulk_retention.forget_bulk_jobs(connection, cutoff)
+                forgotten = sum(owner.forget_old(connection, cutoff, batch) for owner in self.owners)
             return Pruned(len(old), 0 if over else rows[-1].id, forgotten)
 
         return await self.context.database.write(work)
+
+    def _not_needed(self, connection: Connection, run_ids: list[int]) -> list[int]:
+        for owner in self.owners if run_ids else ():
+            needed = owner.needed(connection, run_ids)
+            run_ids = [run_id for run_id in run_ids if run_id not in needed]
+        return run_ids
 
     async def forget_keys(self, older_than: float) -> int:
         """Delete idempotency keys of requests that have no row of their own (a retry of a batch, a change of

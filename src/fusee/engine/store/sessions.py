@@ -7,7 +7,6 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, Select, func, insert, select, update
 
-from fusee.bulk.model.job import handler_of_business
 from fusee.engine.model.retry import RetryPolicy
 from fusee.engine.model.session import Session, WorkerInfo
 from fusee.engine.model.states import SessionState, sessions_that_can
@@ -182,17 +181,8 @@ class Sessions:
         read = self.context.set_aside.readable("sessions", SESSION, rows, _abilities)
         return frozenset(handler for abilities in read for handler in abilities["handlers"])
 
-    async def business_defaults(self, business: str) -> Mapping[str, Any]:
-        """As the newest worker that has it says."""
-        found: Mapping[str, Any] = (await self._newest_with(business)).get("defaults", {}).get(business, {})
-        return found
-
-    async def business_checks(self, business: str) -> bool:
-        """Whether it wants to be asked before a job is accepted, as the newest worker that has it says."""
-        return business in (await self._newest_with(business)).get("checks", ())
-
-    async def _newest_with(self, business: str) -> dict[str, Any]:
-        """What the newest worker that has this business, live or not, said about itself."""
+    async def newest_with(self, handler: str) -> Mapping[str, Any]:
+        """What the newest worker that has this handler, live or not, said about its abilities."""
         query = (
             select(sessions.c.id, sessions.c.abilities)
             .where(sessions.c.namespace == self.context.namespace)
@@ -200,7 +190,6 @@ class Sessions:
             .limit(1000)
         )
         rows = await self.context.database.read(lambda connection: connection.execute(query).all())
-        handler = handler_of_business(business)
         for abilities in self.context.set_aside.readable("sessions", SESSION, rows, _abilities):
             if handler in abilities["handlers"]:
                 return abilities

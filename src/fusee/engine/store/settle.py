@@ -8,9 +8,9 @@ from typing import Any
 
 from sqlalchemy import Connection, bindparam, delete, insert, select, update
 
-from fusee.batches.store.stops import heed_stops
 from fusee.engine.model.outcome import Effect, End
 from fusee.engine.model.states import TERMINAL, RunStatus
+from fusee.engine.owners import Owners
 from fusee.engine.store.callback_waits import CallbackWaits, leave_waiting
 from fusee.engine.store.context import StoreContext
 from fusee.engine.store.contract import Settlement
@@ -51,8 +51,11 @@ RARE = frozenset(RunStatus) - {
 
 
 class Outcomes:
-    def __init__(self, context: StoreContext, outbox: Outbox, callback_waits: CallbackWaits) -> None:
+    def __init__(
+        self, context: StoreContext, owners: Owners, outbox: Outbox, callback_waits: CallbackWaits
+    ) -> None:
         self.context = context
+        self.owners = owners
         self.outbox = outbox
         self.callback_waits = callback_waits
 
@@ -106,11 +109,11 @@ class Outcomes:
         """Write verdicts about rows that are locked in this transaction; answers the status of each."""
         if not owned:
             return []
-        owned = heed_stops(connection, self.callback_waits.heed_answers(connection, owned))
+        owned = self.owners.before_retry(connection, self.callback_waits.heed_answers(connection, owned))
         changes = [_changes(settlement, row, now) for settlement, row in owned]
         connection.execute(_UPDATE, changes)
         wait_again(connection, [(change, row) for change, (_, row) in zip(changes, owned, strict=True)])
-        self.outbox.add(
+        self.outbox.add_ends(
             connection,
             [
                 (row.kind, row.id)

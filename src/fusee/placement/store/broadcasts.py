@@ -86,5 +86,5 @@ class Broadcasts:
         place = (line.c.lane_id == entry.lane_id, line.c.rank == entry.rank, line.c.due_at == entry.due_at)
         connection.execute(delete(line).where(*place, line.c.run_id == run.id))
         if run.kind is not None:
-            self.outbox.add(connection, [(run.kind, run.id)])
+            self.outbox.add_ends(connection, [(run.kind, run.id)])
         return 1

@@ -17,12 +17,12 @@ from fusee.engine.model.retry import RetryPolicy
 from fusee.engine.model.run import EXECUTORS, Attempt, Run, RunSpec
 from fusee.engine.model.session import START_CERTAIN_AFTER
 from fusee.engine.model.states import RunStatus
+from fusee.engine.owners import Retried
 from fusee.engine.store.contract import Enqueued
 from fusee.engine.store.request_keys import digest_of
 from fusee.engine.store.runs import RunFilter
 from fusee.errors import Conflict, Invalid, UnknownHandler
 from fusee.events import Bus, RunsEnqueued
-from fusee.runs.service.owned_runs import OwnedRuns, Retried
 from fusee.stores import Store
 from fusee.values.chunks import chunks
 from fusee.values.names import check_key
@@ -248,7 +248,10 @@ class RunOperations:
         if not run.ended:
             raise Conflict(f"run {run_id} has not ended ({run.status}): cancel it, or wait")
         if run.kind is not None:
-            return await OwnedRuns(self.store).retry(run, idempotency_key)
+            owner = self.store.owners.of(run.kind)
+            if owner is None:
+                raise Conflict(f"run {run.id} belongs to a {run.kind}, which this version does not know")
+            return await owner.retry(run, idempotency_key)
         spec = RunSpec(
             handler=run.handler,
             payload=run.payload,

@@ -10,8 +10,8 @@ from pydantic import BaseModel
 from fusee.engine.model.queue import QueueStats
 from fusee.engine.model.run import Attempt, Run
 from fusee.engine.model.session import Session
+from fusee.engine.owners import Retried
 from fusee.engine.store.contract import Enqueued
-from fusee.runs.service.owned_runs import Retried
 from fusee.surfaces.rest.times import show_time
 
 __all__ = [

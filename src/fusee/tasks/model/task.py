@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
 from typing import Any
 
+from fusee.engine.model.gate import TriggerRule
 from fusee.engine.model.retry import BACKOFFS, RetryPolicy
 from fusee.engine.model.run import EXECUTORS, RunSpec
 from fusee.engine.model.states import TASK, TaskStatus, next_task_status
@@ -16,7 +17,6 @@ from fusee.tasks.model.policy import CatchUp, Concurrency, FailureAction, Overla
 from fusee.tasks.model.schedule import CronSchedule, IntervalSchedule, OnceSchedule, Schedule, zone_named
 from fusee.values.durations import LONGEST, US
 from fusee.values.names import check_name
-from fusee.values.words import Word
 
 __all__ = ["TASK", "Alerts", "Task", "TaskSpec", "TaskStatus", "TriggerRule", "next_task_status"]
 
@@ -27,22 +27,6 @@ WORKFLOW_HANDLER = "fusee.workflow"
 """The built-in handler that starts a workflow and waits for its end."""
 BATCH_HANDLER = "fusee.batch"
 """The same for a batch."""
-
-
-class TriggerRule(Word):
-    """When a run that waits for others may start; otherwise it is skipped."""
-
-    ALL_SUCCESS = "all_success"
-    """All of them succeeded."""
-    ALL_DONE = "all_done"
-    """All of them ended, in whatever way."""
-    ANY_SUCCESS = "any_success"
-    """One of them succeeded; the others are not waited for."""
-
-    @classmethod
-    def as_stored(cls, value: str) -> TriggerRule:
-        """One that only a newer version knows counts as not given."""
-        return cls(value) if value in tuple(cls) else cls.ALL_SUCCESS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Connection, insert, select
+from sqlalchemy import Connection, select
 
 from fusee.engine.store.context import StoreContext
 from fusee.engine.store.lanes import Lanes
+from fusee.engine.store.outbox import Outbox
 from fusee.engine.store.rows import decode, encode
-from fusee.engine.store.tables import outbox
 from fusee.engine.store.wakes import ENDED, SCHEDULE
 from fusee.errors import Conflict, Unreadable
 from fusee.tasks.model.policy import Decision, Ruling
@@ -39,8 +39,10 @@ class Steering:
         definitions: TaskDefinitions,
         firing: Firing,
         lanes: Lanes,
+        outbox: Outbox,
     ) -> None:
         self.context = context
+        self.outbox = outbox
         self.dependencies = dependencies
         self.admission = admission
         self.definitions = definitions
@@ -161,8 +163,7 @@ class Steering:
         mine = (fires.c.open_task == task_id, fires.c.held.in_(QUEUED))
         head = connection.execute(select(fires.c.run_id).where(*mine).limit(1)).scalar_one_or_none()
         if head is not None:
-            connection.execute(insert(outbox).values(kind="task", run_id=head))
-            self.context.notify(connection, ENDED)
+            self.outbox.add(connection, [("task", head)])
 
     def _record_missed(self, connection: Connection, row: Any, what: str, now: int) -> dict[str, Any]:
         """Answers what changes in the task's row by that."""
@@ -175,10 +176,7 @@ class Steering:
     def _recheck_gates_on(self, connection: Connection, task_id: int) -> None:
         """Fires made while their task followed this one wait for it still: let them see that it is gone."""
         query = select(waits.c.run_id).where(waits.c.task_id == task_id).distinct()
-        rows = [{"kind": "gate", "run_id": run_id} for run_id in connection.execute(query).scalars()]
-        if rows:
-            connection.execute(insert(outbox), rows)
-            self.context.notify(connection, ENDED)
+        self.outbox.add(connection, [("gate", run_id) for run_id in connection.execute(query).scalars()])
 
 
 def _is_readable(row: Any) -> bool:

@@ -9,8 +9,8 @@ from fusee.tasks.store.alerts import TaskAlerts
 from fusee.tasks.store.dependencies import TaskDependencies
 from fusee.tasks.store.firing import Firing
 from fusee.tasks.store.history import FireHistory
+from fusee.tasks.store.owner import TaskOwner
 from fusee.tasks.store.regions import TaskRegions
-from fusee.tasks.store.retention import TaskRetention
 from fusee.tasks.store.state import TaskStates
 from fusee.tasks.store.steering import Steering
 from fusee.tasks.store.tasks import TaskDefinitions
@@ -25,7 +25,7 @@ class TaskStore:
 
     def __init__(self, context: StoreContext, engine: EngineStore) -> None:
         self.states = TaskStates(context)
-        self.upstreams = Upstreams(context, engine.gates)
+        self.upstreams = Upstreams(context, engine.gates, engine.outbox)
         self.admission = Admission(context, engine.gates, self.upstreams)
         self.alerts = TaskAlerts(context, engine.run_writer, engine.lanes)
         self.regions = TaskRegions(context)
@@ -52,8 +52,14 @@ class TaskStore:
             self.upstreams,
             engine.run_writer,
         )
-        self.retention = TaskRetention(context)
         self.history = FireHistory(context, self.definitions)
         self.steering = Steering(
-            context, self.dependencies, self.admission, self.definitions, self.firing, engine.lanes
+            context,
+            self.dependencies,
+            self.admission,
+            self.definitions,
+            self.firing,
+            engine.lanes,
+            engine.outbox,
         )
+        self.owner = TaskOwner(self.states, self.firing, self.upstreams, self.triggers, engine.runs)

@@ -14,8 +14,8 @@ from sqlalchemy import Connection, and_, bindparam, delete, insert, or_, select,
 from fusee.engine.model.states import RunStatus
 from fusee.engine.store.context import StoreContext
 from fusee.engine.store.gates import Counted, Gates
-from fusee.engine.store.tables import gates, outbox, runs
-from fusee.engine.store.wakes import ENDED
+from fusee.engine.store.outbox import Outbox
+from fusee.engine.store.tables import gates, runs
 from fusee.errors import Unreadable
 from fusee.tasks.model.fire import Held, fire_end
 from fusee.tasks.model.task import TaskStatus, TriggerRule
@@ -52,8 +52,9 @@ class EndedFire(NamedTuple):
 
 
 class Upstreams:
-    def __init__(self, context: StoreContext, gates: Gates) -> None:
+    def __init__(self, context: StoreContext, gates: Gates, outbox: Outbox) -> None:
         self.context = context
+        self.outbox = outbox
         self.gates = gates
 
     def create_gates(self, connection: Connection, gated: Sequence[Gated]) -> None:
@@ -70,9 +71,7 @@ class Upstreams:
             self.gates.build_gates(connection, one.rule, {run_id: len(ups) for run_id in one.run_ids})
             if rows:
                 connection.execute(insert(waits), rows)
-            connection.execute(insert(outbox), [{"kind": "gate", "run_id": run_id} for run_id in one.run_ids])
-        if gated:
-            self.context.notify(connection, ENDED)
+        self.outbox.add(connection, [("gate", run_id) for one in gated for run_id in one.run_ids])
 
     def check_gates(self, connection: Connection, run_ids: Sequence[int], now: int) -> None:
         """New gates: count what had ended before they were made."""
@@ -111,14 +110,8 @@ class Upstreams:
         downstream: dict[int, list[int]] = {}
         for edge in connection.execute(select(task_edges).where(followed)):
             downstream.setdefault(edge.upstream_id, []).append(edge.downstream_id)
-        rows = [
-            {"kind": "after", "run_id": task_id, "fire_time": one.at}
-            for one in ends
-            for task_id in downstream.get(one.task_id, ())
-        ]
-        if rows:
-            connection.execute(insert(outbox), rows)
-            self.context.notify(connection, ENDED)
+        follow = [(task_id, one.at) for one in ends for task_id in downstream.get(one.task_id, ())]
+        self.outbox.add_fires(connection, "after", follow)
 
     def count_ended(self, connection: Connection, ends: Sequence[EndedFire], now: int) -> None:
         """Count fires that ended, or never will run, for those who wait for them; their tasks are locked."""
@@ -167,9 +160,7 @@ class Upstreams:
                 connection.execute(update(fires).where(fires.c.run_id.in_(part)).values(held=Held.QUEUE))
             held.update(part)
             one_of |= {task_id: run_id for run_id, task_id in part.items()}
-        if one_of:
-            connection.execute(insert(outbox), [{"kind": "task", "run_id": run} for run in one_of.values()])
-            self.context.notify(connection, ENDED)
+        self.outbox.add(connection, [("task", run_id) for run_id in one_of.values()])
         return [run_id for run_id in run_ids if run_id not in held]
 
     def _upstreams_of(self, connection: Connection, task_ids: Sequence[int]) -> dict[int, list[Any]]:

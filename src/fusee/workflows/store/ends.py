@@ -16,7 +16,7 @@ from sqlalchemy import Connection, delete, select, update
 from fusee.engine.model.states import TERMINAL, RunStatus
 from fusee.engine.store.context import StoreContext
 from fusee.engine.store.gates import Counted, Gates
-from fusee.engine.store.outbox import Outbox
+from fusee.engine.store.outbox import PARENT_TOPIC, Outbox
 from fusee.engine.store.settle import LONGEST_REASON
 from fusee.engine.store.tables import runs
 from fusee.values.chunks import chunks
@@ -156,4 +156,4 @@ class WorkflowEnds:
         values = {**counts, "status": status, "reason": reason, "finished_at": now if over else None}
         connection.execute(update(workflow_runs).where(workflow_runs.c.id == owner.id).values(values))
         if over and owner.waiter is not None:
-            self.outbox.add(connection, [("waiter", owner.waiter)])
+            self.outbox.add(connection, [(PARENT_TOPIC, owner.waiter)])

@@ -10,7 +10,7 @@ from sqlalchemy.exc import IntegrityError
 
 from fusee.engine.store.context import StoreContext
 from fusee.engine.store.lanes import Lanes
-from fusee.engine.store.outbox import Outbox
+from fusee.engine.store.outbox import PARENT_TOPIC, Outbox
 from fusee.engine.store.parent import Waiter, must_own
 from fusee.engine.store.request_keys import check_same, digest_of
 from fusee.engine.store.rows import encode
@@ -102,7 +102,7 @@ class WorkflowStarts:
         if waiter is not None:
             self._check_waiter(connection, waiter)
             # Looked at until its attempt is over, whatever becomes of that.
-            self.outbox.add(connection, [("waiter", waiter.run_id)])
+            self.outbox.add(connection, [(PARENT_TOPIC, waiter.run_id)])
         before = self._started_before(connection, key, digest, waiter)
         if before is not None:
             return StartedWorkflow(before, created=False)

@@ -8,10 +8,9 @@ from fusee.workflows.store.cancel import WorkflowCancels
 from fusee.workflows.store.definitions import WorkflowDefinitions
 from fusee.workflows.store.ends import WorkflowEnds
 from fusee.workflows.store.insert import WorkflowWriter
-from fusee.workflows.store.parents import WorkflowParents
+from fusee.workflows.store.owner import WorkflowOwner
 from fusee.workflows.store.queries import WorkflowQueries
 from fusee.workflows.store.rerun import WorkflowReruns
-from fusee.workflows.store.retention import WorkflowRetention
 from fusee.workflows.store.start import WorkflowStarts
 
 __all__ = ["WorkflowStore"]
@@ -23,10 +22,9 @@ class WorkflowStore:
     def __init__(self, context: StoreContext, engine: EngineStore) -> None:
         self.ends = WorkflowEnds(context, engine.gates, engine.outbox)
         self.cancels = WorkflowCancels(context, engine.cancels, self.ends, engine.gates)
-        self.parents = WorkflowParents(context, engine.parents, self.cancels)
-        self.retention = WorkflowRetention(context)
         self.definitions = WorkflowDefinitions(context)
         self.writer = WorkflowWriter(context, engine.run_writer, engine.gates)
         self.queries = WorkflowQueries(context)
         self.reruns = WorkflowReruns(context, self.writer)
         self.starts = WorkflowStarts(context, engine.outbox, self.writer, self.definitions, engine.lanes)
+        self.owner = WorkflowOwner(engine.parents, self.cancels, self.ends, self.queries)

@@ -6,15 +6,15 @@ import asyncio
 import contextlib
 from collections.abc import Sequence
 
+from fusee.app.stalls import Stalls
 from fusee.batches.sweep import Sweep
+from fusee.broker.publish import BrokerGateway, Publish
 from fusee.engine.dispatcher.aggregate import Aggregate
 from fusee.engine.dispatcher.expire import Expire
 from fusee.engine.dispatcher.lift import Lift
 from fusee.engine.dispatcher.promote import Promote
 from fusee.engine.dispatcher.prune import Prune
-from fusee.engine.dispatcher.publish import BrokerGateway, Publish
 from fusee.engine.dispatcher.recover import Recover
-from fusee.engine.dispatcher.stalls import Stalls
 from fusee.events import Bus
 from fusee.placement.assign import Assign
 from fusee.service import Service
@@ -65,7 +65,13 @@ class Dispatcher:
         if stalled_after > 0:
             loops.append(Stalls(store, bus, after=stalled_after, webhook=alert_webhook))
         loops.append(
-            Prune(store, bus, retention=retention, batch_retention=batch_retention, batch=prune_batch)
+            Prune(
+                store,
+                bus,
+                retention=retention,
+                forget_batches=lambda: store.batches.retention.forget_batches(batch_retention),
+                batch=prune_batch,
+            )
         )
         self.publish: Publish | None = None
         if gateway is not None:

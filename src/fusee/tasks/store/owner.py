@@ -1,0 +1,95 @@
+"""Tasks as the engine knows them: what follows when the run of a fire ends, and what is forgotten."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, Row, delete, exists, select, update
+
+from fusee.engine.model.run import Run
+from fusee.engine.owners import Owner, Reaction, Retried
+from fusee.engine.store.runs import Runs
+from fusee.tasks.model.policy import Decision
+from fusee.tasks.store.firing import Firing
+from fusee.tasks.store.state import TaskStates
+from fusee.tasks.store.tables import backfills, fires, tasks, waits
+from fusee.tasks.store.triggers import Triggers
+from fusee.tasks.store.upstreams import Upstreams
+
+__all__ = ["TaskOwner"]
+
+
+class TaskOwner(Owner):
+    """Reads three outbox topics: runs of fires that ended, runs whose gate may open, tasks that follow."""
+
+    kind = "task"
+
+    def __init__(
+        self, states: TaskStates, firing: Firing, upstreams: Upstreams, triggers: Triggers, runs: Runs
+    ) -> None:
+        self.states = states
+        self.firing = firing
+        self.upstreams = upstreams
+        self.triggers = triggers
+        self.runs = runs
+
+    def reactions(self) -> Mapping[str, Reaction]:
+        return {self.kind: self._runs_ended, "gate": self._gates, "after": self._follow}
+
+    def _runs_ended(self, connection: Connection, rows: Sequence[Row[Any]], now: int) -> Collection[int]:
+        run_ids = sorted({row.run_id for row in rows})
+        query = select(fires.c.task_id).where(fires.c.run_id.in_(run_ids)).distinct()
+        task_ids = sorted(connection.execute(query).scalars())
+        if task_ids:
+            locked = select(tasks).where(tasks.c.id.in_(task_ids)).order_by(tasks.c.id).with_for_update()
+            states, closed = self.states.load(connection, connection.execute(locked).all(), run_ids)
+            self.firing.on_fires_ended(connection, states, closed, now)
+            self.firing.save(connection, states.values())
+        return ()
+
+    def _gates(self, connection: Connection, rows: Sequence[Row[Any]], now: int) -> Collection[int]:
+        self.upstreams.check_gates(connection, sorted({row.run_id for row in rows}), now)
+        return ()
+
+    def _follow(self, connection: Connection, rows: Sequence[Row[Any]], now: int) -> Collection[int]:
+        self.triggers.fire_after(connection, [(row.run_id, row.fire_time) for row in rows], now)
+        return ()
+
+    def needed(self, connection: Connection, run_ids: Sequence[int]) -> Collection[int]:
+        """Those that are a shard of a fire that goes on, or that nobody has closed yet."""
+        kept = select(fires.c.run_id).where(fires.c.run_id.in_(run_ids), fires.c.open_task.is_not(None))
+        return set(connection.execute(kept).scalars())
+
+    def runs_released(self, connection: Connection, run_ids: Sequence[int], now: int) -> None:
+        mine = update(fires).where(fires.c.run_id.in_(run_ids))
+        connection.execute(mine.values(held=None, admitted_at=now))
+
+    def runs_skipped(self, connection: Connection, run_ids: Sequence[int], code: str, reason: str) -> None:
+        """The fire history tells what became of a fire: it was to run, and this is why it did not."""
+        mine = update(fires).where(fires.c.run_id.in_(run_ids))
+        connection.execute(mine.values(decision=Decision.SKIP, code=code, rule=reason))
+
+    def gates_forgotten(self, connection: Connection, run_ids: Sequence[int]) -> None:
+        connection.execute(delete(waits).where(waits.c.run_id.in_(run_ids)))
+
+    def forget_runs(self, connection: Connection, run_ids: Sequence[int]) -> None:
+        for table in (fires, waits):
+            connection.execute(delete(table).where(table.c.run_id.in_(run_ids)))
+
+    def forget_old(self, connection: Connection, cutoff: int, most: int) -> int:
+        """Tasks that were deleted before `cutoff`, and backfills that are done."""
+        under_way = exists().where(fires.c.open_task == tasks.c.id)
+        forgotten = connection.execute(delete(tasks).where(tasks.c.deleted_at < cutoff, ~under_way)).rowcount
+        # A backfill of many fires may take long: without its row nothing would let the next one go.
+        to_come = exists().where(
+            fires.c.open_task == backfills.c.task_id, fires.c.backfill_id == backfills.c.id
+        )
+        connection.execute(delete(backfills).where(backfills.c.created_at < cutoff, ~to_come))
+        return forgotten
+
+    async def retry(self, run: Run, idempotency_key: str | None) -> Retried:
+        """The fire is made again, under the policies of its task."""
+        fired = await self.triggers.fire_again(run.id, idempotency_key)
+        (new,) = fired.run_ids
+        return Retried(new, (await self.runs.run(new)).status, fired.rule, fired.created)
