@@ -8,11 +8,12 @@ from typing import Any
 
 import click
 import pytest
+from click.testing import CliRunner
 
 from fusee import Fusee
 from fusee.app.cli.root import PLURALS
-from fusee.surfaces.cli.answer import Noun
-from fusee.surfaces.cli.commands import needs
+from fusee.surfaces.cli.answer import Answer, Noun
+from fusee.surfaces.cli.commands import needs, steer
 from fusee.surfaces.cli.exits import Exit
 from fusee.surfaces.cli.follow import watch_list
 from fusee.surfaces.cli.options import Shared
@@ -64,6 +65,19 @@ def test_steering_many_goes_on_after_a_refusal(cli: Any) -> None:
     assert "--version goes with one" in cli.refused(
         "task", "pause", "a", "b", "--version", "1", code=Exit.USAGE
     )
+
+
+def test_the_exit_code_of_one_of_several_is_kept() -> None:
+    noun: Noun[str] = Noun(shape=lambda name: {"name": name}, columns={"name": str})
+
+    @steer(noun, "name", "NAME")
+    async def end(name: str) -> Answer:
+        """End things."""
+        return Answer({"name": name}, name, exit=Exit.UNSUCCESSFUL if name == "bad" else Exit.OK)
+
+    for words, code in ((["good"], 0), (["bad"], 5), (["good", "bad", "good"], 5)):
+        done = CliRunner().invoke(end, words, obj=Shared())
+        assert (done.exit_code, done.stdout.split()) == (code, words)
 
 
 async def test_a_watched_list_tells_each_change_once(capsys: pytest.CaptureFixture[str]) -> None:

@@ -59,8 +59,8 @@ class Noun(Generic[T]):
     """The object that `--json` prints; the same as in the REST API."""
     columns: Mapping[str, Callable[[T], Any]] = field(default_factory=dict)
     """Heading → cell of a list's table; `>` in front aligns to the right. The first identifies a row."""
-    line: Callable[[T], str] = str
-    """One line, for a thing that was changed."""
+    line: Callable[[T], str] | None = None
+    """One line, for a thing that was changed; without it, the cells of its row."""
     whole: Callable[[T], Sequence[Any]] = lambda thing: ()
     """Everything there is to see, for `show`."""
     none: str = "nothing found"
@@ -72,7 +72,7 @@ class Noun(Generic[T]):
 
     def one(self, thing: T, *say: str, exit: Exit = Exit.OK, **more: Any) -> Answer:
         """A thing that was changed or waited for; `more` goes into the JSON object."""
-        return Answer(lambda: {**self.shape(thing), **more}, lambda: self.line(thing), say=say, exit=exit)
+        return Answer(lambda: {**self.shape(thing), **more}, lambda: self.in_line(thing), say=say, exit=exit)
 
     def all(self, thing: T, *say: str) -> Answer:
         """A thing with everything there is to see."""
@@ -94,6 +94,11 @@ class Noun(Generic[T]):
             *([lambda: self.table(things)] if things else []),
             say=say if things else (none,),
         )
+
+    def in_line(self, thing: T) -> str:
+        if self.line is not None:
+            return self.line(thing)
+        return "\t".join(_cell(value(thing)).plain for value in self.columns.values())
 
     def table(self, things: Sequence[T]) -> Table:
         drawn = table(*self.columns)

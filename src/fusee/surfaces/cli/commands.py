@@ -112,6 +112,7 @@ def steer(
                         told_error(str(failure))
                     continue
                 answer = result if isinstance(result, Answer) else noun.one(result)
+                code = code or answer.exit
                 if out.json:
                     done.append(answer.json())
                 else:

@@ -24,7 +24,7 @@ T = TypeVar("T")
 Progress = tuple[str, int, int | None, str]
 """What a bar shows: a description, how many are done, of how many, and words behind the bar."""
 SHORTEST_PAUSE = 0.01
-"""Looks come close together while something moves, and further apart while nothing does."""
+"""The first looks come close together, for what ends at once; the pauses grow to a quarter of a second."""
 WATCH_EVERY = 0.5
 MOST_SEEN = 20_000
 
@@ -66,17 +66,15 @@ async def follow(
 ) -> T:
     """Look until it is over; a failure with exit code 124 when it is not over after `timeout` seconds."""
     deadline = None if timeout is None else time.monotonic() + timeout
-    pause, done = SHORTEST_PAUSE, -1
+    pause = SHORTEST_PAUSE
     with progress(out) as update:
         while True:
             thing = await look()
-            now = shown(thing)
-            update(*now)
+            update(*shown(thing))
             seen(thing)
             if over(thing):
                 return thing
-            pause = SHORTEST_PAUSE if now[1] != done else min(pause * 1.5, every)
-            done = now[1]
+            pause = min(pause * 1.5, every)
             left = pause if deadline is None else min(pause, deadline - time.monotonic())
             if left <= 0:
                 raise Failure(f"it had not ended after {timeout:g} s: {line(thing)}", Exit.TIMED_OUT)
@@ -100,7 +98,7 @@ async def watch_list(out: Out, noun: Noun[T], look: Callable[[], Awaitable[Seque
             shape = json.dumps(noun.shape(thing), sort_keys=True)
             if known.get(identify(thing)) != hash(shape):
                 known[identify(thing)] = hash(shape)
-                out.data(noun.shape(thing), line=True) if out.json else click.echo(clean(noun.line(thing)))
+                out.data(noun.shape(thing), line=True) if out.json else click.echo(clean(noun.in_line(thing)))
         if len(known) > MOST_SEEN:  # forget those that have left the list
             known = {identify(thing): known[identify(thing)] for thing in found}
         await asyncio.sleep(WATCH_EVERY)

@@ -35,7 +35,7 @@ REASON = reasoned(kept="the task")
 
 def _answer(task: Task) -> Answer:
     lines, say = next_lines(task) if task.status == "enabled" else ([], [])
-    return Answer(lambda: TASKS.shape(task), TASKS.line(task), *lines, say=say)
+    return Answer(lambda: TASKS.shape(task), TASKS.in_line(task), *lines, say=say)
 
 
 def _steer(verb: str, text: str, *options: Callable[..., Any]) -> Command:
