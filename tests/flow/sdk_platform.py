@@ -153,7 +153,8 @@ async def _(stage: Stage, jobs: Any) -> None:
     await jobs.stop(slow.id)
     stopped = await become(slow.id, "stopped")
     assert stopped.ended < 1000
-    await jobs.adjust(slow.id, rate="unlimited")
+    changed = await jobs.adjust(slow.id, rate="unlimited", alerts={"webhook": "https://ops.example"})
+    assert changed.spec.alerts is not None and changed.spec.alerts.on_stalled
     await jobs.resume(slow.id)
     assert (await become(slow.id, "finished")).ended == 1000
     assert sorted(stage.mailed) == list(range(1000)), "each item once"

@@ -315,6 +315,7 @@ def bulk_jobs(rest: Rest) -> None:
     job = f"{V1}/bulk-jobs/{rest.do('POST', f'{V1}/bulk-jobs', 201, news)['id']}"
     rest.do("PUT", f"{job}/data", 200, {"data": {"template": 4}})
     rest.do("POST", f"{job}/rate", 200, {"rate": 100})
+    assert rest.do("PATCH", job, 200, {"alerts": "https://ops.example"})["alerts"]["on_failure"] is True
     assert (rest.do("GET", job)["data"], rest.do("GET", job)["rate"]) == ({"template": 4}, 100)
     rest.do("POST", f"{job}/start")
     rest.becomes(job, status="finished", done=2, quarantined=1)

@@ -149,6 +149,44 @@ async def test_stopped_adjusted_and_resumed(office: tuple[Any, World], halt: str
     assert (undo["rate"], undo["concurrency"], undo["window"]) == ("unlimited", 4, 500), "as changed"
 
 
+async def test_a_job_is_changed_in_part_while_it_runs(office: tuple[Any, World]) -> None:
+    served, _ = office
+    job = await created(served, source=1_000_000, rate=20, error_budget=5, start=True)
+    path, hook = f"{JOBS}/{job['id']}", "https://ops.example/bulk"
+
+    async def change(status: int, body: dict[str, Any], **headers: str) -> dict[str, Any]:
+        found, answer, _ = await served.ask("PATCH", path, json=body, headers=headers)
+        assert found == status, answer
+        changed: dict[str, Any] = answer
+        return changed
+
+    changed = await change(200, {"alerts": hook})
+    assert changed["alerts"] == {"webhook": hook, "on_failure": True, "on_stalled": True}
+    assert (changed["rate"], changed["error_budget"]) == (20, 5), "what is not named stays"
+    changed = await change(200, {"alerts": {"on_stalled": False}, "rate": 30})
+    assert changed["alerts"] == {"webhook": hook, "on_failure": True, "on_stalled": False}, "merged"
+    assert changed["rate"] == 30
+    problem = await change(409, {"alerts": {"on_failure": False}, "version": 1})
+    assert "version" in problem["detail"]
+    await change(409, {"rate": 1}, **{"If-Match": '"1"'})
+    problem = await change(409, {"item_attempts": 9})
+    assert "stop it before you change its item_attempts" in problem["detail"]
+    for body, why in (
+        ({"alerts": "ftp://x"}, "alerts.webhook must be the http or https address"),
+        ({"alerts": {"on_success": True}}, "alerts has no 'on_success'"),
+        ({}, "give a rate"),
+        ({"name": "other"}, "name"),
+    ):
+        assert why in str(await change(422, body)), body
+    changed = await change(200, {"alerts": None, "rate": None, "error_budget": None, "concurrency": None})
+    assert (changed["alerts"], changed["rate"], changed["concurrency"]) == (None, "unlimited", 32)
+    assert changed["error_budget"] is None
+    problem = await change(422, {"alerts": {"on_stalled": False}})
+    assert "alerts.webhook" in str(problem), "there is none to keep"
+    await served.ask("POST", f"{path}/stop")
+    await become(served, job["id"], "stopped")
+
+
 async def _ended(served: Any, path: str, more_than: int = 0) -> bool:
     _, body, _ = await served.ask("GET", path)
     return bool(body["ended"] > more_than)

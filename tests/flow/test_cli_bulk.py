@@ -144,6 +144,9 @@ def test_stop_adjust_resume_and_the_exit_codes(cli: Any) -> None:
         assert "on hold" in cli.text("bulk", "show", number)
         freed = cli.json("bulk", "rate", number, "--rate", "unlimited", "--concurrency", "4")
         assert (freed["rate"], freed["concurrency"]) == ("unlimited", 4)
+        told = cli.json("bulk", "rate", number, "--alerts", "https://ops.example/bulk")
+        assert told["alerts"]["webhook"] == "https://ops.example/bulk"
+        assert cli.json("bulk", "rate", number, "--alerts", "none")["alerts"] is None
         assert "give a rate, a concurrency, a window" in cli.refused("bulk", "rate", number)
         assert "version" in cli.refused("bulk", "stop", number, "--version", "1")
         assert "stop it before you delete it" in cli.refused("bulk", "delete", number)

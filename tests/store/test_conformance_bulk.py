@@ -14,7 +14,7 @@ import pytest_asyncio
 from fusee.bulk.model.done_map import encode_runs
 from fusee.bulk.model.job import UNKNOWN, BulkJob, BulkStatus, HeldBy, SegmentState
 from fusee.bulk.model.pacing import HOLD, MICROSECONDS, UNLIMITED
-from fusee.bulk.model.spec import BulkSpec
+from fusee.bulk.model.spec import BulkAlerts, BulkSpec
 from fusee.bulk.model.window import Checkpoint
 from fusee.bulk.store.checkpoints import BulkAnswer, Found, Progress
 from fusee.bulk.store.queries import BulkFilter
@@ -22,6 +22,7 @@ from fusee.engine.model.outcome import Effect, End, Ended, decide
 from fusee.engine.model.retry import RetryPolicy
 from fusee.engine.model.states import RunStatus
 from fusee.engine.store.contract import Settlement
+from fusee.engine.store.runs import RunFilter
 from fusee.errors import Conflict, LeaseLost, NotFound
 from tests.store.bulks import HANDLER, Bulks, Held, bad
 from tests.store.harness import World
@@ -618,6 +619,22 @@ async def test_the_error_budget_changes_while_the_job_runs(bulks: Bulks) -> None
     assert (await held.write(30, quarantined=5)).errors_left is None
     await bulks.store.bulk.jobs.adjust_bulk_job(job.id, {"error_budget": 3})
     assert (await held.write(40, quarantined=5)).stop, "five are more than three"
+
+
+async def test_alerts_change_while_the_job_runs(bulks: Bulks, world: World) -> None:
+    job = await bulks.launched(1000, alerts="https://ops.example/old")
+    (held,) = await bulks.take()
+    new = BulkAlerts(webhook="https://ops.example/new?key=secret", on_stalled=False)
+    assert (
+        await bulks.store.bulk.jobs.adjust_bulk_job(job.id, {"alerts": new}, who="eve")
+    ).spec.alerts == new
+    logs = [log.text for log in await bulks.store.bulk.queries.bulk_logs(job.id, kind="operator")]
+    assert logs[-1] == "changed: alerts to https://ops.example", "the rest of an address may be secret"
+    await bulks.fail(held)
+    (listed,) = await world.store.runs.runs(RunFilter(queue="fusee.alerts"))
+    alert = await world.store.runs.run(listed.id)
+    assert isinstance(alert.payload, dict) and alert.payload["url"] == new.webhook
+    assert (await bulks.store.bulk.jobs.adjust_bulk_job(job.id, {"alerts": None})).spec.alerts is None
 
 
 async def test_tries_of_an_item_change_only_while_nothing_runs(bulks: Bulks) -> None:

@@ -15,7 +15,7 @@ BULK = Form(
     apart=("data", "start"),
 )
 ADJUSTABLE = (
-    "rate", "concurrency", "window", "error_budget", "item_attempts", "item_backoff", "item_timeout"
+    "rate", "concurrency", "window", "error_budget", "item_attempts", "item_backoff", "item_timeout", "alerts"
 )  # fmt: skip
 """What can be changed later; item_attempts and item_backoff while the job does not run."""
 FOLLOW_UP = ("name", *(name for name in ADJUSTABLE if name != "window"))

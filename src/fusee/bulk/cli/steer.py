@@ -144,12 +144,12 @@ async def watch(bulk_jobs: BulkOperations, out: Out, /, job_id: int, timeout: fl
 @command()
 @JOB_ID
 @RATE
-@options_of(BULK, "concurrency", "window", "error_budget", defaults=False)
+@options_of(BULK, "concurrency", "window", "error_budget", "alerts", defaults=False)
 @options_of(BULK, "item_timeout", metavar="TIME", defaults=False)
 @options_of(BULK, item_attempts="attempts", item_backoff="backoff", defaults=False)
 @VERSION
 async def rate(bulk_jobs: BulkOperations, out: Out, /, job_id: int, **changes: Any) -> Answer:
-    """Set another rate, concurrency, window, item timeout or error budget, also while the job runs.
+    """Set another rate, concurrency, window, item timeout, error budget or alerts, also while the job runs.
 
     --attempts and --backoff can be changed only while it does not run.
 

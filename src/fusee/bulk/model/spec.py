@@ -35,11 +35,11 @@ class BulkAlerts:
 
 
 class _Alerts(Kind):
-    """An address, or an object with it."""
+    """An address, or an object with it; `none`."""
 
     def read(self, value: Any, what: str) -> Any:
-        if isinstance(value, BulkAlerts):
-            return value
+        if isinstance(value, BulkAlerts) or value == "none":
+            return None if value == "none" else value
         fields = {"webhook": value} if isinstance(value, str) else value
         if not isinstance(fields, Mapping):
             raise Invalid(
@@ -204,7 +204,7 @@ class BulkSpec:
         BulkAlerts | None,
         _Alerts(),
         "An address that is posted to when the job fails or stalls; or an object with `webhook`, `on_failure`"
-        " and `on_stalled`.",
+        " and `on_stalled`; or `none`.",
     ] = None
 
     def __post_init__(self) -> None:

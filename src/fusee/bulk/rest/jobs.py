@@ -210,14 +210,41 @@ async def extend_bulk_job(request: Request, job_id: JobId) -> Shown:
 
 @steering("rate", ADJUST)
 async def adjust_bulk_job(request: Request, job_id: JobId) -> Shown:
-    """Another rate, concurrency, window, item timeout or error budget, also while it runs: workers follow at
-    their next checkpoint. Other tries of an item and waits between them only while it does not run."""
+    """Another rate, concurrency, window, item timeout, error budget or alerts, also while it runs: workers
+    follow at their next checkpoint. `item_attempts` and `item_backoff` change only while it does not run."""
     fields = await read_object(request, "a rate is an object with the fields to change")
     version = version_from(fields.pop("version", None), None)
-    changes = BULK.named(fields, ADJUSTABLE)
+    return await _adjusted(request, job_id, BULK.named(fields, ADJUSTABLE), version)
+
+
+@router.patch(
+    "/{job_id}",
+    dependencies=[Operator],
+    openapi_extra=body_of(ADJUST),
+    responses=REFUSED,
+    response_model=BulkOut,
+)
+async def change_bulk_job(request: Request, job_id: JobId, if_match: IfMatch = None) -> Shown:
+    """The same as a merge patch: null sets a field to its default, and removes the alerts."""
+    fields = await read_object(request, "a change is an object with the fields to change")
+    version = version_from(fields.pop("version", None), if_match)
+    named = BULK.named(fields, ADJUSTABLE)
+    changes = {name: _default(name) if value is None else value for name, value in named.items()}
+    return await _adjusted(request, job_id, changes, version)
+
+
+def _default(name: str) -> Any:
+    """The value that a field has when nobody sets it, as callers write it."""
+    field = BULK.fields[name]
+    return "none" if field.default is None else field.kind.show(field.default)
+
+
+async def _adjusted(request: Request, job_id: int, changes: dict[str, Any], version: int | None) -> Shown:
     job = await operations_of(request).bulk_jobs.adjust(
         job_id, **changes, who=who_asks(request), version=version
     )
+    if "alerts" in changes:  # an address may hold a secret
+        changes["alerts"] = "changed"
     audit(request, "bulk job adjusted", bulk_job_id=job_id, **changes)
     return shown(job)
 

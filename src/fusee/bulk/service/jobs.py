@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from aiohttp import ClientError
@@ -31,6 +32,7 @@ from fusee.bulk.store.queries import BulkFilter
 from fusee.engine.store.request_keys import KeyedRequest, asked, digest_of
 from fusee.errors import Conflict, FuseeError, Invalid
 from fusee.stores import Store
+from fusee.values.merging import merged
 from fusee.values.names import check_key, check_name
 
 __all__ = ["BulkOperations"]
@@ -261,14 +263,20 @@ class BulkOperations:
         **changes: Any,
     ) -> BulkJob:
         """Other values: rate (items a second, `unlimited` or `hold`), concurrency, window, error budget (a
-        number, a share, or `none`) and item_timeout (seconds, or `none`) also while it runs; item_attempts
-        and item_backoff while it does not."""
+        number, a share, or `none`), item_timeout (seconds, or `none`) and alerts (an address, `none`, or the
+        members that change) also while it runs; item_attempts and item_backoff while it does not."""
+        if isinstance(changes.get("alerts"), Mapping):
+            job = await self.get(job_id)
+            version = version or job.version  # what it is merged with must still be so when it is written
+            before = None if job.spec.alerts is None else asdict(job.spec.alerts)
+            changes["alerts"] = merged(before, changes["alerts"])
         read = BULK.some(changes, ADJUSTABLE)
         if "item_timeout" in read:
             read["item_timeout"] = read["item_timeout"] or 0.0
         if not read:
             raise Invalid(
-                "give a rate, a concurrency, a window, an item timeout or an error budget", field="rate"
+                "give a rate, a concurrency, a window, an item timeout, an error budget or alerts",
+                field="rate",
             )
         return await self.store.bulk.jobs.adjust_bulk_job(job_id, read, who=who, version=version)
 

@@ -10,14 +10,13 @@ from sqlalchemy import Connection, insert, select
 from sqlalchemy.exc import IntegrityError
 
 from fusee.bulk.model.job import HTTP_HANDLER, UNKNOWN, BulkJob, BulkStatus, SegmentState, next_bulk_status
-from fusee.bulk.model.pacing import rate_shown
 from fusee.bulk.model.spec import BulkSpec
 from fusee.bulk.store.businesses import BusinessRegistry
 from fusee.bulk.store.checkpoints import Found
 from fusee.bulk.store.checks import BulkChecks, next_of
 from fusee.bulk.store.moves import BulkMoves
 from fusee.bulk.store.queries import BulkQueries
-from fusee.bulk.store.rows import counted_in, definition_of, items_in, job_from, spec_of_bulk
+from fusee.bulk.store.rows import counted_in, definition_of, items_in, job_from, shown_change, spec_of_bulk
 from fusee.bulk.store.tables import bulk_jobs, bulk_segments
 from fusee.engine.model.states import RunStatus
 from fusee.engine.store.context import StoreContext
@@ -258,7 +257,7 @@ class BulkJobs:
                     granted = (job.allowed or 0) - before  # by resumes
                     values["allowed"] = None if fresh is None else granted + fresh
             self.moves.set_bulk(connection, job.id, now, rate_at=now, **values)
-            shown = ", ".join(f"{name} {_shown(name, value)}" for name, value in different.items())
+            shown = ", ".join(f"{name} {shown_change(name, value)}" for name, value in different.items())
             self.moves.bulk_note(connection, job.id, "operator", who, f"changed: {shown}", now)
             return True
 
@@ -439,12 +438,6 @@ class BulkJobs:
         if job is None or owned is None or job.launcher != run_id:
             raise LeaseLost(f"attempt {attempt} of run {run_id} is over: it launches nothing")
         return job
-
-
-def _shown(name: str, value: Any) -> Any:
-    if name == "rate":
-        return rate_shown(value)
-    return "none" if name == "item_timeout" and not value else value
 
 
 def _job(job_id: int) -> Any:

@@ -6,6 +6,7 @@ import base64
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
+from urllib.parse import urlsplit
 
 from fusee.bulk.model.caution import Caution
 from fusee.bulk.model.job import (
@@ -18,6 +19,7 @@ from fusee.bulk.model.job import (
     Segment,
     SegmentState,
 )
+from fusee.bulk.model.pacing import rate_shown
 from fusee.bulk.model.spec import BulkSpec
 from fusee.bulk.model.window import Checkpoint
 from fusee.engine.store.rows import decode, encode
@@ -37,6 +39,7 @@ __all__ = [
     "log_from",
     "quarantined_from",
     "segment_from",
+    "shown_change",
     "spec_of_bulk",
 ]
 
@@ -193,3 +196,14 @@ def quarantined_from(row: Any) -> Quarantined:
 
 def log_from(row: Any) -> BulkLog:
     return BulkLog(id=row.id, at=row.at, kind=row.kind, who=row.who, text=row.text)
+
+
+def shown_change(name: str, value: Any) -> Any:
+    """A field's new value as the log of the job tells it."""
+    if name == "rate":
+        return rate_shown(value)
+    if value is None or (name == "item_timeout" and not value):
+        return "none"
+    if name == "alerts":  # the rest of an address may hold a secret
+        return "to {0.scheme}://{0.hostname}".format(urlsplit(value.webhook))
+    return value
