@@ -48,7 +48,7 @@ def _walk(name: str, command: click.Command) -> Iterator[tuple[str, click.Comman
 
 def page() -> str:
     """The text of docs/cli.md."""
-    parts = [HEAD, "## Options of every command\n\nThey may stand before or after the command's name.\n"]
+    parts = [HEAD, "## Options of every command\n\nThey are accepted before and after the command's name.\n"]
     parts += [_options(cli), "## Exit codes\n\n| code | meaning |\n|---|---|"]
     parts += [f"| {int(code)} | {meaning} |" for code, meaning in meanings().items()]
     parts.append("")

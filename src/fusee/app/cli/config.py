@@ -110,7 +110,7 @@ def _origins(shared: Shared) -> dict[KeyPath, str]:
 def init(path: Path, force: bool) -> Answer | None:
     """Write a configuration file that sets nothing and explains everything.
 
-    Every setting stands in it as a comment with its meaning and default. An existing file is not overwritten;
+    It contains every setting as a comment, with its meaning and default. An existing file is not overwritten;
     - prints it instead.
 
     Example:

@@ -30,10 +30,10 @@ def db() -> None:
 
 @command()
 async def upgrade(shared: Shared, /) -> Answer:
-    """Create the schema, or bring it to this version, and tell what that adds.
+    """Create the schema, or bring it to this version, and show what that adds.
 
     Safe to repeat and to run from many places at once: they take turns. It adds tables and columns and takes
-    nothing away, so servers, dispatchers and workers of the version before go on working. A schema that a
+    nothing away, so servers, dispatchers and workers of the version before continue to work. A schema that a
     newer version made is left alone.
 
     Example: fusee db upgrade

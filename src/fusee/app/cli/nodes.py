@@ -28,12 +28,12 @@ BIND = option("--bind HOST:PORT", "Where the API listens; port 0 takes a free on
 def _worker_options(function: Callable[..., Any]) -> Callable[..., Any]:
     for add in reversed(
         (
-            option("--queue queues NAME", "Only from these; repeatable.", multiple=True),
-            option("--capacity N", "Most at once.", type=click.IntRange(1, 10_000)),
+            option("--queue queues NAME", "Take runs only from this queue; repeatable.", multiple=True),
+            option("--capacity N", "Runs that it executes at once.", type=click.IntRange(1, 10_000)),
             option("--name NAME", "The worker's name.  [default: host and pid]"),
             option("--region NAME", "Also take runs of this region."),
-            option("--cpu N", "Cores to give.", type=click.FloatRange(0, min_open=True)),
-            option("--memory SIZE", "Memory to give, such as 8GiB."),
+            option("--cpu N", "Cores that its runs may use.", type=click.FloatRange(0, min_open=True)),
+            option("--memory SIZE", "Memory that its runs may use, such as 8GiB."),
         )
     ):
         function = add(function)
@@ -44,9 +44,9 @@ def _worker_options(function: Callable[..., Any]) -> Callable[..., Any]:
 @APP
 @BIND
 @_worker_options
-@option("--no-api", "Without the API.")
-@option("--no-dispatcher", "Without a dispatcher.")
-@option("--no-worker", "Without a worker.")
+@option("--no-api", "Start without the API.")
+@option("--no-dispatcher", "Start without a dispatcher.")
+@option("--no-worker", "Start without a worker.")
 @click.pass_context
 def up(
     context: click.Context,
@@ -59,9 +59,9 @@ def up(
 ) -> None:
     """Start the whole platform in one process: API, dispatcher and worker.
 
-    On the first start the database is made. Ctrl-C (or SIGTERM) drains: nothing new is taken, what runs may
-    finish, the rest goes back in line; a second one stops at once. Any part that dies brings the process down
-    with exit code 1, so that a supervisor starts it again.
+    The first start creates the database. Ctrl-C (or SIGTERM) drains: no new runs are taken, running ones may
+    finish, and the rest is returned to the queue; a second one stops at once. When any part dies, the process
+    ends with exit code 1, so that a supervisor can restart it.
 
     Example:
       fusee up --app myproject.jobs:app
@@ -88,8 +88,8 @@ def up(
 def server(context: click.Context, /, app: str | None, **given: Any) -> None:
     """Start the API only.
 
-    It answers on http://HOST:PORT/api/v1, with its reference at /docs. To listen on more than this machine it
-    needs an API key: `fusee key create NAME`.
+    The API is at http://HOST:PORT/api/v1, its reference at /docs. To listen on other than loopback addresses
+    it needs an API key: `fusee key create NAME`.
 
     Example: fusee server --bind 0.0.0.0:8080
     """
@@ -97,13 +97,13 @@ def server(context: click.Context, /, app: str | None, **given: Any) -> None:
 
 
 @click.command(cls=Command)
-@option("--region dispatcher_region NAME", "Only work of this region, and of none.")
+@option("--region dispatcher_region NAME", "Handle only work of this region, and work without a region.")
 @click.pass_context
 def dispatcher(context: click.Context, /, **given: Any) -> None:
     """Start a dispatcher only.
 
-    It makes delayed runs due, returns the runs of dead workers, and deletes old ones. Run two or more: there
-    is no leader, and any of them may die.
+    It fires schedules, makes delayed runs due, returns the runs of dead workers, and deletes old runs. Run
+    two or more: there is no leader, and any of them may die.
 
     Example:
       fusee dispatcher

@@ -104,7 +104,7 @@ def _tell(error: BaseException, words: Sequence[str]) -> int:
         text = f"{type(error).__name__}: {error}"
         failure = Failure(f"unexpected: {text}", Exit.FAILED, kind="unexpected")
         if not as_json and not {"-v", "--verbose"} & set(words):
-            failure = Failure(f"unexpected: {text} (run it again with -v for the whole story)")
+            failure = Failure(f"unexpected: {text} (run it again with -v for the traceback)")
     if {"-v", "--verbose"} & set(words) and failure.exit is not Exit.USAGE:
         traceback.print_exception(error, file=sys.stderr)
     if as_json:
@@ -116,7 +116,7 @@ def _tell(error: BaseException, words: Sequence[str]) -> int:
         return int(failure.exit)
     told_error(str(failure))
     if isinstance(error, click.UsageError) and error.ctx is not None:
-        click.echo(f"       `{error.ctx.command_path} --help` tells how it is used", err=True)
+        click.echo(f"       `{error.ctx.command_path} --help` shows its usage", err=True)
     return int(failure.exit)
 
 
@@ -139,7 +139,7 @@ def cli(context: click.Context) -> None:
     Look                   fusee runs --watch
 
     Commands talk straight to the database, so they work whether or not a server is up. The plural of a noun
-    alone lists: fusee runs, fusee queues, fusee workers. The options below may stand before or after a
+    alone lists: fusee runs, fusee queues, fusee workers. The options below are accepted before and after a
     command's name.
     """
     Shared.of(context)

@@ -225,7 +225,7 @@ async def _write(items: AsyncIterator[Quarantined], form: str) -> None:
 async def settled(bulk_jobs: BulkOperations, out: Out, job: BulkJob, wait: Wait | None) -> Answer:
     """The job as it is; with `wait`, as it ended: the exit code is 5 unless it finished with an item done."""
     if wait is None:
-        return JOBS.one(job, *([] if job.changed else ["nothing changed: it was so already"]))
+        return JOBS.one(job, *([] if job.changed else ["nothing changed: it was already so"]))
     job = await follow(
         out, lambda: bulk_jobs.get(job.id), _progress, _over, timeout=wait.timeout, line=summary
     )

@@ -110,7 +110,7 @@ async def limit(queues: QueueOperations, /, name: str, **said: Any) -> Answer:
 async def strategy(queues: QueueOperations, /, name: str, strategy: str) -> Answer:
     """Choose how a queue's runs find their worker, where they do not say so themselves.
 
-    shared is the default: the next free worker takes them. docs/workers.md tells when to use which of the
+    shared is the default: the next free worker takes them. docs/workers.md says when to use which of the
     others. Workers follow within a second; running work is not disturbed.
 
     Example:

@@ -32,7 +32,7 @@ SHOWN_AS_JSON = 1000
 @click.argument("run_ids", metavar="ID...", nargs=-1, required=True, type=click.IntRange(1))
 @TIMEOUT
 async def wait(runs: RunOperations, out: Out, /, run_ids: Sequence[int], timeout: float | None) -> Answer:
-    """Wait until runs have ended, and tell how.
+    """Wait until runs have ended, and show how.
 
     Exits 0 when all succeeded, 5 when one ended in another way, 124 when they did not end within --timeout.
     The runs themselves continue: waiting changes nothing.
@@ -91,7 +91,7 @@ async def cancel(runs: RunOperations, /, run_id: int, reason: str) -> Answer:
     """Cancel runs; when this returns, no attempt of theirs will start any more.
 
     A run that has not started ends at once. A running one is told to stop within two seconds, and killed
-    after its grace where that is possible; `fusee run wait` tells how it ended.
+    after its grace where that is possible; `fusee run wait` shows how it ended.
 
     Example: fusee run cancel 42 43 --reason "wrong customer list"
     """

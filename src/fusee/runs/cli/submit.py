@@ -102,7 +102,7 @@ async def submit(
     """Submit a run: call a handler, start a program, or make an HTTP request.
 
     What was accepted is never lost: it ends in a final state or is visibly waiting. A handler that no worker
-    has ever registered is refused, since nobody could run it; --allow-unknown accepts it all the same.
+    has ever registered is refused, since it could not run; --allow-unknown accepts it.
 
     --from-file takes thousands of runs a call, one JSON object a line with the fields handler, payload,
     executor, queue, region, priority, delay (seconds), timeout (seconds), retry, strategy, cpu,

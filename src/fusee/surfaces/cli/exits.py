@@ -1,4 +1,4 @@
-"""Exit codes, and which error means which."""
+"""Exit codes, and which error has which."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from fusee.errors import (
 
 __all__ = ["Exit", "Failure", "failure_of", "meanings"]
 
-# Whose errors are the database's own words: a wrong password, a database that is not there.
+# Packages whose errors are messages of the database: a wrong password, a database that does not exist.
 DRIVERS = ("sqlalchemy", "sqlite3", "asyncpg", "asyncmy")
 
 
 class Exit(IntEnum):
-    """What the shell gets to see."""
+    """The exit code of a command."""
 
     OK = 0
     FAILED = 1
@@ -38,22 +38,22 @@ class Exit(IntEnum):
 
 
 def meanings() -> dict[Exit, str]:
-    """Each code as the help and the docs tell it."""
+    """What each code means, for the help and the docs."""
     return {
         Exit.OK: "done",
         Exit.FAILED: "the command failed",
         Exit.USAGE: "the command line is wrong",
-        Exit.NOT_FOUND: "no such run, task, key or file",
+        Exit.NOT_FOUND: "not found: no such run, task, key or file",
         Exit.REFUSED: "refused: not acceptable, or in a state that does not allow it",
-        Exit.UNSUCCESSFUL: "a run that was waited for ended without success",
+        Exit.UNSUCCESSFUL: "what was waited for did not succeed",
         Exit.UNAVAILABLE: "the database is not available",
-        Exit.TIMED_OUT: "still not over when the time to wait was",
+        Exit.TIMED_OUT: "did not end within the wait timeout",
         Exit.INTERRUPTED: "interrupted (Ctrl-C)",
     }
 
 
 class Failure(Exception):
-    """A command that ends here: what to tell, and the exit code."""
+    """Ends the command with a message and an exit code."""
 
     def __init__(self, message: str, exit: Exit = Exit.FAILED, *, kind: str | None = None) -> None:
         super().__init__(message)
@@ -62,7 +62,7 @@ class Failure(Exception):
 
 
 def failure_of(error: BaseException) -> Failure | None:
-    """How to tell an error in one message; None for what nobody expected."""
+    """An error as one message and an exit code; None for an unexpected error."""
     match error:
         case Failure():
             return error
@@ -96,4 +96,4 @@ def failure_of(error: BaseException) -> Failure | None:
 def _database_said(error: BaseException) -> str:
     """The database's own words, without the statement and the link that SQLAlchemy adds."""
     said = getattr(error, "orig", None) or error
-    return f"the database answered with an error: {str(said).splitlines()[0]}"
+    return f"the database reported an error: {str(said).splitlines()[0]}"

@@ -97,7 +97,7 @@ def shared_options(*, hidden: bool) -> list[click.Option]:
         return click.Option(names, expose_value=False, callback=_remember, **settings)
 
     return [
-        option("--json", is_flag=True, help="Print JSON, for programs to read; errors too."),
+        option("--json", is_flag=True, help="Print JSON for programs, also for errors."),
         option(
             "--config",
             metavar="FILE",
@@ -111,9 +111,9 @@ def shared_options(*, hidden: bool) -> list[click.Option]:
             hidden=hidden,
             help="Database, such as sqlite:///fusee.db or postgresql://user:password@host/name.",
         ),
-        option("--namespace", metavar="NAME", hidden=hidden, help="The tenant to work for."),
-        option("-v", "--verbose", count=True, hidden=hidden, help="Tell more; tracebacks too."),
-        option("-q", "--quiet", is_flag=True, hidden=hidden, help="Tell less."),
+        option("--namespace", metavar="NAME", hidden=hidden, help="The namespace (tenant) to use."),
+        option("-v", "--verbose", count=True, hidden=hidden, help="Print more, also tracebacks."),
+        option("-q", "--quiet", is_flag=True, hidden=hidden, help="Print less."),
     ]
 
 

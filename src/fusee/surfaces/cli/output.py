@@ -1,4 +1,4 @@
-"""What a person or a program gets to see: results on standard output, everything else on standard error."""
+"""Output: results go to standard output, everything else to standard error."""
 
 from __future__ import annotations
 

@@ -120,7 +120,7 @@ async def _apply(
                 if failure is None or not _changed(done):
                     raise
                 raise Failure(
-                    f"{failure} ({_summary(done, done=True)} before that: apply again when it is mended)",
+                    f"{failure} ({_summary(done, done=True)} before that: apply again when it is fixed)",
                     failure.exit,
                     kind=failure.kind,
                 ) from error

@@ -116,7 +116,7 @@ async def create(tasks: TaskOperations, out: Out, /, words: tuple[str, ...], **g
     """Create a task, and show when it will fire.
 
     Without --cron, --every, --at or --after it fires only when someone triggers it. Policies that are not
-    named have the defaults shown above; docs/tasks.md tells what each of them does. With --file, options
+    named have the defaults shown above; docs/tasks.md explains each of them. With --file, options
     replace what the file says.
 
     Example:

@@ -34,11 +34,11 @@ class Explain(Command):
 @click.argument("name", metavar="NAME")
 @click.argument("at", metavar="TIME")
 async def explain(tasks: TaskOperations, out: Out, /, name: str, at: str) -> Answer:
-    """Tell why a task ran at a time, or did not: the rule that decided.
+    """Explain why a task ran at a time, or did not: the rule that decided.
 
     TIME is 2027-01-31T03:00:00Z, or on the clocks of the task's time zone 2027-01-31 03:00 or 03:00 (today);
-    or now, or -5m (five minutes ago). A whole second means all of it. Where there is no record, the answer
-    tells why.
+    or now, or -5m (five minutes ago). A whole second means all of it. Where there is no record, the
+    answer says why.
 
     Example:
       fusee task explain nightly "2027-01-31 03:00"
@@ -77,7 +77,7 @@ explain_alone = Explain(
     "explain",
     callback=explain.callback,
     params=[parameter for parameter in explain.params if isinstance(parameter, click.Argument)],
-    help="""Tell why a task ran at a time, or did not: the rule that decided.
+    help="""Explain why a task ran at a time, or did not: the rule that decided.
 
     The same as `fusee task explain`.
 
@@ -94,7 +94,7 @@ explain_alone = Explain(
 @COUNT
 @option("--from begin TIME", "From this time on.  [default: now]")
 def cron(out: Out, /, expression: str, timezone: str, count: int, begin: str | None) -> Answer:
-    """Say a cron expression in words, and tell when it fires.
+    """Describe a cron expression in words, and show when it fires.
 
     Five fields (minute, hour, day of month, month, day of week), six with seconds in front, or a macro such
     as @daily. Names, lists, ranges, steps, L, W and # are understood. An expression that is wrong, or that

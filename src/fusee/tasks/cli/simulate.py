@@ -40,7 +40,7 @@ BLOCKS = " ▁▂▃▄▅▆▇█"
 @option("--from begin TIME", f"The first: {TIMES}.", required=True)
 @option("--to end TIME", "The last.", default="now", show_default=True)
 @option("--policy -p words FIELD=VALUE", "What would be different; repeatable.", multiple=True)
-@option("--duration TIME", "How long a run takes where no record tells it.", callback=duration())
+@option("--duration TIME", "How long a run takes when that is not recorded.", callback=duration())
 @option("--all every", "List every fire, also those that would go the same way.")
 async def simulate(
     tasks: TaskOperations, out: Out, /, name: str, begin: str, end: str, words: tuple[str, ...],
@@ -67,7 +67,7 @@ async def simulate(
     if not answer.fires:
         return Answer(lambda: _object(answer), say=["no fire lies in that time"])
     own = f"{_fires(answer.known)} took as long as recorded"
-    remark = f"{own}; {human(answer.duration)} counted where no record tells it"
+    remark = f"{own}; {human(answer.duration)} assumed where nothing is recorded"
     return Answer(
         lambda: _object(answer), lambda: list(_drawn(out, answer, zone, first, every)), say=[remark]
     )

@@ -188,7 +188,7 @@ async def cancel(workflows: WorkflowOperations, /, workflow_run_id: int, reason:
     """Cancel a workflow run; when this returns, no node of it will start any more.
 
     Nodes that have not started end at once. Running ones are told to stop within two seconds; `fusee workflow
-    wait` tells when all have ended.
+    wait` waits until all have ended.
 
     Example: fusee workflow cancel 17 --reason "wrong day"
     """
