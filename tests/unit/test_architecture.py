@@ -88,7 +88,6 @@ USED_TWICE: Reasons = {
     "one word with two meanings": [
         "Kind",
         "Name",
-        "Outcomes",
         "Words",
         "Accepted",
         "Answer",

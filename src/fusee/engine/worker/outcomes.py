@@ -21,13 +21,13 @@ from fusee.engine.worker.plan import Options, Plan, decode, payload_of
 from fusee.engine.worker.work_source import WorkSource
 from fusee.events import Bus, RunAttemptEnded, RunRefused, RunsFinished
 
-__all__ = ["Late", "Outcomes", "Reports"]
+__all__ = ["Late", "OutcomeBuffer", "Reports"]
 
 Late = tuple[int, int, str]
 """(run id, attempt, how it ended)."""
 
 
-class Outcomes:
+class OutcomeBuffer:
     """Collects how runs ended until a courier takes them; `on_outcome` wakes the couriers."""
 
     def __init__(self, bus: Bus, on_outcome: Callable[[], None]) -> None:

@@ -20,7 +20,7 @@ from fusee.engine.model.session import START_WITHIN
 from fusee.engine.worker.claims import Receipts
 from fusee.engine.worker.context import serve
 from fusee.engine.worker.executor import Unstoppable
-from fusee.engine.worker.outcomes import Outcomes
+from fusee.engine.worker.outcomes import OutcomeBuffer
 from fusee.engine.worker.plan import Plan, decode, payload_of
 from fusee.engine.worker.results import ended_by, ended_by_error, misfit
 from fusee.engine.worker.slot import ConfirmStart, Slot
@@ -50,7 +50,7 @@ class Pool:
         self.grace = grace
         self.bus = bus
         self.on_outcome = on_outcome
-        self.outcomes = Outcomes(bus, on_outcome)
+        self.outcomes = OutcomeBuffer(bus, on_outcome)
         self.ready: deque[Claimed] = deque()
         self.plans: dict[int, Plan] = {}
         self.slots: set[Slot] = set()
