@@ -124,7 +124,7 @@ async def test_no_alert_of_what_a_policy_did(works: Clockwork) -> None:
 
 async def test_no_alert_of_a_backfill(works: Clockwork) -> None:
     await works.make("t", alerts=Alerts(webhook=HOOK))
-    await works.store.tasks.triggers.backfill("t", at(-1), at(0))
+    await works.store.tasks.backfills.start("t", at(-1), at(0))
     await works.claim()
     await works.fail("t", -1)
     assert await _alerts(works) == []
@@ -144,7 +144,7 @@ async def test_an_alert_is_born_with_what_it_tells_of_or_not_at_all(
         raise ConnectionError("the dispatcher dies")
 
     with monkeypatch.context() as patch:
-        patch.setattr(works.store.tasks.firing, "save", die)
+        patch.setattr(works.store.tasks.states, "save", die)
         with pytest.raises(StoreUnavailable):
             await works.store.aggregation.aggregate()
     assert await _alerts(works) == []

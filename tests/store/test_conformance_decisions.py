@@ -136,7 +136,7 @@ async def test_what_is_rolled_back_is_not_told(
 
     await works.world.settle(works.session, works.held.pop(run.id), end=End.FAILED, policy=run.retry)
     with monkeypatch.context() as patch:
-        patch.setattr(works.store.tasks.firing, "save", die)
+        patch.setattr(works.store.tasks.states, "save", die)
         with pytest.raises(Exception, match="did not answer"):
             await works.store.aggregation.aggregate()
     assert told == []

@@ -411,7 +411,7 @@ async def test_a_dispatcher_that_dies_before_it_let_the_next_one_go_leaves_that_
     def die(*_: Any, **__: Any) -> Any:
         raise ConnectionError("the dispatcher dies")
 
-    steps = ((works.store.tasks.admission, "admit"), (works.store.tasks.firing, "save"))
+    steps = ((works.store.tasks.admission, "admit"), (works.store.tasks.states, "save"))
     for part, step in steps:
         with monkeypatch.context() as patch:
             patch.setattr(part, step, die)

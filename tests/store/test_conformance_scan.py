@@ -18,7 +18,7 @@ from fusee.stores import Store
 from fusee.tasks.model import catch_up
 from fusee.tasks.model.policy import CatchUp
 from fusee.tasks.service.explain import explain
-from fusee.tasks.store import firing
+from fusee.tasks.store import fire_writer, firing
 from fusee.tasks.store.history import FireFilter
 from fusee.tasks.store.tables import fires
 from tests.store.clockwork import MINUTE, Clockwork, at, minutes, spec
@@ -168,8 +168,8 @@ async def test_a_pass_that_dies_in_the_middle_leaves_nothing_half_done(
 
     with monkeypatch.context() as patch:
         parts = {
-            "save": works.store.tasks.firing,
-            "_fire_rows": firing,
+            "save": works.store.tasks.states,
+            "_fire_rows": fire_writer,
             "insert_runs": works.store.run_writer,
         }
         patch.setattr(parts[broken], broken, die)
@@ -251,7 +251,7 @@ async def test_a_clock_that_goes_back_over_a_backfill_stops_no_task(works: Clock
     await works.make("innocent")
     await works.store.tasks.steering.steer_task("t", "pause")
     await works.go_to(3.5)
-    await works.store.tasks.triggers.backfill("t", at(1), at(3))
+    await works.store.tasks.backfills.start("t", at(1), at(3))
     await works.go_to(0.5)
     await works.store.tasks.steering.steer_task("t", "resume")
     await works.fire_at(1)

@@ -291,7 +291,7 @@ async def test_a_backfill_that_takes_longer_than_the_record_is_kept_goes_on(work
     await works.make("t")
     await works.store.tasks.steering.steer_task("t", "pause")
     await works.go_to(3)
-    await works.store.tasks.triggers.backfill("t", at(1), at(3))
+    await works.store.tasks.backfills.start("t", at(1), at(3))
     for minute in (1, 2, 3):
         await works.go_to(minute * 90)
         await _prune(works)

@@ -34,8 +34,8 @@ async def test_one_of_two_backfills_gets_the_key(works: Clockwork) -> None:
     for n in range(5):
         key, stretch = f"k{n}", (at(-2 * n - 2), at(-2 * n - 1))
         both: list[Any] = await asyncio.gather(
-            works.store.tasks.triggers.backfill("t", *stretch, idempotency_key=key),
-            other.tasks.triggers.backfill("u", *stretch, idempotency_key=key),
+            works.store.tasks.backfills.start("t", *stretch, idempotency_key=key),
+            other.tasks.backfills.start("u", *stretch, idempotency_key=key),
             return_exceptions=True,
         )
         (refused,) = (one for one in both if isinstance(one, BaseException))

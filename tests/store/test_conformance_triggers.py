@@ -10,7 +10,7 @@ import pytest
 from fusee.errors import Conflict, Invalid
 from fusee.tasks.model import catch_up
 from fusee.tasks.model.policy import CatchUp, Concurrency, FailureAction, Overlap
-from fusee.tasks.store import triggers
+from fusee.tasks.store import backfills as backfills_module
 from fusee.tasks.store.tables import backfills
 from tests.store.clockwork import Clockwork, at, minutes
 
@@ -191,7 +191,7 @@ async def _outage(works: Clockwork, **policies: Any) -> None:
 async def test_a_dry_run_says_what_would_run_and_writes_nothing(works: Clockwork) -> None:
     await _outage(works)
     before = await works.record()
-    plan = await works.store.tasks.triggers.backfill("t", at(1), at(100), dry_run=True)
+    plan = await works.store.tasks.backfills.start("t", at(1), at(100), dry_run=True)
     assert (plan.id, minutes(plan.times), plan.left) == (None, [2, 3, 4, 5], 2)
     assert await works.record() == before
     assert await works.count(backfills) == 0
@@ -201,7 +201,7 @@ async def test_only_what_did_not_run_runs_oldest_first_so_many_at_once(
     works: Clockwork,
 ) -> None:
     await _outage(works)
-    made = await works.store.tasks.triggers.backfill("t", at(1), at(100), concurrency=2)
+    made = await works.store.tasks.backfills.start("t", at(1), at(100), concurrency=2)
     assert (minutes(made.times), made.left, made.concurrency) == ([2, 3, 4, 5], 2, 2)
     order: list[str] = []
     going: list[str] = []
@@ -222,7 +222,7 @@ async def test_only_what_did_not_run_runs_oldest_first_so_many_at_once(
 @pytest.mark.parametrize("end", ["failed", "canceled"])
 async def test_a_backfill_goes_on_after_a_failure_and_a_cancel(works: Clockwork, end: str) -> None:
     await _outage(works)
-    await works.store.tasks.triggers.backfill("t", at(1), at(100))
+    await works.store.tasks.backfills.start("t", at(1), at(100))
     await works.claim()
     await (works.fail("t", 2) if end == "failed" else works.cancel("t", 2))
     assert await works.claim() == ["t 3"]
@@ -232,7 +232,7 @@ async def test_a_backfill_goes_on_after_a_failure_and_a_cancel(works: Clockwork,
 
 async def test_what_is_canceled_before_its_turn_is_passed_over(works: Clockwork) -> None:
     await _outage(works)
-    await works.store.tasks.triggers.backfill("t", at(1), at(100))
+    await works.store.tasks.backfills.start("t", at(1), at(100))
     await works.claim()
     await works.cancel("t", 3)
     await works.store.runs.cancel((await works.run_of("t", 4)).id, "no")  # nobody has heard of it yet
@@ -246,7 +246,7 @@ async def test_a_backfill_and_the_schedule_take_no_place_from_each_other(
     await works.make("t", catch_up=CatchUp.NONE, overlap=Overlap.CANCEL_PREV)
     await works.go_to(4.5)
     await works.store.tasks.firing.fire_due()
-    await works.store.tasks.triggers.backfill("t", at(1), at(4), concurrency=2)
+    await works.store.tasks.backfills.start("t", at(1), at(4), concurrency=2)
     assert sorted(await works.claim()) == ["t 1", "t 2"]
     await works.fire_at(5)
     assert (await works.record())[-1] == "5 run pending", "nothing of the schedule's is under way"
@@ -258,7 +258,7 @@ async def test_shards_of_a_backfill_count_as_one(works: Clockwork) -> None:
     await works.claim()
     for minute in (1, 6):
         await works.succeed("t", minute, shard=1)
-    await works.store.tasks.triggers.backfill("t", at(1), at(100))
+    await works.store.tasks.backfills.start("t", at(1), at(100))
     assert await works.claim() == ["t 2", "t 2"]
     await works.cancel("t", 3, shard=0)
     await works.succeed("t", 2, shard=0)
@@ -278,7 +278,7 @@ async def test_what_was_skipped_or_canceled_before_it_began_did_not_run(works: C
     await works.fail("up", 1)
     await works.cancel("t", 2)
     assert await works.record() == ["1 skip skipped", "2 run canceled"]
-    made = await works.store.tasks.triggers.backfill("t", at(1), at(2), concurrency=5)
+    made = await works.store.tasks.backfills.start("t", at(1), at(2), concurrency=5)
     assert minutes(made.times) == [1, 2]
     assert await works.record() == ["1 run pending", "2 run pending"], "a backfill waits for nobody"
 
@@ -288,14 +288,14 @@ async def test_what_is_under_way_is_left_alone(works: Clockwork) -> None:
     for minute in (1, 2):
         await works.fire_at(minute)
     assert await works.record() == ["1 run pending", "2 queue blocked (queue)"]
-    made = await works.store.tasks.triggers.backfill("t", at(1), at(2))
+    made = await works.store.tasks.backfills.start("t", at(1), at(2))
     assert (minutes(made.times), made.left) == ([], 2)
 
 
 async def test_what_is_due_and_not_decided_is_left_to_the_scan(works: Clockwork) -> None:
     await works.make("t", catch_up=CatchUp.FULL)
     await works.go_to(3.5)
-    made = await works.store.tasks.triggers.backfill("t", at(-2), at(100))
+    made = await works.store.tasks.backfills.start("t", at(-2), at(100))
     assert minutes(made.times) == [-2, -1, 0]
     await works.fire_at(3.5)
     assert [line.split()[0] for line in await works.record()] == ["-2", "-1", "0", "1", "2", "3"]
@@ -305,7 +305,7 @@ async def test_an_interval_is_made_up_for_in_its_own_beat(works: Clockwork) -> N
     await works.go_to(0.25)
     await works.make("t", every=60)
     await works.fire_at(1.25)
-    made = await works.store.tasks.triggers.backfill("t", at(-1), at(2))
+    made = await works.store.tasks.backfills.start("t", at(-1), at(2))
     assert (minutes(made.times), made.left) == ([-0.75, 0.25], 1)
 
 
@@ -317,8 +317,8 @@ async def test_the_past_of_a_row_that_stands_for_many_can_be_made_up_for(
     await works.fire_at(50.2)
     many = (await works.records())["t"][0]
     assert (many.fire_time, many.through is None) == (at(0.5), False)
-    await works.store.tasks.triggers.backfill("t", at(0.5), at(2))
-    await works.store.tasks.triggers.backfill("t", at(5), at(5))
+    await works.store.tasks.backfills.start("t", at(0.5), at(2))
+    await works.store.tasks.backfills.start("t", at(5), at(5))
     record = (await works.records())["t"]
     assert [row.fire_time for row in record[:7]] == [
         at(0.5),
@@ -336,54 +336,54 @@ async def test_the_past_of_a_row_that_stands_for_many_can_be_made_up_for(
 
 
 async def test_too_much_is_refused(works: Clockwork, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(triggers, "MOST_BACKFILLED", 10)
-    monkeypatch.setattr(triggers, "MOST_LOOKED_AT", 15)
+    monkeypatch.setattr(backfills_module, "MOST_BACKFILLED", 10)
+    monkeypatch.setattr(backfills_module, "MOST_LOOKED_AT", 15)
     await works.make("t", max_concurrency=0, catch_up=CatchUp.FULL)
     await works.make("shards", shards=2)
-    with pytest.raises(Invalid, match="more than 10 runs: make up for it in shorter stretches"):
-        await works.store.tasks.triggers.backfill("t", at(-10), at(0))
-    assert len((await works.store.tasks.triggers.backfill("t", at(-9), at(0))).times) == 10
+    with pytest.raises(Invalid, match="more than 10 runs: backfill shorter ranges"):
+        await works.store.tasks.backfills.start("t", at(-10), at(0))
+    assert len((await works.store.tasks.backfills.start("t", at(-9), at(0))).times) == 10
     with pytest.raises(Invalid, match="more than 10 runs"):
-        await works.store.tasks.triggers.backfill("shards", at(-5), at(0))
+        await works.store.tasks.backfills.start("shards", at(-5), at(0))
     await works.fire_at(20)
-    with pytest.raises(Invalid, match="more than 15 fires: choose a shorter stretch"):
-        await works.store.tasks.triggers.backfill("t", at(1), at(20))
+    with pytest.raises(Invalid, match="more than 15 fires: choose a shorter range"):
+        await works.store.tasks.backfills.start("t", at(1), at(20))
 
 
 async def test_what_cannot_be_made_up_for_says_so(works: Clockwork) -> None:
     await works.make("hand", manual=True)
-    with pytest.raises(Conflict, match="hand has no schedule: there is nothing to make up for"):
-        await works.store.tasks.triggers.backfill("hand", at(0), at(1))
+    with pytest.raises(Conflict, match="hand has no schedule: there is nothing to backfill"):
+        await works.store.tasks.backfills.start("hand", at(0), at(1))
     await works.make("t")
     await works.store.tasks.steering.steer_task("t", "disable")
-    assert (await works.store.tasks.triggers.backfill("t", at(-1), at(0), dry_run=True)).times
+    assert (await works.store.tasks.backfills.start("t", at(-1), at(0), dry_run=True)).times
     with pytest.raises(Conflict, match="t is disabled: enable it first"):
-        await works.store.tasks.triggers.backfill("t", at(-1), at(0))
+        await works.store.tasks.backfills.start("t", at(-1), at(0))
 
 
 async def test_a_paused_task_can_be_made_up_for(works: Clockwork) -> None:
     await works.make("t")
     await works.store.tasks.steering.steer_task("t", "pause")
     await works.go_to(2)
-    assert minutes((await works.store.tasks.triggers.backfill("t", at(1), at(2))).times) == [1, 2]
+    assert minutes((await works.store.tasks.backfills.start("t", at(1), at(2))).times) == [1, 2]
     assert await works.claim() == ["t 1"]
 
 
 async def test_a_key_makes_a_repeated_backfill_harmless(works: Clockwork) -> None:
     await works.make("t")
-    first = await works.store.tasks.triggers.backfill("t", at(-2), at(0), idempotency_key="k")
-    again = await works.store.tasks.triggers.backfill("t", at(-2), at(0), idempotency_key="k")
+    first = await works.store.tasks.backfills.start("t", at(-2), at(0), idempotency_key="k")
+    again = await works.store.tasks.backfills.start("t", at(-2), at(0), idempotency_key="k")
     assert (again.id, again.times, again.created) == (first.id, first.times, False)
     with pytest.raises(Conflict, match="used for another request"):
-        await works.store.tasks.triggers.backfill("t", at(-3), at(0), idempotency_key="k")
+        await works.store.tasks.backfills.start("t", at(-3), at(0), idempotency_key="k")
 
 
 async def test_two_backfills_of_one_stretch_at_once_run_it_once(works: Clockwork) -> None:
     other = await works.world.another()
     await works.make("t")
     both = await asyncio.gather(
-        works.store.tasks.triggers.backfill("t", at(-5), at(0)),
-        other.tasks.triggers.backfill("t", at(-5), at(0)),
+        works.store.tasks.backfills.start("t", at(-5), at(0)),
+        other.tasks.backfills.start("t", at(-5), at(0)),
     )
     assert sorted(len(one.times) for one in both) == [0, 6]
     assert len(await works.record()) == 6

@@ -325,7 +325,7 @@ async def test_an_error_of_the_database_sets_nothing_aside(
         raise ConnectionError("the database has gone away")
 
     with monkeypatch.context() as patch:
-        patch.setattr(type(works.store.tasks.firing), "write", gone)
+        patch.setattr(type(works.store.tasks.writer), "write", gone)
         with pytest.raises(Exception, match="did not answer"):
             await works.store.tasks.firing.fire_due()
     assert told.aside.rows() == [] and told.heard == []

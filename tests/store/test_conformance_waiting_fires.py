@@ -146,7 +146,7 @@ async def test_a_fire_with_shards_is_left_out_as_one(works: Clockwork) -> None:
 @pytest.mark.parametrize("verb", ["disable", "delete"])
 async def test_disabled_or_deleted_nothing_of_it_waits_any_more(works: Clockwork, verb: str) -> None:
     await line_of_three(works)
-    await works.store.tasks.triggers.backfill("t", *(await _before(works)), concurrency=1)
+    await works.store.tasks.backfills.start("t", *(await _before(works)), concurrency=1)
     assert await works.claim() == ["t -3"]
     waiting = {row.run_id: row.held for row in await works.world.rows(fires) if row.held is not None}
     assert sorted(set(waiting.values())) == ["backfill", "queue"]

@@ -208,7 +208,7 @@ class TasksInAnyOrder(RuleBasedStateMachine):
     def backfill(self, name: str, back: int, concurrency: int) -> None:
         begin = self.now - back * MINUTE
         try:
-            self.do(self.works.store.tasks.triggers.backfill(name, begin, self.now, concurrency=concurrency))
+            self.do(self.works.store.tasks.backfills.start(name, begin, self.now, concurrency=concurrency))
         except Conflict:
             assert name == "follows" or self.status(name) is TaskStatus.DISABLED, "it has a schedule"
 

@@ -164,8 +164,6 @@ LONG: dict[str, int] = {
     "engine/store/mysql.py": 418,
     "engine/store/postgres.py": 507,
     "tasks/service/fields.py": 418,
-    "tasks/store/firing.py": 532,
-    "tasks/store/triggers.py": 425,
 }
 """File → the lines that it may have until it is divided."""
 

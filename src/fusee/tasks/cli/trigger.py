@@ -18,7 +18,8 @@ from fusee.tasks.cli.look import zone_of
 if TYPE_CHECKING:
     from fusee.runs.service.runs import RunOperations
     from fusee.tasks.service.tasks import TaskOperations
-    from fusee.tasks.store.triggers import Backfilled, Triggered
+    from fusee.tasks.store.backfills import Backfilled
+    from fusee.tasks.store.triggers import Triggered
 
 __all__ = ["backfill", "restart", "trigger"]
 

@@ -142,6 +142,19 @@ class TaskSpec:
             requires=self.requires,
         )
 
+    def run_payload(self, over: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """The payload of a run: the task's own, with the members of `over` in place of its own.
+
+        The http executor fills its request in from `params`, so there `over` holds parameters.
+        """
+        own, over = dict(self.payload), over or {}
+        if self.executor == "http":
+            return own | {"params": {**(own.get("params") or {}), **over}} if over else own
+        payload = {**own, **over}
+        if self.batch is not None:
+            return {"batch": {**self.batch, **payload}}
+        return payload if self.workflow is None else {"workflow": self.workflow, "params": payload}
+
     def _check_policy(self) -> None:
         policy = self.policy
         _whole("max_concurrency", policy.max_concurrency, 0, 10_000)

@@ -15,7 +15,8 @@ from fusee.tasks.model.policy import Decision
 from fusee.tasks.service.explain import Explanation
 from fusee.tasks.service.fields import policy_fields
 from fusee.tasks.service.simulation import Compared, Simulation
-from fusee.tasks.store.triggers import Backfilled, Triggered
+from fusee.tasks.store.backfills import Backfilled
+from fusee.tasks.store.triggers import Triggered
 
 __all__ = [
     "BackfillOut",

@@ -20,9 +20,10 @@ from fusee.tasks.service.explain import Explanation, explain
 from fusee.tasks.service.fields import task_from
 from fusee.tasks.service.simulation import Simulation, simulation
 from fusee.tasks.service.templates import TemplateOperations
+from fusee.tasks.store.backfills import Backfilled
 from fusee.tasks.store.history import FireFilter
 from fusee.tasks.store.tasks import TaskFilter
-from fusee.tasks.store.triggers import Backfilled, Triggered
+from fusee.tasks.store.triggers import Triggered
 from fusee.values.names import check_key
 
 __all__ = ["TaskOperations"]
@@ -198,10 +199,7 @@ class TaskOperations:
         _check_key(idempotency_key)
         if payload:
             spec = (await self.store.tasks.definitions.task(ref)).spec
-            # The http executor fills its request in from `params`.
-            given = {"params": {**(spec.payload.get("params") or {}), **payload}}
-            over = given if spec.executor == "http" else payload
-            await self.check_runnable(replace(spec, payload={**spec.payload, **over}), allow_unknown=True)
+            await self.check_runnable(replace(spec, payload=spec.run_payload(payload)), allow_unknown=True)
         return await self.store.tasks.triggers.trigger(
             ref, payload=payload, idempotency_key=idempotency_key, reason=reason[:200]
         )
@@ -227,7 +225,7 @@ class TaskOperations:
         if type(concurrency) is not int or not 1 <= concurrency <= 1000:
             raise Invalid("concurrency must be a whole number from 1 to 1000", field="concurrency")
         _check_key(idempotency_key)
-        return await self.store.tasks.triggers.backfill(
+        return await self.store.tasks.backfills.start(
             ref, begin, end, concurrency=concurrency, dry_run=dry_run, idempotency_key=idempotency_key
         )
 

@@ -12,7 +12,7 @@ from fusee.engine.store.context import StoreContext
 from fusee.engine.store.gates import Gates
 from fusee.engine.store.tables import runs
 from fusee.tasks.model.fire import Cause, Held
-from fusee.tasks.model.policy import Decision, rule_on_head, start_at
+from fusee.tasks.model.policy import Decision, rule_on_head
 from fusee.tasks.model.task import TaskStatus
 from fusee.tasks.store.state import QUEUED, ClosedFire, OpenFire, TaskState
 from fusee.tasks.store.tables import backfills, fires
@@ -74,9 +74,7 @@ class Admission:
                 leaving += run_ids
             elif run_ids:
                 state.active.append(OpenFire(at, None, None))
-                start, state.rate_at = start_at(state.spec.policy, now, state.rate_at)
-                if state.spec.policy.rate is not None:
-                    state.values["rate_at"] = state.rate_at
+                start = state.start_at(now)
                 if state.spec.after and shards[0].cause in WAITS_FOR_OTHERS:
                     connection.execute(update(runs).where(runs.c.id.in_(run_ids)).values(due_at=start))
                     since = self._fire_before(connection, state, at)
@@ -194,10 +192,6 @@ class Admission:
         run_ids = connection.execute(select(fires.c.run_id).where(*of_those)).scalars().all()
         self._set_held(connection, run_ids, None)
         self.gates.release(connection, run_ids, now, now)
-
-    def run_ids_of(self, connection: Connection, task_id: int, at: int) -> list[int]:
-        query = select(fires.c.run_id).where(fires.c.task_id == task_id, fires.c.fire_time == at)
-        return [int(run_id) for run_id in connection.execute(query).scalars()]
 
 
 def _has_room(state: TaskState) -> bool:

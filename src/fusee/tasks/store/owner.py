@@ -12,7 +12,6 @@ from fusee.engine.owners import Owner, Reaction, Retried
 from fusee.engine.store.runs import Runs
 from fusee.tasks.model.policy import Decision
 from fusee.tasks.store.firing import Firing
-from fusee.tasks.store.state import TaskStates
 from fusee.tasks.store.tables import backfills, fires, tasks, waits
 from fusee.tasks.store.triggers import Triggers
 from fusee.tasks.store.upstreams import Upstreams
@@ -25,10 +24,7 @@ class TaskOwner(Owner):
 
     kind = "task"
 
-    def __init__(
-        self, states: TaskStates, firing: Firing, upstreams: Upstreams, triggers: Triggers, runs: Runs
-    ) -> None:
-        self.states = states
+    def __init__(self, firing: Firing, upstreams: Upstreams, triggers: Triggers, runs: Runs) -> None:
         self.firing = firing
         self.upstreams = upstreams
         self.triggers = triggers
@@ -43,9 +39,8 @@ class TaskOwner(Owner):
         task_ids = sorted(connection.execute(query).scalars())
         if task_ids:
             locked = select(tasks).where(tasks.c.id.in_(task_ids)).order_by(tasks.c.id).with_for_update()
-            states, closed = self.states.load(connection, connection.execute(locked).all(), run_ids)
-            self.firing.on_fires_ended(connection, states, closed, now)
-            self.firing.save(connection, states.values())
+            states = self.firing.refresh(connection, connection.execute(locked).all(), now, run_ids)
+            self.firing.states.save(connection, states.values())
         return ()
 
     def _gates(self, connection: Connection, rows: Sequence[Row[Any]], now: int) -> Collection[int]:

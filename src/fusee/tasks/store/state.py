@@ -1,7 +1,7 @@
-"""How a task stands: what of it is under way, what stands in line, how its last fire ended.
+"""A task's current state: open fires, queued fires, last outcome.
 
-The runs tell; a task's row only remembers what the record would be long to tell. Whoever decides about a task
-locks its row, brings this up to date, and then decides on what is true at that moment.
+The runs are the truth; a task's row keeps only what would be slow to find in the fire history. Code that
+decides about a task locks the task's row and loads this state, so that it decides on what is true then.
 """
 
 from __future__ import annotations
@@ -10,19 +10,18 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import Connection, and_, func, or_, select, update
+from sqlalchemy import Connection, and_, bindparam, func, or_, select, update
 
 from fusee.engine.model.states import RunStatus
-from fusee.engine.store.context import StoreContext
 from fusee.engine.store.tables import runs
 from fusee.tasks.model.fire import Held, fire_end
-from fusee.tasks.model.policy import FailureAction, Situation
+from fusee.tasks.model.policy import FailureAction, Situation, start_at
 from fusee.tasks.model.task import TaskSpec, TaskStatus
-from fusee.tasks.store.tables import fires
+from fusee.tasks.store.tables import fires, tasks
 from fusee.tasks.store.tasks import spec_of, task_status_of
 from fusee.values.chunks import chunks
 
-__all__ = ["ClosedFire", "OpenFire", "TaskState", "TaskStates"]
+__all__ = ["QUEUED", "ClosedFire", "OpenFire", "TaskState", "TaskStates"]
 
 QUEUED = (Held.QUEUE, Held.PREVIOUS)
 BAD = (RunStatus.FAILED, RunStatus.TIMED_OUT, RunStatus.CANCELED)
@@ -51,28 +50,25 @@ class OpenFire:
         return max(int(run.finished_at) for run in self.runs)
 
     @property
-    def first_run(self) -> int | None:
-        """None while it is not written yet."""
-        return self.runs[0].run_id if self.runs else None
-
-    @property
     def culprit(self) -> Any:
-        """Of a fire that failed, the run that made it so."""
+        """The run because of which a failed fire failed."""
         return next(run for run in self.runs if run.status in BAD)
 
     @property
     def run_ids(self) -> list[int]:
+        """Empty while the fire is not written yet."""
         return [run.run_id for run in self.runs]
 
 
 @dataclass(slots=True, eq=False)
 class TaskState:
-    """One task, locked."""
+    """The current state of one locked task."""
 
     row: Any
     spec: TaskSpec
     active: list[OpenFire] = field(default_factory=list)
-    """Under way, backfills apart; what waits for other tasks holds its place here."""
+    """Fires that may run and have not ended, without those of backfills. A fire that waits for other tasks
+    counts as active."""
     queued: int = 0
     status: TaskStatus = TaskStatus.ENABLED
     failed: bool = False
@@ -81,7 +77,7 @@ class TaskState:
     failures: int = 0
     rate_at: int = 0
     values: dict[str, Any] = field(default_factory=dict)
-    """What changes in the task's row."""
+    """The columns of the task's row that change."""
 
     @classmethod
     def of(cls, row: Any) -> TaskState:
@@ -97,19 +93,26 @@ class TaskState:
         )
 
     def situation(self) -> Situation:
-        example = self.active[0].first_run if self.active else None
+        first = self.active[0].run_ids if self.active else []
         return Situation(
             active=len(self.active),
             queued=self.queued,
             queue_held=self.status is TaskStatus.PAUSED,
-            example=example,
+            example=first[0] if first else None,
             failed=self.failed,
             failure_skipped=self.failure_skipped,
             last_attempt=self.last_attempt,
         )
 
+    def start_at(self, earliest: int) -> int:
+        """When a fire may start under the task's rate; takes that start from the rate."""
+        start, self.rate_at = start_at(self.spec.policy, earliest, self.rate_at)
+        if self.spec.policy.rate is not None:
+            self.values["rate_at"] = self.rate_at
+        return start
+
     def record_end(self, fire: OpenFire) -> None:
-        """A fire ended: remember how, when it counts."""
+        """Remember how a fire ended, unless it was one of a backfill or did nothing that could fail."""
         end = fire.end
         if end is None or fire.backfill_id is not None:
             return
@@ -124,11 +127,8 @@ class TaskState:
             "failures": self.failures,
             "failure_skipped": False,
         }
-        if (
-            self.failed
-            and self.spec.policy.failure is FailureAction.PAUSE
-            and self.status is TaskStatus.ENABLED
-        ):
+        pauses = self.spec.policy.failure is FailureAction.PAUSE
+        if self.failed and pauses and self.status is TaskStatus.ENABLED:
             bad = fire.culprit
             self.pause(f"failure_action PAUSE: run {bad.run_id} ended {bad.status}", fire.finished_at)
 
@@ -138,7 +138,7 @@ class TaskState:
         self.values |= {"version": self.row.version + 1, "updated_at": at}
 
     def skip_for_failure(self, attempt: int) -> None:
-        """One fire was left out because the last failed: the next one runs."""
+        """One fire was skipped because the last one failed: the next one runs."""
         self.failure_skipped, self.last_attempt = True, attempt
         self.values |= {"failure_skipped": True, "last_attempt": attempt}
 
@@ -150,89 +150,82 @@ class ClosedFire:
     state: TaskState
     fire: OpenFire
     failures: int
-    """Failures in a row, this one counted."""
+    """Failures in a row, including this one."""
 
 
 class TaskStates:
-    def __init__(self, context: StoreContext) -> None:
-        self.context = context
+    """Loads and saves the states of locked tasks."""
 
     def load(
-        self, connection: Connection, rows: Sequence[Any], hinted: Iterable[int] = ()
+        self, connection: Connection, rows: Sequence[Any], ended: Iterable[int] = ()
     ) -> tuple[dict[int, TaskState], list[ClosedFire]]:
-        """Read how these tasks (locked) stand; fires that have ended are closed and heard of, in order.
+        """Load the states of these locked tasks, and close the fires that have ended, in order of their end.
 
-        `hinted` are runs that were told of: some may have ended while they stood in line.
+        `ended` are runs that may have ended while they were queued; the fires of other queued runs are not
+        read.
         """
         states = {row.id: TaskState.of(row) for row in rows}
         closed: list[ClosedFire] = []
-        for state, opened in self._open_fires(connection, states, hinted):
+        for task_id, opened in self._open_fires(connection, list(states), list(ended)).items():
+            state = states[task_id]
             for fire in sorted((f for f in opened if f.ended), key=lambda f: f.finished_at):
                 state.record_end(fire)
                 closed.append(ClosedFire(state, fire, state.failures))
-            state.active = [f for f in opened if not f.ended and f.backfill_id is None and not _in_line(f)]
-        if closed:
-            run_ids = [run_id for one in closed for run_id in one.fire.run_ids]
-            for chunk in chunks(run_ids):
-                part = fires.c.run_id.in_(chunk)
-                connection.execute(update(fires).where(part).values(open_task=None, held=None))
+            state.active = [
+                f for f in opened if not f.ended and f.backfill_id is None and f.held not in QUEUED
+            ]
+        for part in chunks([run_id for one in closed for run_id in one.fire.run_ids]):
+            mine = update(fires).where(fires.c.run_id.in_(part))
+            connection.execute(mine.values(open_task=None, held=None))
         self._count_queued(connection, states)
         return states, closed
 
+    def save(self, connection: Connection, states: Iterable[TaskState]) -> None:
+        """Update the tasks' rows; one statement for all rows that change in the same columns."""
+        alike: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+        for state in states:
+            if values := state.values:
+                row = {"b_id": state.row.id, **{f"b_{name}": value for name, value in values.items()}}
+                alike.setdefault(tuple(sorted(values)), []).append(row)
+        for names, rows in alike.items():
+            change = update(tasks).where(tasks.c.id == bindparam("b_id"))
+            connection.execute(change.values({name: bindparam(f"b_{name}") for name in names}), rows)
+
     def _open_fires(
-        self, connection: Connection, states: dict[int, TaskState], hinted: Iterable[int]
-    ) -> list[tuple[TaskState, list[OpenFire]]]:
-        hinted = list(hinted)
-        under_way = or_(fires.c.held.is_(None), fires.c.held == Held.UPSTREAM)
-        query = (
-            select(
-                fires.c.task_id,
-                fires.c.fire_time,
-                fires.c.run_id,
-                fires.c.held,
-                fires.c.backfill_id,
-                fires.c.superseded,
-                runs.c.status,
-                runs.c.finished_at,
-                runs.c.attempt,
-                runs.c.error,
-                runs.c.reason,
-            )
-            .join(runs, runs.c.id == fires.c.run_id)
-            .order_by(fires.c.task_id, fires.c.fire_time, fires.c.shard)
-        )
-        ids = list(states)
-        found: dict[tuple[int, int], OpenFire] = {}
-        seen: set[int] = set()
-        queries = [query.where(fires.c.open_task.in_(part), under_way) for part in chunks(ids)]
-        # All shards of a fire in line of which one was told of: it has ended when all have.
-        for part in chunks(hinted):
-            told = (
+        self, connection: Connection, task_ids: Sequence[int], ended: Sequence[int]
+    ) -> dict[int, list[OpenFire]]:
+        """Task → its active fires, and those queued ones of which a run may have ended."""
+        active = or_(fires.c.held.is_(None), fires.c.held == Held.UPSTREAM)
+        queries = [_OPEN.where(fires.c.open_task.in_(part), active) for part in chunks(task_ids)]
+        # All shards of a queued fire of which one may have ended: the fire has ended when all have.
+        for part in chunks(ended):
+            queued = (
                 select(fires.c.task_id, fires.c.fire_time)
                 .where(fires.c.run_id.in_(part))
                 .where(fires.c.held.in_([*QUEUED, Held.BACKFILL]))
                 .distinct()
                 .subquery()
             )
-            same = and_(told.c.task_id == fires.c.task_id, told.c.fire_time == fires.c.fire_time)
-            queries.append(query.join(told, same))
-        for one in queries:
-            for row in connection.execute(one):
+            same = and_(queued.c.task_id == fires.c.task_id, queued.c.fire_time == fires.c.fire_time)
+            queries.append(_OPEN.join(queued, same))
+        found: dict[tuple[int, int], OpenFire] = {}
+        seen: set[int] = set()
+        for query in queries:
+            for row in connection.execute(query):
                 key = (row.task_id, row.fire_time)
                 fire = found.setdefault(key, OpenFire(row.fire_time, row.backfill_id, row.held))
                 fire.superseded |= bool(row.superseded)
                 if row.run_id not in seen:
                     fire.runs.append(row)
                     seen.add(row.run_id)
-        by_task: dict[int, list[OpenFire]] = {task_id: [] for task_id in states}
+        by_task: dict[int, list[OpenFire]] = {task_id: [] for task_id in task_ids}
         for (task_id, _), fire in found.items():
             if task_id in by_task:
                 by_task[task_id].append(fire)
-        return [(states[task_id], opened) for task_id, opened in by_task.items()]
+        return by_task
 
     def _count_queued(self, connection: Connection, states: dict[int, TaskState]) -> None:
-        ids = list(states)
-        for part in chunks(ids):
+        for part in chunks(list(states)):
             query = (
                 select(fires.c.open_task, func.count())
                 .where(fires.c.open_task.in_(part), fires.c.held.in_(QUEUED))
@@ -243,5 +236,20 @@ class TaskStates:
                 states[task_id].queued = int(count)
 
 
-def _in_line(fire: OpenFire) -> bool:
-    return fire.held in QUEUED
+_OPEN = (
+    select(
+        fires.c.task_id,
+        fires.c.fire_time,
+        fires.c.run_id,
+        fires.c.held,
+        fires.c.backfill_id,
+        fires.c.superseded,
+        runs.c.status,
+        runs.c.finished_at,
+        runs.c.attempt,
+        runs.c.error,
+        runs.c.reason,
+    )
+    .join(runs, runs.c.id == fires.c.run_id)
+    .order_by(fires.c.task_id, fires.c.fire_time, fires.c.shard)
+)

@@ -6,11 +6,12 @@ from fusee.engine.store.context import StoreContext
 from fusee.engine.store.engine_store import EngineStore
 from fusee.tasks.store.admission import Admission
 from fusee.tasks.store.alerts import TaskAlerts
+from fusee.tasks.store.backfills import Backfills
 from fusee.tasks.store.dependencies import TaskDependencies
+from fusee.tasks.store.fire_writer import FireWriter
 from fusee.tasks.store.firing import Firing
 from fusee.tasks.store.history import FireHistory
 from fusee.tasks.store.owner import TaskOwner
-from fusee.tasks.store.regions import TaskRegions
 from fusee.tasks.store.state import TaskStates
 from fusee.tasks.store.steering import Steering
 from fusee.tasks.store.tasks import TaskDefinitions
@@ -24,11 +25,11 @@ class TaskStore:
     """What can be asked of the database about tasks, for one namespace."""
 
     def __init__(self, context: StoreContext, engine: EngineStore) -> None:
-        self.states = TaskStates(context)
+        self.states = TaskStates()
         self.upstreams = Upstreams(context, engine.gates, engine.outbox)
         self.admission = Admission(context, engine.gates, self.upstreams)
         self.alerts = TaskAlerts(context, engine.run_writer, engine.lanes)
-        self.regions = TaskRegions(context)
+        self.writer = FireWriter(context, engine.run_writer, engine.lanes, self.upstreams)
         self.firing = Firing(
             context,
             self.states,
@@ -37,21 +38,12 @@ class TaskStore:
             self.upstreams,
             self.admission,
             self.alerts,
-            self.regions,
-            engine.run_writer,
-            engine.lanes,
+            self.writer,
         )
         self.dependencies = TaskDependencies(context, engine.edit_lock)
         self.definitions = TaskDefinitions(context, engine.lanes, self.dependencies)
-        self.triggers = Triggers(
-            context,
-            self.firing,
-            self.states,
-            self.admission,
-            self.definitions,
-            self.upstreams,
-            engine.run_writer,
-        )
+        self.triggers = Triggers(context, self.firing, self.definitions, engine.run_writer)
+        self.backfills = Backfills(context, self.firing, self.definitions)
         self.history = FireHistory(context, self.definitions)
         self.steering = Steering(
             context,
@@ -62,4 +54,4 @@ class TaskStore:
             engine.lanes,
             engine.outbox,
         )
-        self.owner = TaskOwner(self.states, self.firing, self.upstreams, self.triggers, engine.runs)
+        self.owner = TaskOwner(self.firing, self.upstreams, self.triggers, engine.runs)

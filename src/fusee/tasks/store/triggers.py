@@ -1,42 +1,35 @@
-"""Fires that no schedule makes: by a person, after another task, or for a stretch of the past."""
+"""Fires that no schedule makes: a person triggers or repeats one, or an upstream task has ended."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import takewhile
 from typing import Any
 
-from sqlalchemy import Connection, and_, delete, insert, or_, select, update
+from sqlalchemy import Connection, select
 from sqlalchemy.exc import IntegrityError
 
 from fusee.engine.store.context import StoreContext
-from fusee.engine.store.request_keys import check_same, digest_of, used_for_another
+from fusee.engine.store.request_keys import digest_of, used_for_another
 from fusee.engine.store.run_writer import RunWriter
 from fusee.engine.store.tables import runs
-from fusee.errors import Conflict, Invalid
+from fusee.errors import Conflict
 from fusee.events import TasksFired
 from fusee.tasks.model.catch_up import Due
-from fusee.tasks.model.fire import Cause, Held
-from fusee.tasks.model.policy import Decision, Ruling
+from fusee.tasks.model.fire import Cause
+from fusee.tasks.model.policy import Decision
 from fusee.tasks.model.task import TaskStatus
-from fusee.tasks.store.admission import Admission
-from fusee.tasks.store.firing import Firing, PlannedFire
-from fusee.tasks.store.state import TaskState, TaskStates
-from fusee.tasks.store.tables import backfills, fires, tasks
+from fusee.tasks.store.fire_writer import PlannedFire
+from fusee.tasks.store.firing import Firing
+from fusee.tasks.store.tables import fires, tasks
 from fusee.tasks.store.tasks import TaskDefinitions, spec_of
-from fusee.tasks.store.upstreams import Upstreams
-from fusee.values.chunks import chunks
 
-__all__ = ["Backfilled", "Triggered", "Triggers"]
-
-MOST_BACKFILLED = 10_000
-MOST_LOOKED_AT = 100_000
+__all__ = ["Triggered", "Triggers"]
 
 
 @dataclass(frozen=True, slots=True)
 class Triggered:
-    """A fire by hand, and what was decided about it."""
+    """A fire that a person asked for, and what was decided about it."""
 
     fire_time: int
     decision: Decision
@@ -46,37 +39,13 @@ class Triggered:
     """False when the idempotency key had been used before."""
 
 
-@dataclass(frozen=True, slots=True)
-class Backfilled:
-    """What a backfill runs; `id` is None for a dry run."""
-
-    id: int | None
-    times: Sequence[int]
-    """The fires that run."""
-    left: int
-    """Fires of that stretch that ran before, and are left alone."""
-    concurrency: int
-    created: bool = True
-    """False when the idempotency key had been used before."""
-
-
 class Triggers:
     def __init__(
-        self,
-        context: StoreContext,
-        firing: Firing,
-        states: TaskStates,
-        admission: Admission,
-        definitions: TaskDefinitions,
-        upstreams: Upstreams,
-        run_writer: RunWriter,
+        self, context: StoreContext, firing: Firing, definitions: TaskDefinitions, run_writer: RunWriter
     ) -> None:
         self.context = context
         self.firing = firing
-        self.states = states
-        self.admission = admission
         self.definitions = definitions
-        self.upstreams = upstreams
         self.run_writer = run_writer
 
     async def trigger(
@@ -87,56 +56,26 @@ class Triggers:
         idempotency_key: str | None = None,
         reason: str = "triggered by hand",
     ) -> Triggered:
-        """Fire now, under the policies; what the task waits for is not waited for."""
+        """Fire now, under the policies; the task's upstreams are not waited for."""
 
         def work(connection: Connection) -> Triggered:
             row = self.definitions.task_row(connection, ref, lock=True)
-            digest = None
-            if idempotency_key is not None:
-                asked = {"task": row.id, "payload": payload or {}, "reason": reason}
-                digest = digest_of("trigger", asked)
-                before = self.run_writer.run_under_key(connection, idempotency_key, digest)
-                if before is not None:
-                    return self._triggered_before(connection, row.id, before, idempotency_key)
+            asked = {"task": row.id, "payload": payload or {}, "reason": reason}
+            digest = "" if idempotency_key is None else digest_of("trigger", asked)
+            if (before := self._triggered_before(connection, row.id, idempotency_key, digest)) is not None:
+                return before
             if row.status == TaskStatus.DISABLED:
                 raise Conflict(f"task {row.name} is disabled: enable it first")
-            now = self.context.now(connection)
-            states, closed = self.states.load(connection, [row])
-            self.firing.on_fires_ended(connection, states, closed, now)
-            state = states[row.id]
-            at = self._free_time(connection, row, now)
-            since = row.last_fire_at or row.anchor
-            planned = self.firing.decide(
-                connection,
-                state,
-                Due(at),
-                Cause.MANUAL,
-                [],
-                now,
-                since,
-                f"{reason}, and nothing in its way",
-            )
-            planned.payload = payload
-            planned.idempotency_key, planned.request_digest = idempotency_key, digest
-            self.firing.write(connection, [planned], now)
-            self.context.note(connection, TasksFired(counts={planned.ruling.code: 1}, lateness=[]))
-            self.firing.save(connection, [state])
-            return Triggered(at, planned.ruling.decision, planned.ruling.rule, planned.run_ids)
+            return self._fire(connection, row, reason, idempotency_key, digest, payload=payload)
 
-        try:
-            triggered = await self.context.write_aloud(work)
-        except IntegrityError:  # another caller used the key just now: look again
-            triggered = await self.context.write_aloud(work)
-        self.firing.wake_all(True)
-        return triggered
+        return await self._write_once(work)
 
     async def fire_again(self, run_id: int, idempotency_key: str | None = None) -> Triggered:
-        """Do one run of a task again, as a fire of its own, under the task's policies.
+        """Repeat one run of a task as a fire of its own, under the task's policies.
 
-        The new run has the payload, the options and so the logical time of the old one. `Conflict` when the
-        policies would skip it: nothing is recorded then, since no fire was due.
+        The new run has the payload and the options, and so the logical time, of the old one. `Conflict` when
+        the policies would skip it: nothing is recorded then, since no fire was due.
         """
-
         digest = digest_of("retry", run_id)
 
         def work(connection: Connection) -> Triggered:
@@ -147,10 +86,8 @@ class Triggers:
                 raise Conflict(f"run {run_id} is so old that its fire is deleted: trigger its task")
             locked = select(tasks).where(tasks.c.id == fire.task_id).with_for_update()
             row = connection.execute(locked).one()
-            if idempotency_key is not None:
-                before = self.run_writer.run_under_key(connection, idempotency_key, digest)
-                if before is not None:
-                    return self._triggered_before(connection, row.id, before, idempotency_key)
+            if (before := self._triggered_before(connection, row.id, idempotency_key, digest)) is not None:
+                return before
             if row.status == TaskStatus.DELETED:
                 raise Conflict(
                     f"run {run_id} belongs to task {row.name}, which is deleted: submit its work as a new run"
@@ -160,30 +97,22 @@ class Triggers:
                     f"run {run_id} belongs to task {row.name}, which is disabled: enable it first"
                     f" (`fusee task enable {row.name}`)"
                 )
-            return self._do_again(connection, row, [again], f"run {run_id}", idempotency_key, digest)
+            return self._fire(connection, row, f"run {run_id}", idempotency_key, digest, again=[again])
 
-        try:
-            triggered = await self.context.write_aloud(work)
-        except IntegrityError:  # another caller used the key just now: look again
-            triggered = await self.context.write_aloud(work)
-        self.firing.wake_all(True)
-        return triggered
+        return await self._write_once(work)
 
     async def restart_task(self, ref: str | int, *, idempotency_key: str | None = None) -> Triggered:
-        """Do the last fire of a task that had runs again, all of its shards, under the task's policies.
+        """Repeat the last fire of a task that had runs, with all of its shards, under the task's policies.
 
-        The new runs have the payload, the options and so the logical time of the old ones. `Conflict` when
-        there is no such fire, or when the policies would skip it.
+        The new runs have the payload and the options, and so the logical time, of the old ones. `Conflict`
+        when there is no such fire, or when the policies would skip it.
         """
 
         def work(connection: Connection) -> Triggered:
             row = self.definitions.task_row(connection, ref, lock=True)
-            digest = None
-            if idempotency_key is not None:
-                digest = digest_of("restart", {"task": row.id})
-                before = self.run_writer.run_under_key(connection, idempotency_key, digest)
-                if before is not None:
-                    return self._triggered_before(connection, row.id, before, idempotency_key)
+            digest = digest_of("restart", {"task": row.id})
+            if (before := self._triggered_before(connection, row.id, idempotency_key, digest)) is not None:
+                return before
             if row.status == TaskStatus.DISABLED:
                 raise Conflict(f"task {row.name} is disabled: enable it first")
             ran = (fires.c.task_id == row.id, fires.c.decision.in_((Decision.RUN, Decision.QUEUE)))
@@ -197,8 +126,11 @@ class Triggers:
                 ).all()
             if not found:
                 raise Conflict(f"task {row.name} has no fire that could be done again: trigger it")
-            return self._do_again(connection, row, found, "its last fire", idempotency_key, digest)
+            return self._fire(connection, row, "its last fire", idempotency_key, digest, again=found)
 
+        return await self._write_once(work)
+
+    async def _write_once(self, work: Callable[[Connection], Triggered]) -> Triggered:
         try:
             triggered = await self.context.write_aloud(work)
         except IntegrityError:  # another caller used the key just now: look again
@@ -206,20 +138,22 @@ class Triggers:
         self.firing.wake_all(True)
         return triggered
 
-    def _do_again(
+    def _fire(
         self,
         connection: Connection,
         row: Any,
-        again: Sequence[Any],
         what: str,
-        idempotency_key: str | None = None,
-        digest: str | None = None,
+        key: str | None,
+        digest: str,
+        *,
+        payload: Mapping[str, Any] | None = None,
+        again: Sequence[Any] = (),
     ) -> Triggered:
-        """Fire a locked task with runs like these; `Conflict` when its policies would skip that."""
+        """Fire a locked task now; with `again`, repeat these runs, or raise `Conflict` when the policies
+        would skip that."""
         now = self.context.now(connection)
-        states, closed = self.states.load(connection, [row])
-        self.firing.on_fires_ended(connection, states, closed, now)
-        state = states[row.id]
+        state = self.firing.refresh(connection, [row], now)[row.id]
+        how = f"{what} done again by hand" if again else what
         planned = self.firing.decide(
             connection,
             state,
@@ -228,40 +162,47 @@ class Triggers:
             [],
             now,
             row.last_fire_at or row.anchor,
-            f"{what} done again by hand, and nothing in its way",
-            after_failure=True,
+            f"{how}, and nothing in its way",
+            after_failure=bool(again),
         )
-        if planned.ruling.decision is Decision.SKIP:
-            raise Conflict(f"{what} is not done again now: {planned.ruling.rule}")
-        planned.again = again
-        if idempotency_key is not None:
-            planned.idempotency_key, planned.request_digest = idempotency_key, digest
-        self.firing.write(connection, [planned], now)
-        self.context.note(connection, TasksFired(counts={planned.ruling.code: 1}, lateness=[]))
-        self.firing.save(connection, [state])
-        return Triggered(planned.at, planned.ruling.decision, planned.ruling.rule, planned.run_ids)
+        ruling = planned.ruling
+        if again and ruling.decision is Decision.SKIP:
+            raise Conflict(f"{what} is not done again now: {ruling.rule}")
+        planned.payload, planned.again = payload, again
+        planned.idempotency_key, planned.request_digest = key, digest
+        self.firing.writer.write(connection, [planned], now)
+        self.context.note(connection, TasksFired(counts={ruling.code: 1}, lateness=[]))
+        self.firing.states.save(connection, [state])
+        return Triggered(planned.at, ruling.decision, ruling.rule, planned.run_ids)
 
-    def _triggered_before(self, connection: Connection, task_id: int, run_id: int, key: str) -> Triggered:
+    def _triggered_before(
+        self, connection: Connection, task_id: int, key: str | None, digest: str
+    ) -> Triggered | None:
+        """The fire that this request made under its idempotency key."""
+        run_id = None if key is None else self.run_writer.run_under_key(connection, key, digest)
+        if key is None or run_id is None:
+            return None
         mine = select(fires).where(fires.c.run_id == run_id, fires.c.task_id == task_id)
         fire = connection.execute(mine).one_or_none()
         if fire is None:
             raise used_for_another(key, f"run {run_id}")
-        ids = self.admission.run_ids_of(connection, task_id, fire.fire_time)
+        shards = select(fires.c.run_id).where(fires.c.task_id == task_id, fires.c.fire_time == fire.fire_time)
+        ids = list(connection.execute(shards).scalars())
         return Triggered(fire.fire_time, Decision(fire.decision), fire.rule, ids, created=False)
 
     def _free_time(self, connection: Connection, row: Any, now: int) -> int:
-        """Now, or the next microsecond that is neither taken nor the schedule's own."""
+        """Now, or the next microsecond that is neither taken nor a time of the schedule."""
         schedule = spec_of(row).schedule(row.anchor)
-        taken = select(fires.c.fire_time).where(fires.c.task_id == row.id)
         at = now
-        while (schedule is not None and schedule.matches(at)) or connection.execute(
-            taken.where(fires.c.fire_time == at).limit(1)
-        ).one_or_none() is not None:
+        while (schedule is not None and schedule.matches(at)) or self.firing.upstreams.fired_at(
+            connection, [row.id], at
+        ):
             at += 1
         return at
 
     def fire_after(self, connection: Connection, wanted: Sequence[tuple[int, int]], now: int) -> None:
-        """(task, logical time): fire those that follow other tasks, unless they did for that time."""
+        """Fire tasks that follow others: (task, logical time) each, unless the task has fired for that
+        time."""
         ids = {task_id for task_id, _ in wanted}
         query = select(tasks).where(tasks.c.id.in_(ids)).order_by(tasks.c.id).with_for_update()
         rows = [
@@ -271,14 +212,13 @@ class Triggers:
         ]
         if not rows:
             return
-        states, closed = self.states.load(connection, rows)
-        self.firing.on_fires_ended(connection, states, closed, now)
+        states = self.firing.refresh(connection, rows, now)
         planned: list[PlannedFire] = []
         for task_id, at in sorted(set(wanted), key=lambda one: one[1]):
             state = states.get(task_id)
             if state is None or state.status is not TaskStatus.ENABLED:
                 continue
-            if self.upstreams.fired_at(connection, [task_id], at):
+            if self.firing.upstreams.fired_at(connection, [task_id], at):
                 continue
             since = state.values.get("last_fire_at") or state.row.last_fire_at or state.row.anchor
             why = "a task that it follows has ended"
@@ -286,140 +226,5 @@ class Triggers:
                 self.firing.decide(connection, state, Due(at), Cause.AFTER, planned, now, since, why)
             )
             state.values["last_fire_at"] = max(at, state.row.last_fire_at or 0)
-        self.firing.write(connection, planned, now)
-        self.firing.save(connection, states.values())
-
-    async def backfill(
-        self,
-        ref: str | int,
-        begin: int,
-        end: int,
-        *,
-        concurrency: int = 1,
-        dry_run: bool = False,
-        idempotency_key: str | None = None,
-    ) -> Backfilled:
-        """Run the fires from `begin` to `end` that did not run, oldest first, apart from the schedule."""
-
-        def work(connection: Connection) -> Backfilled:
-            row = self.definitions.task_row(connection, ref, lock=True)
-            asked = {"task": row.id, "from": begin, "to": end, "concurrency": concurrency}
-            digest = digest_of("backfill", asked)
-            if idempotency_key is not None:
-                mine = (
-                    backfills.c.namespace == self.context.namespace,
-                    backfills.c.idempotency_key == idempotency_key,
-                )
-                before = connection.execute(select(backfills).where(*mine)).one_or_none()
-                if before is not None:
-                    check_same(idempotency_key, before.request_digest, digest, f"backfill {before.id}")
-                    return self._backfilled_before(connection, row, before)
-            now = self.context.now(connection)
-            # What is due and not decided yet is the scan's: it makes up for that itself.
-            last = now if row.next_fire_at is None else min(now, row.next_fire_at - 1)
-            times, left = self._to_backfill(connection, row, begin, min(end, last))
-            if dry_run or not times:
-                return Backfilled(None, times, left, concurrency)
-            if row.status == TaskStatus.DISABLED:
-                raise Conflict(f"task {row.name} is disabled: enable it first")
-            added = connection.execute(
-                insert(backfills).values(
-                    namespace=self.context.namespace,
-                    task_id=row.id,
-                    from_time=begin,
-                    to_time=end,
-                    concurrency=concurrency,
-                    total=len(times),
-                    idempotency_key=idempotency_key,
-                    request_digest=digest,
-                    created_at=now,
-                )
-            )
-            key = added.inserted_primary_key
-            assert key is not None
-            self._write_backfill(connection, row, int(key[0]), times, now)
-            return Backfilled(int(key[0]), times, left, concurrency)
-
-        try:
-            backfilled = await self.context.database.write(work)
-        except IntegrityError:  # another caller used the key just now: look again
-            backfilled = await self.context.database.write(work)
-        self.firing.wake_all(backfilled.id is not None)
-        return backfilled
-
-    def _backfilled_before(self, connection: Connection, row: Any, before: Any) -> Backfilled:
-        query = select(fires.c.fire_time).where(
-            fires.c.task_id == row.id, fires.c.backfill_id == before.id, fires.c.shard == 0
-        )
-        times = sorted(connection.execute(query).scalars())
-        return Backfilled(before.id, times, 0, before.concurrency, created=False)
-
-    def _to_backfill(self, connection: Connection, row: Any, begin: int, end: int) -> tuple[list[int], int]:
-        schedule = spec_of(row).schedule_since(begin, row.anchor)
-        if schedule is None:
-            raise Conflict(f"task {row.name} has no schedule: there is nothing to make up for")
-        ran = self._ran_between(connection, row.id, begin, end)
-        times: list[int] = []
-        left = 0
-        for at in takewhile(lambda at: at <= end, schedule.fires(begin - 1)):
-            if at in ran:
-                left += 1
-            else:
-                times.append(at)
-            if len(times) * spec_of(row).shards > MOST_BACKFILLED:
-                raise Invalid(
-                    f"more than {MOST_BACKFILLED} runs: make up for it in shorter stretches", field="to"
-                )
-            if left > MOST_LOOKED_AT:
-                raise Invalid(f"more than {MOST_LOOKED_AT} fires: choose a shorter stretch", field="to")
-        return times, left
-
-    def _ran_between(self, connection: Connection, task_id: int, begin: int, end: int) -> set[int]:
-        """Fires that started, or may yet; not those that were skipped or canceled before they began."""
-        query = (
-            select(fires.c.fire_time, fires.c.open_task, runs.c.started_at)
-            .join(runs, runs.c.id == fires.c.run_id)
-            .where(fires.c.task_id == task_id, fires.c.fire_time.between(begin, end))
-        )
-        found = connection.execute(query)
-        return {fire.fire_time for fire in found if fire.open_task is not None or fire.started_at is not None}
-
-    def _write_backfill(
-        self, connection: Connection, row: Any, backfill_id: int, times: Sequence[int], now: int
-    ) -> None:
-        was = self._make_room(connection, row.id, times)
-        state = TaskState.of(row)
-        planned = []
-        for at in times:
-            rule = f"backfill {backfill_id}"
-            if at in was:
-                rule += f" (was: {was[at]})"
-            ruling = Ruling(decision=Decision.RUN, code="backfill", rule=rule)
-            planned.append(
-                PlannedFire(
-                    state,
-                    at,
-                    Cause.BACKFILL,
-                    ruling,
-                    now,
-                    held=Held.BACKFILL,
-                    backfill_id=backfill_id,
-                )
-            )
-        self.firing.write(connection, planned, now)
-        self.admission.continue_backfill(connection, backfill_id, now)
-
-    def _make_room(self, connection: Connection, task_id: int, times: Sequence[int]) -> dict[int, str]:
-        """Take away the rows of fires that did not run; answers what they said.
-
-        A row that stands for many moves on by a microsecond, which is no fire: it still tells of the rest.
-        """
-        was: dict[int, str] = {}
-        for part in chunks(times):
-            mine = and_(fires.c.task_id == task_id, fires.c.fire_time.in_(part))
-            for row in connection.execute(select(fires).where(mine)).all():
-                was[row.fire_time] = row.rule
-            many = and_(mine, fires.c.through.is_not(None))
-            connection.execute(update(fires).where(many).values(fire_time=fires.c.fire_time + 1))
-            connection.execute(delete(fires).where(mine, or_(fires.c.through.is_(None))))
-        return was
+        self.firing.writer.write(connection, planned, now)
+        self.firing.states.save(connection, states.values())

@@ -12,7 +12,7 @@ from fusee.values.labels import requires_text
 from fusee.values.placeholders import fill, names_in
 from fusee.workflows.model.workflow import NodeSpec
 
-__all__ = ["Action", "action_of", "batch_payload", "payload_of", "workflow_payload"]
+__all__ = ["Action", "action_of", "payload_of"]
 
 
 class Action(NamedTuple):
@@ -61,27 +61,16 @@ def payload_of(
     here = {"workflow_run_id": workflow_run_id, "node": node.name}
     known = here | {f"param.{name}": value for name, value in params.items()}
     executor = node.executor if task is None else task.executor
-    workflow = node.workflow if task is None else task.workflow
     match executor:
         case "http":
             return _http(base, node.payload, params, here, known)
         case "shell" | "kubernetes":  # arguments are texts
             return {**base, **fill(node.payload, known, typed=False)}
         case _:
-            payload = {**base, **fill(node.payload, known)}
-            if task is not None and task.batch is not None:
-                return batch_payload(task.batch, payload)
-            return payload if workflow is None else workflow_payload(workflow, payload)
-
-
-def workflow_payload(workflow: str, params: Mapping[str, Any]) -> dict[str, Any]:
-    """The payload of a run that starts a workflow."""
-    return {"workflow": workflow, "params": dict(params)}
-
-
-def batch_payload(batch: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """The payload of a run that starts a batch."""
-    return {"batch": {**batch, **over}}
+            payload = fill(node.payload, known)
+            if task is not None:
+                return task.run_payload(payload)
+            return payload if node.workflow is None else {"workflow": node.workflow, "params": payload}
 
 
 def _http(
