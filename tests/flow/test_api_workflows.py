@@ -118,11 +118,11 @@ async def test_what_cannot_be_run_is_refused_with_the_place(served: Served) -> N
         assert status == 422
         return problem["field"], problem["detail"]
 
-    circle = [
+    cycle = [
         {"name": "a", "after": ["b"], "handler": "greet"},
         {"name": "b", "after": "a", "handler": "greet"},
     ]
-    assert await refused(nodes=circle) == ("after", "after closes a circle: a → b → a")
+    assert await refused(nodes=cycle) == ("after", "after closes a cycle: a → b → a")
     field, says = await refused(nodes=[{"name": "a", "handler": "gret"}])
     assert field == "nodes.0.handler" and "Did you mean 'greet'?" in says
     field, says = await refused(nodes=[{"name": "a", "handler": "greet", "afer": []}])

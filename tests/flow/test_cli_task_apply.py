@@ -154,7 +154,7 @@ def test_files_of_every_kind_and_upstreams_first(cli: Cli) -> None:
         ("tasks:\n  - {name: a, handler: x, payload: {1: one}}\n", "put it in quotes"),
         ("tasks:\n  - {name: a, handler: x, enabled: perhaps}\n", "enabled must be true or false"),
         ("- {name: a, handler: x}\n- {name: a, handler: y}\n", "task a is there twice"),
-        ("- {name: a, handler: x, after: [b]}\n- {name: b, handler: x, after: [a]}\n", "closes a circle"),
+        ("- {name: a, handler: x, after: [b]}\n- {name: b, handler: x, after: [a]}\n", "closes a cycle"),
         ("- {name: a, handler: x, after: [nobody]}\n", "nobody"),
     ],
 )
@@ -188,7 +188,7 @@ def test_all_are_checked_before_one_is_written(cli: Cli) -> None:
 
 
 def test_what_was_done_before_a_refusal_is_told(cli: Cli) -> None:
-    """Only the database can see that this closes a circle with one that is there already."""
+    """Only the database can see that this closes a cycle with one that is there already."""
     actions(cli, "apply", write("{name: a, handler: x}", "{name: b, handler: x, after: [a]}"))
     file = write("{name: free, handler: x}", "{name: a, handler: x, after: [b]}")
     done = cli("task", "apply", file, "--allow-unknown")

@@ -143,7 +143,7 @@ def test_a_file_from_standard_input(fusee: Run) -> None:
     ("change", "says"),
     [
         (("after: extract", "aftr: extract"), "flow.yaml:8: node load has no 'aftr'; did you mean 'after'?"),
-        (("after: extract,", "after: [tell],"), "after closes a circle: load → tell → load"),
+        (("after: extract,", "after: [tell],"), "after closes a cycle: load → tell → load"),
         (("{{param.day}}", "{{param.dya}}"), "{{param.dya}}, which params does not declare"),
         (("all_done", "some_done"), "flow.yaml:11: node tell: trigger_rule must be one of"),
         (("name: nightly", "name: nightly\nname: twice"), "flow.yaml:2: not YAML: name is written twice"),

@@ -628,20 +628,20 @@ async def test_an_upstream_has_to_exist(works: Clockwork) -> None:
         await works.change("t", after=("nobody",))
 
 
-async def test_a_circle_is_refused_and_shown(works: Clockwork) -> None:
+async def test_a_cycle_is_refused_and_shown(works: Clockwork) -> None:
     await works.make("a")
     await works.make("b", after=("a",))
     await works.make("c", after=("b",))
-    with pytest.raises(Invalid, match=r"after would close a circle: a → b → c → a"):
+    with pytest.raises(Invalid, match=r"after would close a cycle: a → b → c → a"):
         await works.change("a", after=("c",))
     assert (await works.task("a")).spec.after == ()
     await works.change("c", manual=True)
     await works.change("a", after=("c",))
-    with pytest.raises(Invalid, match="circle"):
+    with pytest.raises(Invalid, match="cycle"):
         await works.change("c", after=("b",))
 
 
-async def test_two_edits_that_together_close_a_circle_are_never_both_taken(works: Clockwork) -> None:
+async def test_two_edits_that_together_close_a_cycle_are_never_both_taken(works: Clockwork) -> None:
     other = await works.world.another()
     for n in range(8):
         for name in "abcd":

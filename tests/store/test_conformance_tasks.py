@@ -124,7 +124,7 @@ async def test_what_was_due_before_an_edit_of_the_schedule_is_on_record_as_misse
     await works.go_to(2.5)  # no dispatcher came
     await works.change("t", cron="*/5 * * * *")
     assert await works.record() == ["1 miss missed", "2 miss missed"]
-    assert await works.rule("t", 2) == "the task was given another schedule before a dispatcher came to it"
+    assert await works.rule("t", 2) == "the task was given another schedule before a dispatcher decided it"
     await works.fire_at(5)
     assert await works.record() == ["1 miss missed", "2 miss missed", "5 run pending"]
 
@@ -182,7 +182,7 @@ async def test_what_was_due_before_it_was_stopped_is_on_record_as_missed(works: 
     await works.go_to(2.5)
     await works.store.tasks.steering.steer_task("t", verb)
     assert await works.record() == ["1 miss missed", "2 miss missed"]
-    assert await works.rule("t", 1) == f"the task was {verb}d before a dispatcher came to it"
+    assert await works.rule("t", 1) == f"the task was {verb}d before a dispatcher decided it"
 
 
 async def test_a_stopped_tasks_runs_go_on(works: Clockwork) -> None:

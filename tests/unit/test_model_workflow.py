@@ -37,7 +37,7 @@ def workflow(*nodes: NodeSpec, **params: Param) -> WorkflowSpec:
         ([node("a"), node("a")], "a is there twice"),
         ([node("a", "b")], "a is after 'b', which is no node of it"),
         ([node("a", "b"), node("b", "a")], "a → b → a"),
-        ([node("c", "b"), node("a", "c"), node("b", "a"), node("d")], "after closes a circle: a → b → c → a"),
+        ([node("c", "b"), node("a", "c"), node("b", "a"), node("d")], "after closes a cycle: a → b → c → a"),
         ([node("x")] * (MOST_NODES + 1), f"at most {MOST_NODES}"),
     ],
 )

@@ -1,4 +1,4 @@
-"""A graph of names that must have no circle: checked, and laid out in levels."""
+"""A graph of names that must have no cycle: checked, and laid out in levels."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ N = TypeVar("N", str, int)
 
 
 def levels_of(after: Mapping[N, Sequence[N]]) -> dict[N, int]:
-    """How many steps lie before each name, on the longest way; a ValueError names a circle.
+    """How many steps lie before each name, on the longest way; a ValueError names a cycle.
 
     Levels are the columns of a drawing: no edge leads back, and none stays in its column.
     """
@@ -22,17 +22,17 @@ def levels_of(after: Mapping[N, Sequence[N]]) -> dict[N, int]:
     try:
         order = list(sorter.static_order())
     except CycleError as error:
-        circle = _shown([str(name) for name in error.args[1]])
-        raise Invalid(f"after closes a circle: {circle}", field="after") from None
+        cycle = _shown([str(name) for name in error.args[1]])
+        raise Invalid(f"after closes a cycle: {cycle}", field="after") from None
     levels: dict[N, int] = {}
     for name in order:
         levels[name] = max((levels[upstream] + 1 for upstream in after[name]), default=0)
     return levels
 
 
-def _shown(circle: Sequence[str]) -> str:
-    """In the order in which they would run, from the first by name: the same circle always reads the same."""
-    ring = list(circle[:-1])
+def _shown(cycle: Sequence[str]) -> str:
+    """In the order in which they would run, from the first by name: the same cycle always reads the same."""
+    ring = list(cycle[:-1])
     first = ring.index(min(ring))
     ring = ring[first:] + ring[:first] + [ring[first]]
     if len(ring) > 12:

@@ -75,7 +75,7 @@ class Gates:
         shut: dict[int, str] = {}
         ids = sorted(counted)
         for part in chunks(ids):
-            # In order, so that two aggregators that meet at a gate never wait for each other in a circle.
+            # In order, so that two aggregators that meet at a gate never wait for each other in a cycle.
             query = select(gates).where(gates.c.run_id.in_(part)).order_by(gates.c.run_id).with_for_update()
             standing: dict[tuple[int, int], list[int]] = {}
             for row in connection.execute(query).all():

@@ -106,7 +106,7 @@ async def _read(tasks: TaskOperations, documents: Sequence[Mapping[str, Any]], g
     try:
         return [found[name] for name in sorter.static_order()]
     except CycleError as error:
-        raise Invalid(f"after closes a circle: {' → '.join(error.args[1])}", field="after") from None
+        raise Invalid(f"after closes a cycle: {' → '.join(error.args[1])}", field="after") from None
 
 
 async def _make_so(tasks: TaskOperations, wanted: _Wanted, prune: bool, allow_unknown: bool) -> Change:

@@ -1,4 +1,4 @@
-"""Letting fires out of a task's line, oldest first, as places become free; many tasks in a few statements."""
+"""Admission of queued fires: oldest first, as the cap allows, for many tasks in a few statements."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ __all__ = ["Admission"]
 
 
 ENDS_QUEUE = (TaskStatus.DISABLED, TaskStatus.DELETED)
-"""A task in one of these states has nothing that waits."""
+"""A task with one of these statuses has no queued, blocked or held fires."""
 WAITS_FOR_OTHERS = (Cause.SCHEDULE, Cause.AFTER)
-"""By hand and by backfill, a fire does not wait for the tasks before it."""
+"""Only these fires wait for upstream tasks; those by hand and by backfill do not."""
 
 
 class Admission:
@@ -37,9 +37,9 @@ class Admission:
     def admit(
         self, connection: Connection, states: Iterable[TaskState], closed: Sequence[ClosedFire], now: int
     ) -> None:
-        """Fill the places that are free: one more fire of each such task a round."""
+        """Admit queued fires where the cap allows: in each round one more fire of every such task."""
         for state in states:
-            if state.queued and state.status in ENDS_QUEUE:  # an older version left its line as it was
+            if state.queued and state.status in ENDS_QUEUE:  # an older version kept its queue
                 self.skip_all_held(connection, state.row.id, state.status, now)
                 state.queued = 0
         waiting = {s.row.id: s for s in states if _has_room(s)}
@@ -51,18 +51,18 @@ class Admission:
     def _admit_heads(
         self, connection: Connection, waiting: dict[int, TaskState], now: int
     ) -> dict[int, TaskState]:
-        """The oldest fire in each of these lines; answers the tasks that have room for another."""
+        """Admit the oldest queued fire of each task; returns the tasks that may admit another."""
         free: list[int] = []
         leaving: list[int] = []
         gated: list[Gated] = []
-        left_out: dict[int, str] = {}
+        skipped: dict[int, str] = {}
         again: dict[int, TaskState] = {}
         for task_id, shards in self._heads(connection, list(waiting)).items():
             state, at = waiting[task_id], shards[0].fire_time
             if shards[0].held == Held.PREVIOUS and state.active:
-                continue  # it replaces what has not ended yet
+                continue  # the fire that it replaces has not ended yet
             run_ids = [shard.run_id for shard in shards if shard.status == RunStatus.BLOCKED]
-            if not run_ids or len(shards) > 1:  # canceled in line, all or some
+            if not run_ids or len(shards) > 1:  # all or some were canceled while queued
                 leaving += [shard.run_id for shard in shards]
             state.queued -= 1
             ruling = rule_on_head(state.spec.policy, state.situation())
@@ -70,7 +70,7 @@ class Admission:
                 self._set_attempt(connection, run_ids, ruling.attempt)
             if run_ids and ruling.decision is Decision.SKIP:
                 state.skip_for_failure(ruling.attempt)
-                left_out |= dict.fromkeys(run_ids, ruling.rule)
+                skipped |= dict.fromkeys(run_ids, ruling.rule)
                 leaving += run_ids
             elif run_ids:
                 state.active.append(OpenFire(at, None, None))
@@ -85,7 +85,7 @@ class Admission:
                     free += run_ids
             if _has_room(state):
                 again[task_id] = state
-        self.gates.skip(connection, left_out, now, code="failure")
+        self.gates.skip(connection, skipped, now, code="failure")
         self._set_held(connection, leaving, None)
         self.gates.release(connection, free, now, now)
         self._set_held(connection, [run_id for one in gated for run_id in one.run_ids], Held.UPSTREAM)
@@ -93,17 +93,17 @@ class Admission:
         return again
 
     def _set_attempt(self, connection: Connection, run_ids: Sequence[int], attempt: int) -> None:
-        """Attempts counted before their first one; none of them has begun."""
+        """Set the number of attempts before their first one; none of these runs has started."""
         mine = (runs.c.id.in_(run_ids), runs.c.status == RunStatus.BLOCKED)
         connection.execute(update(runs).where(*mine).values(attempt=attempt))
 
     def skip_held(
         self, connection: Connection, task_id: int, held: Sequence[Held], code: str, rule: str, now: int
     ) -> int:
-        """Leave out the fires of a task (locked) that wait in these ways; returns how many fires.
+        """Skip the fires of a locked task that are held for one of these reasons; returns how many fires.
 
-        They are recorded as skipped by this rule, and whoever waits for them hears of it. They are not
-        canceled: that would count as a failure of the task.
+        They are recorded as skipped by this rule, and fires that wait for them count them as ended. They are
+        not canceled: that would count as a failure of the task.
         """
         waiting = select(fires.c.run_id, fires.c.fire_time).where(
             fires.c.open_task == task_id, fires.c.held.in_(held)
@@ -116,12 +116,12 @@ class Admission:
         return len({row.fire_time for row in rows})
 
     def skip_all_held(self, connection: Connection, task_id: int, status: TaskStatus, now: int) -> None:
-        """The task (locked) is disabled or deleted: nothing of it waits any more."""
+        """Skip every held fire of a locked task that is disabled or deleted."""
         rule = f"{status}: the task was {status} before this fire started"
         self.skip_held(connection, task_id, tuple(Held), str(status), rule, now)
 
     def drop_gates_of_ended(self, connection: Connection, opened: Iterable[OpenFire]) -> None:
-        """What was canceled before its gate was decided stands before it no more."""
+        """Delete the gates of runs that were canceled before their gate was decided."""
         gone = [
             run.run_id
             for fire in opened
@@ -138,14 +138,14 @@ class Admission:
             connection.execute(update(fires).where(part).values(held=held))
 
     def _fire_before(self, connection: Connection, state: TaskState, at: int) -> int:
-        """The time of a task's previous fire, or since when it fires."""
+        """The time of the task's previous fire; where there is none, the time from which it fires."""
         mine = and_(fires.c.task_id == state.row.id, fires.c.fire_time < at)
         query = select(fires.c.fire_time).where(mine, fires.c.cause.in_(WAITS_FOR_OTHERS))
         found = connection.execute(query.order_by(fires.c.fire_time.desc()).limit(1)).scalar_one_or_none()
         return int(found) if found is not None else int(state.row.anchor)
 
     def _heads(self, connection: Connection, task_ids: Sequence[int]) -> dict[int, list[Any]]:
-        """Task → the rows (one for each shard) of the oldest fire in its line."""
+        """Task → the rows (one for each shard) of its oldest queued fire."""
         found: dict[int, list[Any]] = {}
         for part in chunks(task_ids):
             oldest = (
@@ -170,7 +170,7 @@ class Admission:
         return found
 
     def continue_backfill(self, connection: Connection, backfill_id: int, now: int) -> None:
-        """Start the next fires of a backfill, as many at once as it may have."""
+        """Start the next fires of a backfill, up to its concurrency."""
         backfill = connection.execute(select(backfills).where(backfills.c.id == backfill_id)).one_or_none()
         if backfill is None:
             return
@@ -195,7 +195,7 @@ class Admission:
 
 
 def _has_room(state: TaskState) -> bool:
-    """A paused task holds its line: nothing leaves it until the task is resumed."""
+    """Whether the cap allows another fire. A paused task holds its queue until it is resumed."""
     if state.status is not TaskStatus.ENABLED:
         return False
     cap = state.spec.policy.max_concurrency

@@ -1,4 +1,5 @@
-"""Alerts of tasks: an http run each, born in the transaction that saw the reason; so retried and recorded."""
+"""Alerts of tasks: each is an http run, inserted in the transaction that found the reason, so that it is
+retried and recorded like any other run."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ __all__ = ["ALERT_QUEUE", "TaskAlerts"]
 
 ALERT_QUEUE = "fusee.alerts"
 AT_MOST_EVERY = 300_000_000
-"""Microseconds between two alerts of one task about being late: an outage is one story."""
+"""Microseconds between two lateness alerts of one task: a long outage sends one alert, not hundreds."""
 RETRY = RetryPolicy(max_attempts=8, base=5.0)
 LONGEST_ERROR = 2000
 

@@ -1,4 +1,4 @@
-"""Which task waits for which; never in a circle, also when two people edit at once."""
+"""The dependencies between tasks: never a cycle, even when two people edit at the same time."""
 
 from __future__ import annotations
 
@@ -21,18 +21,19 @@ class TaskDependencies:
         self.edit_lock = edit_lock
 
     def set_upstreams(self, connection: Connection, task_id: int, name: str, after: Sequence[str]) -> None:
-        """Replace what a task waits for; refused when that would close a circle.
+        """Replace the upstreams of a task; refused when that would close a cycle.
 
-        Edits of edges take turns: two that are harmless each on its own can close a circle together.
+        Edits of dependencies exclude each other: two that are harmless each on its own can close a cycle
+        together.
         """
         self.edit_lock.take_turn(connection, "task-edges")
         known = self._ids_of(connection, after)
         missing = [upstream for upstream in after if upstream not in known]
         if missing:
             raise Invalid(f"after names {missing[0]!r}, which is no task: create it first", field="after")
-        if circle := self._reaches(connection, known.values(), task_id):
-            shown = " → ".join([*self._names_of(connection, circle), name])
-            raise Invalid(f"after would close a circle: {shown}", field="after")
+        if cycle := self._reaches(connection, known.values(), task_id):
+            shown = " → ".join([*self._names_of(connection, cycle), name])
+            raise Invalid(f"after would close a cycle: {shown}", field="after")
         connection.execute(delete(task_edges).where(task_edges.c.downstream_id == task_id))
         if known:
             rows = [
@@ -42,7 +43,7 @@ class TaskDependencies:
             connection.execute(insert(task_edges), rows)
 
     def refuse_if_upstream(self, connection: Connection, task_id: int, name: str) -> None:
-        """A task that others wait for is not deleted under them."""
+        """Refuse to delete a task that other tasks wait for."""
         self.edit_lock.take_turn(connection, "task-edges")
         query = (
             select(tasks.c.name)
@@ -58,7 +59,7 @@ class TaskDependencies:
         connection.execute(delete(task_edges).where(task_edges.c.downstream_id == task_id))
 
     def _reaches(self, connection: Connection, starts: Iterable[int], goal: int) -> list[int]:
-        """The way upstream from one of `starts` to `goal`, or nothing; cost: the edges on the way."""
+        """The path upstream from one of `starts` to `goal`, or nothing. Reads each edge once."""
         came_from: dict[int, int | None] = dict.fromkeys(starts)
         frontier = list(came_from)
         while frontier:

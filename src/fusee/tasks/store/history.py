@@ -1,4 +1,4 @@
-"""Reading the record of fires: what was decided about each, and how it went."""
+"""The fire history: what was decided about each fire, and how it went."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ SECOND = 1_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FireFilter:
-    """Which fires of a task to list; newest first, below `before` when given."""
+    """Which fires of a task to list: newest first, older than `before` when that is given."""
 
     since: int | None = None
     until: int | None = None
     decision: Sequence[Decision] = ()
     before: tuple[int, int] | None = None
-    """(fire time, shard) of the last one seen."""
+    """(fire time, shard) of the last fire of the previous page."""
     limit: int = 50
 
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """How a fire went, for those who ask what another policy would have done."""
+    """How a fire went, as input for the simulation of another policy."""
 
     at: int
     decision: Decision
     rule: str
     seconds: float | None
-    """How long its runs took, from the first start to the last end; None when it did not run."""
+    """Duration from the first start to the last end of its runs; None when it did not run."""
     failed: bool
     started_at: int | None = None
 
@@ -76,8 +76,8 @@ class FireHistory:
         )
 
     async def fires_at(self, ref: str | int, at: int) -> list[Fire]:
-        """The fires of that instant, or of that second when the instant is a whole second; or the row that
-        stands for it after a long outage."""
+        """The fires of that instant, or of that second when the instant is a whole second. Where there are
+        none, the row that covers the instant after a long outage."""
 
         def work(connection: Connection) -> list[Fire]:
             task = self.definitions.recorded_task(connection, ref)
@@ -93,13 +93,13 @@ class FireHistory:
         return await self.context.database.read(work)
 
     async def fire_of(self, run_id: int) -> Fire | None:
-        """The fire that made this run."""
+        """The fire that created this run."""
         query = _select().where(fires.c.run_id == run_id, fires.c.namespace == self.context.namespace)
         row = await self.context.database.read(lambda connection: connection.execute(query).one_or_none())
         return None if row is None else fire_from(row)
 
     async def past(self, ref: str | int, begin: int, end: int, limit: int = 20_000) -> list[Past]:
-        """How the fires of a stretch of time went, oldest first."""
+        """How the fires of a range of time went, oldest first."""
 
         def work(connection: Connection) -> list[Past]:
             task = self.definitions.recorded_task(connection, ref)

@@ -1,4 +1,4 @@
-"""Tasks as the engine knows them: what follows when the run of a fire ends, and what is forgotten."""
+"""The owner of the runs of tasks: what follows when one ends, and which rows are deleted with it."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class TaskOwner(Owner):
         return ()
 
     def needed(self, connection: Connection, run_ids: Sequence[int]) -> Collection[int]:
-        """Those that are a shard of a fire that goes on, or that nobody has closed yet."""
+        """Runs of a fire that has not ended, or that is not closed yet."""
         kept = select(fires.c.run_id).where(fires.c.run_id.in_(run_ids), fires.c.open_task.is_not(None))
         return set(connection.execute(kept).scalars())
 
@@ -61,7 +61,7 @@ class TaskOwner(Owner):
         connection.execute(mine.values(held=None, admitted_at=now))
 
     def runs_skipped(self, connection: Connection, run_ids: Sequence[int], code: str, reason: str) -> None:
-        """The fire history tells what became of a fire: it was to run, and this is why it did not."""
+        """The fire was to run: the fire history now says why it did not."""
         mine = update(fires).where(fires.c.run_id.in_(run_ids))
         connection.execute(mine.values(decision=Decision.SKIP, code=code, rule=reason))
 
@@ -73,10 +73,10 @@ class TaskOwner(Owner):
             connection.execute(delete(table).where(table.c.run_id.in_(run_ids)))
 
     def forget_old(self, connection: Connection, cutoff: int, most: int) -> int:
-        """Tasks that were deleted before `cutoff`, and backfills that are done."""
+        """Delete tasks that were deleted by a person before `cutoff`, and backfills that are done."""
         under_way = exists().where(fires.c.open_task == tasks.c.id)
         forgotten = connection.execute(delete(tasks).where(tasks.c.deleted_at < cutoff, ~under_way)).rowcount
-        # A backfill of many fires may take long: without its row nothing would let the next one go.
+        # A backfill may take long: without its row, its next fires would never start.
         to_come = exists().where(
             fires.c.open_task == backfills.c.task_id, fires.c.backfill_id == backfills.c.id
         )
@@ -84,7 +84,7 @@ class TaskOwner(Owner):
         return forgotten
 
     async def retry(self, run: Run, idempotency_key: str | None) -> Retried:
-        """The fire is made again, under the policies of its task."""
+        """Repeat the run as a new fire, under the policies of its task."""
         fired = await self.triggers.fire_again(run.id, idempotency_key)
         (new,) = fired.run_ids
         return Retried(new, (await self.runs.run(new)).status, fired.rule, fired.created)

@@ -1,7 +1,7 @@
-"""Changing tasks, and telling them whether to fire.
+"""Changing tasks: their definition, and whether they fire.
 
-What was due before the change, and no dispatcher had come to, is recorded as missed: no due fire goes without
-its row, and who waits for one of them hears that it will never be.
+Fires that were due before the change and that no dispatcher had decided are recorded as missed: every due
+fire has its row, and fires that wait for one of them count it as ended.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ class Steering:
         self.lanes = lanes
 
     async def update_task(self, ref: str | int, spec: TaskSpec, version: int | None) -> Task:
-        """Replace what a task is; `Conflict` when it is not at `version` any more.
+        """Replace the definition of a task; raises `Conflict` when the task is not at `version` any more.
 
-        A task whose schedule changes fires by the new one from now on; else it goes on as it was.
+        A task whose schedule changes fires by the new schedule from now on; other changes keep its next fire.
         """
 
         def work(connection: Connection) -> Task:
@@ -90,9 +90,10 @@ class Steering:
     async def steer_task(
         self, ref: str | int, verb: str, reason: str | None = None, version: int | None = None
     ) -> Task:
-        """pause, resume, enable, disable or delete. Resumed or enabled, it fires from now on.
+        """Pause, resume, enable, disable or delete a task. Resumed or enabled, it fires from now on.
 
-        A pause holds the fires that wait, until it is resumed; disabled or deleted, they are left out.
+        A paused task keeps its held fires until it is resumed; those of a disabled or deleted task are
+        skipped.
         """
 
         def work(connection: Connection) -> Task:
@@ -133,7 +134,7 @@ class Steering:
         return task
 
     def _delete_unreadable(self, connection: Connection, row: Any) -> Task:
-        """The way out for a task that nobody can repair. Its due fires cannot be read either."""
+        """Delete a task whose definition cannot be read; neither can its due fires, so none is recorded."""
         now = self.context.now(connection)
         self.dependencies.refuse_if_upstream(connection, row.id, row.name)
         self._recheck_gates_on(connection, row.id)
@@ -144,7 +145,7 @@ class Steering:
         return task_from(connection.execute(select(tasks).where(tasks.c.id == row.id)).one())
 
     async def clear_queue(self, ref: str | int, reason: str) -> int:
-        """Leave out every fire that stands in the task's line; returns how many. What runs goes on."""
+        """Skip every queued fire of the task; returns how many. Running fires continue."""
 
         def work(connection: Connection) -> int:
             row = self.definitions.task_row(connection, ref, lock=True)
@@ -159,22 +160,22 @@ class Steering:
         return cleared
 
     def _recheck_queue(self, connection: Connection, task_id: int) -> None:
-        """Have the aggregator let out what stands in line, if anything does."""
+        """Have the aggregator admit the queued fires of a task, if there are any."""
         mine = (fires.c.open_task == task_id, fires.c.held.in_(QUEUED))
         head = connection.execute(select(fires.c.run_id).where(*mine).limit(1)).scalar_one_or_none()
         if head is not None:
             self.outbox.add(connection, [("task", head)])
 
     def _record_missed(self, connection: Connection, row: Any, what: str, now: int) -> dict[str, Any]:
-        """Answers what changes in the task's row by that."""
+        """Record undecided fires as missed; returns the columns of the task's row that change with that."""
         state = TaskState.of(row)
-        rule = f"the task was {what} before a dispatcher came to it"
+        rule = f"the task was {what} before a dispatcher decided it"
         ruling = Ruling(decision=Decision.MISS, code="catch_up", rule=rule)
         self.firing.record_undecided(connection, state, ruling, now)
         return state.values
 
     def _recheck_gates_on(self, connection: Connection, task_id: int) -> None:
-        """Fires made while their task followed this one wait for it still: let them see that it is gone."""
+        """Have the gates of fires that wait for this task checked again: the task is being deleted."""
         query = select(waits.c.run_id).where(waits.c.task_id == task_id).distinct()
         self.outbox.add(connection, [("gate", run_id) for run_id in connection.execute(query).scalars()])
 

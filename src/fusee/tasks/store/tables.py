@@ -1,8 +1,8 @@
-"""The tables of tasks: what shall fire, what was decided about each fire, and what waits for what.
+"""The tables of tasks: the definitions, the fire history, backfills and dependencies.
 
-`next_fire_at` is null for a task that does not fire by itself, so the scan reads the due ones and no other.
-A fire's row is found by its task and time; `open_task` repeats the task's number until the fire has ended,
-so what is under way is found without reading history.
+`next_fire_at` is null for a task that does not fire by itself, so the scan reads only tasks that are due.
+A fire's row is found by its task and time. `open_task` repeats the task's id until the fire has ended, so
+open fires are found without reading the history.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ waits = Table(
     sqlite_with_rowid=False,
     **TABLE,
 )
-"""That run waits for this task's fire; a negative time: for any fire that ends after that (negated) time."""
+"""This run waits for this fire of a task; a negative time means any fire later than that (negated) time."""
 
 task_templates = Table(
     "fusee_task_templates",

@@ -1,4 +1,4 @@
-"""Tasks: made, and looked at."""
+"""The definitions of tasks: creating and reading them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ log = logging.getLogger("fusee.store")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskFilter:
-    """Which tasks to list; by name, behind `after` when given."""
+    """Which tasks to list: by name, from behind `after` when that is given."""
 
     status: Sequence[TaskStatus] = ()
     prefix: str = ""
@@ -53,7 +53,7 @@ class TaskDefinitions:
         status: TaskStatus = TaskStatus.ENABLED,
         request: KeyedRequest | None = None,
     ) -> Task:
-        """`Conflict` when the name is taken."""
+        """Create a task; raises `Conflict` when the name is taken."""
 
         def work(connection: Connection) -> Task:
             if (made := made_before(connection, self.context.namespace, request)) is not None:
@@ -80,7 +80,7 @@ class TaskDefinitions:
             key = added.inserted_primary_key
             assert key is not None
             remember(connection, self.context.namespace, request, key[0], now)
-            # With the task, so that it is committed before the first fire needs it.
+            # Inserted with the task, so that the lane is committed before the first fire needs it.
             self.lanes.lane_id(connection, lane_of(spec, self.context.namespace))
             if spec.after:
                 self.dependencies.set_upstreams(connection, int(key[0]), spec.name, spec.after)
@@ -97,7 +97,7 @@ class TaskDefinitions:
         return task
 
     async def task(self, ref: str | int, *, deleted: bool = False) -> Task:
-        """By its name, or by its number; with `deleted` also one that is no more, for its record."""
+        """The task of this name or id; with `deleted` also a deleted one, whose fire history is kept."""
         look = self.recorded_task if deleted else self.task_row
         return task_from(await self.context.database.read(lambda connection: look(connection, ref)))
 
@@ -123,7 +123,7 @@ class TaskDefinitions:
         self.context.notify(connection, SCHEDULE)
 
     def task_row(self, connection: Connection, ref: str | int, *, lock: bool = False) -> Row[Any]:
-        """The live task of this namespace by name or number, locked when it is to be changed."""
+        """The row of a live task of this namespace, by name or id; with `lock`, locked for a change."""
         mine = tasks.c.id == ref if isinstance(ref, int) else tasks.c.live_name == ref
         query = select(tasks).where(
             mine, tasks.c.namespace == self.context.namespace, tasks.c.live_name.is_not(None)
@@ -135,7 +135,7 @@ class TaskDefinitions:
         return row
 
     def recorded_task(self, connection: Connection, ref: str | int) -> Row[Any]:
-        """The live task, else the one of that name or number that was deleted last: its record is kept."""
+        """The live task, else the last deleted one of that name or id: its fire history is kept."""
         try:
             return self.task_row(connection, ref)
         except NotFound:
@@ -165,7 +165,7 @@ def task_status_of(row: Any) -> TaskStatus:
 
 
 def spec_of(row: Any) -> TaskSpec:
-    """What the row defines; read once for each version, since the scan asks at every fire."""
+    """The definition in the row. It is parsed once for each version, since every fire needs it."""
     return reading("task", row.id, lambda: _spec(row.definition))
 
 

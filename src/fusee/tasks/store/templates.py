@@ -1,4 +1,4 @@
-"""Task templates: kept as they were written, with a version."""
+"""Task templates, stored as they were written, with a version."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ __all__ = ["TaskTemplates"]
 
 
 class TaskTemplates:
-    """Those of one namespace."""
+    """The templates of one namespace."""
 
     def __init__(self, database: Database, namespace: str) -> None:
         self.database = database
         self.namespace = namespace
 
     async def create(self, spec: TemplateSpec, request: KeyedRequest | None = None) -> TaskTemplate:
-        """`Conflict` when the name is taken."""
+        """Create a template; raises `Conflict` when the name is taken."""
         definition = encode(spec.to_dict(), "the template")
 
         def work(connection: Connection) -> TaskTemplate:
@@ -56,7 +56,7 @@ class TaskTemplates:
         return [_template(row) for row in rows]
 
     async def replace(self, name: str, spec: TemplateSpec, version: int | None = None) -> TaskTemplate:
-        """Make it what is written; refused when it is not at `version`."""
+        """Replace its definition; raises `Conflict` when it is not at `version`."""
         definition = encode(spec.to_dict(), "the template")
 
         def work(connection: Connection) -> TaskTemplate:
@@ -70,7 +70,7 @@ class TaskTemplates:
         return await self.database.write(work)
 
     async def delete(self, name: str, version: int | None = None) -> None:
-        """Tasks that were made from it stay as they are."""
+        """Delete it; tasks that were created from it stay as they are."""
 
         def work(connection: Connection) -> None:
             self._row(connection, name, version, lock=True)

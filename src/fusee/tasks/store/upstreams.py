@@ -1,7 +1,8 @@
-"""Fires that wait for other tasks: for the same logical time, or, when schedules differ, since their last.
+"""Fires that wait for other tasks: for the same logical time or, when the schedules differ, for any fire
+since their own previous one.
 
-Whoever reads or changes what waits for a task holds that task's row, shared or alone: so a fire that is made
-while its upstream ends is seen by one of the two.
+Code that reads or changes what waits for a task holds a lock on that task's row, shared or exclusive. So when
+a fire is created while its upstream ends, one of the two transactions sees the other.
 """
 
 from __future__ import annotations
@@ -27,22 +28,22 @@ from fusee.values.chunks import chunks
 __all__ = ["EndedFire", "Gated", "Upstreams"]
 
 LOOKED_BACK = 50
-"""Fires of an upstream that are looked at, newest first, for one that succeeded."""
+"""How many fires of an upstream are searched, newest first, for one that succeeded."""
 
 
 class Gated(NamedTuple):
-    """A fire's runs, just made, that shall wait for the tasks before it."""
+    """The new runs of a fire that wait for upstream tasks."""
 
     task_id: int
     at: int
     since: int
-    """Its own previous fire."""
+    """The time of the task's own previous fire."""
     rule: TriggerRule
     run_ids: Sequence[int]
 
 
 class EndedFire(NamedTuple):
-    """A fire that is over, or one row for all from `at` through a later time."""
+    """A fire that has ended, or one row for all fires from `at` to `through`."""
 
     task_id: int
     name: str
@@ -58,8 +59,8 @@ class Upstreams:
         self.gates = gates
 
     def create_gates(self, connection: Connection, gated: Sequence[Gated]) -> None:
-        """Write down what each waits for; whether that has ended already is looked at in a transaction
-        of its own, which may wait for the upstream's row."""
+        """Write what each fire waits for. Whether that has ended already is checked in a later transaction,
+        which may wait for the upstream's row."""
         upstreams = self._upstreams_of(connection, [one.task_id for one in gated])
         for one in gated:
             ups = upstreams.get(one.task_id, [])
@@ -74,10 +75,10 @@ class Upstreams:
         self.outbox.add(connection, [("gate", run_id) for one in gated for run_id in one.run_ids])
 
     def check_gates(self, connection: Connection, run_ids: Sequence[int], now: int) -> None:
-        """New gates: count what had ended before they were made."""
+        """Count the upstream fires that had ended before these gates were created."""
         query = select(waits.c.task_id).where(waits.c.run_id.in_(run_ids)).distinct()
         upstreams = sorted(connection.execute(query).scalars())
-        # Task before gate, each in order, as everyone locks them.
+        # Everyone locks tasks before gates, and each in order of id.
         held = select(tasks.c.id, tasks.c.name, tasks.c.status, tasks.c.next_fire_at)
         held = held.where(tasks.c.id.in_(upstreams)).order_by(tasks.c.id).with_for_update(read=True)
         known = {row.id: row for row in connection.execute(held)}
@@ -98,7 +99,7 @@ class Upstreams:
         self.gates.count_down(connection, counted, now, may_start=self._hold_paused)
 
     def notify_downstream(self, connection: Connection, closed: Sequence[ClosedFire], now: int) -> None:
-        """Fires ended: count them for who waits, and let tasks that follow them fire."""
+        """Count ended fires for the fires that wait for them, and have the tasks that follow them fire."""
         if not closed:
             return
         ends = [
@@ -114,9 +115,12 @@ class Upstreams:
         self.outbox.add_fires(connection, "after", follow)
 
     def count_ended(self, connection: Connection, ends: Sequence[EndedFire], now: int) -> None:
-        """Count fires that ended, or never will run, for those who wait for them; their tasks are locked."""
+        """Count fires that ended, or that never will run, for the fires that wait for them.
+
+        The tasks of the ended fires are locked.
+        """
         some = waits.c.task_id.in_({one.task_id for one in ends})
-        # Also those whose task does not follow this one any more: they wait for what they were made for.
+        # Also fires whose task no longer follows this one: they keep waiting for what they were created with.
         waited = set(connection.execute(select(waits.c.task_id).where(some).distinct()).scalars())
         counted: dict[int, Counted] = {}
         met: dict[tuple[int, int, int], Any] = {}
@@ -129,8 +133,8 @@ class Upstreams:
             query = _WAITS.where(waits.c.task_id == one.task_id, or_(then, since))
             for wait in connection.execute(query):
                 key = (wait.task_id, wait.fire_time, wait.run_id)
-                # Waiting for any success since: the failure of another time decides nothing, another fire
-                # may succeed. And of two that end together one counts.
+                # A fire that waits for any success since a time ignores the failure of another time: another
+                # fire may succeed. Of two fires that end together, one counts.
                 other = wait.fire_time < 0 and not one.at <= wait.own_time <= last
                 if key in met or (other and not one.success and wait.rule != TriggerRule.ALL_DONE):
                     continue
@@ -140,14 +144,14 @@ class Upstreams:
         self.gates.count_down(connection, counted, now, may_start=self._hold_paused)
 
     def _hold_paused(self, connection: Connection, run_ids: Sequence[int]) -> Sequence[int]:
-        """The runs that may start; those of paused tasks go to the line of their task, which is held.
+        """Returns the runs that may start; those of paused tasks are queued, and their queue is held.
 
-        Once the task is resumed, they are let out and look at their upstreams again. The task's row is not
-        locked here: a resume that commits before this does not see them in the line. So the line is looked
-        at once more after the commit.
+        Once the task is resumed, they are admitted and check their upstreams again. The task's row is not
+        locked here: a resume that commits before this does not see them in the queue. So the queue is checked
+        once more after the commit.
         """
         held: set[int] = set()
-        one_of: dict[int, int] = {}  # task → a run of it that is held
+        one_of: dict[int, int] = {}  # task → one of its held runs
         for chunk in chunks(run_ids):
             query = (
                 select(fires.c.run_id, fires.c.task_id)
@@ -181,7 +185,7 @@ class Upstreams:
         return set(connection.execute(query).scalars()) if task_ids else set()
 
     def _has_ended(self, connection: Connection, upstream: Any, wait: Any, rule: TriggerRule) -> bool | None:
-        """Whether what is waited for went well; None when that is not known yet."""
+        """Whether the upstream fire succeeded; None when that is not known yet."""
         if wait.fire_time < 0:
             same_time = self._ended_at(connection, wait.task_id, wait.own_time)
             if same_time is not None:
@@ -189,12 +193,13 @@ class Upstreams:
             return self._ended_since(connection, wait.task_id, -wait.fire_time, rule)
         if self.fired_at(connection, [wait.task_id], wait.fire_time):
             return self._ended_at(connection, wait.task_id, wait.fire_time)
-        # It has yet to fire for that time, or has gone past it: one row told of many, or it was pruned.
+        # The upstream has yet to fire for that time, or has passed it: one row covers many fires, or its row
+        # was deleted by retention.
         to_come = upstream.next_fire_at is not None and upstream.next_fire_at <= wait.fire_time
         return None if to_come else False
 
     def _ended_at(self, connection: Connection, task_id: int, at: int) -> bool | None:
-        """Whether that fire succeeded; None when it has not ended, or not fired."""
+        """Whether the fire of that time succeeded; None when it has not ended or does not exist."""
         query = (
             select(fires.c.open_task, fires.c.superseded, runs.c.status)
             .join(runs, runs.c.id == fires.c.run_id)
@@ -209,7 +214,7 @@ class Upstreams:
     def _ended_since(
         self, connection: Connection, task_id: int, since: int, rule: TriggerRule
     ) -> bool | None:
-        """True when a fire after `since` succeeded; where any end will do, false when one ended otherwise."""
+        """True when a fire after `since` succeeded; False when any end is enough and one ended otherwise."""
         query = (
             select(fires.c.fire_time)
             .where(fires.c.task_id == task_id, fires.c.fire_time > since, fires.c.shard == 0)
@@ -241,11 +246,11 @@ _DELETE_WAIT = delete(waits).where(
 
 
 def _fires_at(upstream: Any, at: int) -> bool:
-    """Whether it has fired, or will, for that time by its schedule; not before it was made or resumed."""
+    """Whether its schedule fires at that time; False before the task was created or resumed."""
     if upstream.status != TaskStatus.ENABLED or at <= upstream.anchor:
         return False
     try:
         schedule = spec_of(upstream).schedule(upstream.anchor)
     except Unreadable:
-        return False  # set aside itself; what waits for it must not be
+        return False  # the unreadable task is set aside; the fires that wait for it must not be
     return schedule is not None and schedule.matches(at)

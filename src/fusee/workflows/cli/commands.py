@@ -60,7 +60,7 @@ async def create(workflows: WorkflowOperations, /, file: str, key: str | None, a
     """Create a workflow from a file; refused when its name is taken.
 
     The file is YAML, JSON or TOML (- reads standard input): a workflow with its name, params and nodes, or a
-    list of workflows. A circle is refused with the nodes that close it.
+    list of workflows. A cycle is refused with the nodes that close it.
 
     Example: fusee workflow create nightly.yaml
     """

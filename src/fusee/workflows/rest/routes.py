@@ -94,7 +94,7 @@ async def create_workflow(
     allow_unknown: AllowUnknown = False,
     idempotency_key: IdempotencyKey = None,
 ) -> Shown:
-    """Make a workflow; a circle is refused with the nodes that close it."""
+    """Make a workflow; a cycle is refused with the nodes that close it."""
     fields = await read_object(request, SAYS)
     workflow, new = await operations_of(request).workflows.create_once(
         checked_key(idempotency_key), fields, allow_unknown=allow_unknown

@@ -83,7 +83,7 @@ class WorkflowEnds:
             query = select(workflow_nodes.c.workflow_run_id).where(workflow_nodes.c.run_id.in_(part))
             ids.update(connection.execute(query.distinct()).scalars())
         owners: dict[int, Any] = {}
-        for part in chunks(sorted(ids)):  # in order: two aggregators never wait for each other in a circle
+        for part in chunks(sorted(ids)):  # in order: two aggregators never wait for each other in a cycle
             locked = select(*COUNTED).where(workflow_runs.c.id.in_(part)).order_by(workflow_runs.c.id)
             owners |= {row.id: row for row in connection.execute(locked.with_for_update())}
         return owners
