@@ -170,7 +170,9 @@ def starts_of(monkeypatch: pytest.MonkeyPatch, job: Job) -> list[float]:
             calls = Calls(handle, context, chunk=job.chunk, attempts=3, backoff=0.5, placed=True)
         held = taken(number, store, 3)
         pacer = Pacer(NodeCap(), grants[number % workers], calls.chunk)
-        runner = Runner(held, calls, source, store.writer(number), pacer, beat=1.0, keyed=bool(job.step))
+        runner = Runner(
+            held, calls, source, store.writer(number), pacer, beat=1.0, pages=source if job.step else None
+        )
         running = asyncio.ensure_future(runner.run())
         if number % workers == 0 and job.dies_at is not None:
             await asyncio.wait([running], timeout=job.dies_at)

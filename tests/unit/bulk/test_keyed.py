@@ -6,7 +6,6 @@ import asyncio
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -26,12 +25,6 @@ class Rows:
     def __init__(self, keys: Sequence[int]) -> None:
         self.keys = sorted(keys)
         self.asked = 0
-
-    def at_hand(self, first: int, end: int) -> Sequence[Any] | None:
-        raise NotImplementedError
-
-    async def read(self, first: int, end: int) -> Sequence[Any]:
-        raise NotImplementedError
 
     async def page(self, first: int, end: int, most: int) -> list[tuple[int, Placed]]:
         found = self.keys[bisect_left(self.keys, first) : bisect_left(self.keys, end)][:most]

@@ -152,7 +152,7 @@ class World:
         pacer = Pacer(NodeCap(), WorkerGrants(), calls.chunk)
         runner = Runner(
             self.store.taken(), calls, source, self.store.write, pacer, turns=Turns(), beat=0.02,
-            keyed=bool(self.step),
+            pages=source if self.step else None,
         )  # fmt: skip
         running = asyncio.ensure_future(runner.run())
         death = asyncio.ensure_future(died.wait())

@@ -198,15 +198,17 @@ class BulkServer:
         if function is None:
             raise Abandon(f"business {business.name!r} has no undo handler")
         source = self._source(job)
+        pages = source.pages()
+        reader = None if pages is not None else source.reader()
         calls = Calls(
             function,
             context_of(job),
             chunk=business.chunk,
             attempts=job.spec.item_attempts,
             backoff=job.spec.item_backoff,
-            sparse=source.sparse and not source.keyed,
-            placed=source.placed or source.keyed,
-            keyed=source.keyed,
+            sparse=source.sparse and pages is None,
+            placed=source.placed or pages is not None,
+            keyed=pages is not None,
             hanging=self.hanging.of(job.id),
         )
 
@@ -221,7 +223,6 @@ class BulkServer:
             before = progress
             return answer
 
-        reader = source.reader()
         grants = self._grants.setdefault(job.id, WorkerGrants())
         pacer = Pacer(self.node, grants, calls.chunk)
         try:
@@ -237,7 +238,7 @@ class BulkServer:
                 self.turns,
                 beat=self.beat,
                 drain=self.drain,
-                keyed=source.keyed,
+                pages=pages,
             )
             finished = await runner.run()
         except (LeaseLost, StoreUnavailable):
@@ -248,7 +249,9 @@ class BulkServer:
             raise Abandon(f"the source cannot be read: {error}") from error
         finally:
             calls.close()
-            await reader.close()
+            for opened in (pages, reader):
+                if opened is not None:
+                    await opened.close()
         self.bus.emit(
             BulkSegmentEnded(
                 job_id=job.id,

@@ -19,7 +19,7 @@ from fusee.bulk.model.done_map import done_runs, encode_runs
 from fusee.bulk.model.job import Segment
 from fusee.bulk.model.spec import MOST_ITEMS
 from fusee.bulk.model.window import Checkpoint, Window
-from fusee.bulk.sources import KeyedReader, Placed
+from fusee.bulk.sources import PageReader, Placed
 
 __all__ = ["Keyed"]
 
@@ -30,7 +30,7 @@ PAGE = 1024
 class Keyed:
     """The rows of one segment; places are keys, or follow from them."""
 
-    def __init__(self, segment: Segment, size: int, checkpoint: Checkpoint, reader: KeyedReader) -> None:
+    def __init__(self, segment: Segment, size: int, checkpoint: Checkpoint, reader: PageReader) -> None:
         self.window = Window(0, 0, size)
         self.replayed = 0
         self._reader = reader

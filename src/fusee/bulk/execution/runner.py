@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from typing import cast
 
 from fusee.bulk.execution.calls import Calls, Failure
 from fusee.bulk.execution.careful import Careful, Turns
@@ -17,7 +16,7 @@ from fusee.bulk.execution.places import Dense, Places
 from fusee.bulk.model.job import HeldBy
 from fusee.bulk.model.pacing import Aimd, decayed
 from fusee.bulk.model.window import window_for
-from fusee.bulk.sources import KeyedReader, Reader
+from fusee.bulk.sources import PageReader, Reader
 from fusee.bulk.store.checkpoints import BulkAnswer, Progress, Taken
 from fusee.errors import LeaseLost, StoreUnavailable
 
@@ -43,7 +42,7 @@ class Runner(Lanes):
         self,
         taken: Taken,
         calls: Calls,
-        reader: Reader,
+        reader: Reader | None,
         write: Write,
         pacer: Pacer,
         hanging: HangingCalls | None = None,
@@ -51,16 +50,16 @@ class Runner(Lanes):
         *,
         beat: float = BEAT,
         drain: float = DRAIN,
-        keyed: bool = False,
+        pages: PageReader | None = None,
     ) -> None:
         job, segment = taken.job, taken.segment
         self.spec = job.spec
         size = self._window_size(taken.answer, calls.chunk, 0.0)
         aimd = Aimd(self.spec.concurrency) if self.spec.adaptive else None
         hanging = hanging or HangingCalls()
-        self.keyed: Keyed | None = None
-        if keyed:
-            reader = self.keyed = Keyed(segment, size, taken.checkpoint, cast(KeyedReader, reader))
+        self.keyed = None if pages is None else Keyed(segment, size, taken.checkpoint, pages)
+        reader = self.keyed or reader
+        assert reader is not None, "items are read by index, or in pages"
         places: Places = self.keyed or Dense(segment, size, taken.checkpoint)
         super().__init__(job.id, places, calls, reader, pacer, aimd, hanging)
         self.write = write

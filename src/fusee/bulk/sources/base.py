@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from fusee.errors import Invalid
 
-__all__ = ["ABSENT", "BadItem", "KeyedReader", "Placed", "Reader", "Source", "SourceKinds", "fields_of"]
+__all__ = ["ABSENT", "BadItem", "PageReader", "Placed", "Reader", "Source", "SourceKinds", "fields_of"]
 
 
 class _Absent:
@@ -38,7 +38,7 @@ class Placed:
 
 
 class Reader(Protocol):
-    """Reads for one segment; asked for stretches that mostly follow each other."""
+    """Reads the items of one segment by index; asked for stretches that mostly follow each other."""
 
     def at_hand(self, first: int, end: int) -> Sequence[Any] | None:
         """The items of `[first, end)` when they need no waiting."""
@@ -49,15 +49,17 @@ class Reader(Protocol):
     async def close(self) -> None: ...
 
 
-class KeyedReader(Reader, Protocol):
+class PageReader(Protocol):
+    """Reads the rows of one segment in the order of their keys."""
+
     async def page(self, first: int, end: int, most: int) -> Sequence[tuple[int, Placed]]:
         """(place, row) of the first rows of `[first, end)`, in the order of their places; fewer than `most`
         when these are all."""
 
+    async def close(self) -> None: ...
+
 
 class Source(Protocol):
-    keyed: bool
-    """Whether places between its bounds may be empty, and its reader is a `KeyedReader`."""
     sparse: bool
     """Whether an item may be `ABSENT`, or a `BadItem`."""
     placed: bool
@@ -80,7 +82,11 @@ class Source(Protocol):
         """Raise `Conflict` when the items that this fingerprint stands for are not all there as they were;
         more of them behind those are no change."""
 
-    def reader(self) -> Reader: ...
+    def reader(self) -> Reader:
+        """By index."""
+
+    def pages(self) -> PageReader | None:
+        """By key, of a source whose places between its bounds may be empty; None of any other."""
 
 
 Maker = Callable[[Mapping[str, Any]], Source]

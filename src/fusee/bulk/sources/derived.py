@@ -9,7 +9,7 @@ from itertools import accumulate
 from typing import Any
 
 from fusee.bulk.backend import BulkBackend
-from fusee.bulk.sources.base import Placed, Reader, Source, SourceKinds, fields_of
+from fusee.bulk.sources.base import PageReader, Placed, Reader, Source, SourceKinds, fields_of
 from fusee.bulk.sources.blocks import BlockReader
 from fusee.errors import Conflict
 
@@ -19,7 +19,6 @@ __all__ = ["DoneSource", "QuarantineSource"]
 class _Of(ABC):
     """A source whose items are some of another's; each keeps the index that it has there."""
 
-    keyed = False
     placed = True
 
     def __init__(
@@ -79,6 +78,9 @@ class QuarantineSource(_Of):
     def reader(self) -> Reader:
         return _QuarantineReader(self)
 
+    def pages(self) -> None:
+        return None
+
 
 class _QuarantineReader(BlockReader):
     def __init__(self, source: QuarantineSource) -> None:
@@ -104,7 +106,7 @@ class DoneSource(_Of):
         self, given: Mapping[str, Any], kinds: SourceKinds, store: Callable[[], BulkBackend]
     ) -> None:
         super().__init__(given, kinds, store)
-        self.keyed = self.inner.keyed
+        self.keyed = self.inner.pages() is not None
 
     async def bounds(self) -> tuple[int, int]:
         if self.keyed:
@@ -142,7 +144,10 @@ class DoneSource(_Of):
         return whole[::-1]
 
     def reader(self) -> Reader:
-        return _DoneRows(self) if self.keyed else _DoneReader(self)
+        return _DoneReader(self)
+
+    def pages(self) -> PageReader | None:
+        return _DoneRows(self) if self.keyed else None
 
 
 class _DoneReader(BlockReader):
@@ -178,15 +183,9 @@ class _DoneRows:
 
     def __init__(self, source: DoneSource) -> None:
         self._source = source
-        self._inner: Any = source.inner.reader()
+        self._inner: Any = source.inner.pages()  # an undo is not undone: these can be read backwards
         self._ranges: list[tuple[int, int]] = []
         self._stop: int | None = None
-
-    def at_hand(self, first: int, end: int) -> Sequence[Any] | None:
-        raise NotImplementedError("rows by key are read in pages")
-
-    async def read(self, first: int, end: int) -> Sequence[Any]:
-        raise NotImplementedError("rows by key are read in pages")
 
     async def page(self, first: int, end: int, most: int) -> Sequence[tuple[int, Placed]]:
         if self._stop is None:

@@ -30,7 +30,6 @@ PORTION = 1 << 20
 class FileSource:
     """`{"kind": "file", "path": "/data/users.csv", "format": "csv"}`, on a disk that every worker sees."""
 
-    keyed = False
     sparse = True
     placed = False
 
@@ -57,6 +56,9 @@ class FileSource:
 
     async def verify(self, kept: Mapping[str, Any]) -> None:
         await asyncio.to_thread(_verify, str(self.path), self.path, self.layout, Fingerprint.of(kept))
+
+    def pages(self) -> None:
+        return None
 
     def reader(self) -> FileReader:
         return FileReader(self.path, self.layout)
@@ -100,7 +102,6 @@ class UrlSource:
     (`record`) are read by Range requests instead, when the server takes them: only what is needed is fetched.
     """
 
-    keyed = False
     sparse = True
     placed = False
 
@@ -218,6 +219,9 @@ class UrlSource:
                 await asyncio.to_thread(file.close)
         await asyncio.to_thread(half.replace, path)
         return path
+
+    def pages(self) -> None:
+        return None
 
     def reader(self) -> UrlReader:
         return UrlReader(self)

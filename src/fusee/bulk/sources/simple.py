@@ -14,7 +14,6 @@ __all__ = ["ListSource", "RangeSource"]
 class _AtHand:
     """A source that is its own reader."""
 
-    keyed = False
     sparse = False
     placed = False
 
@@ -50,6 +49,9 @@ class RangeSource(_AtHand):
     async def bounds(self) -> tuple[int, int]:
         return self.start, self.stop
 
+    def pages(self) -> None:
+        return None
+
     def reader(self) -> RangeSource:
         return self
 
@@ -71,6 +73,9 @@ class ListSource(_AtHand):
 
     async def bounds(self) -> tuple[int, int]:
         return 0, len(self.items)
+
+    def pages(self) -> None:
+        return None
 
     def reader(self) -> ListSource:
         return self

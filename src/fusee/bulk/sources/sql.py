@@ -36,7 +36,6 @@ class SqlSource:
     no password is stored with the job. Items are objects of the query's columns.
     """
 
-    keyed = True
     sparse = True
     placed = False
 
@@ -107,6 +106,8 @@ class SqlSource:
 
     def reader(self) -> SqlReader:
         return SqlReader(self)
+
+    pages = reader
 
 
 class SqlReader(BlockReader):
