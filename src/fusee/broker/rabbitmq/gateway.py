@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from functools import partial
 from types import TracebackType
 from typing import Any, Self
@@ -17,7 +17,6 @@ from fusee.broker.rabbitmq.publisher import Publisher
 from fusee.broker.rabbitmq.rpc_server import RpcServer
 from fusee.broker.rabbitmq.topology import Topology
 from fusee.broker.store_rpc import StoreRpc
-from fusee.engine.model.dispatched import Dispatched
 from fusee.engine.store.dead_letters import DeadLetters
 from fusee.engine.store.engine_store import EngineStore
 from fusee.engine.store.wakes import CANCEL, DRAIN
@@ -47,7 +46,8 @@ class RabbitGateway:
         self.wakes = store.wakes
         self.worker_broker = topology.worker_broker
         self.on_granted: Callable[[], None] = lambda: None
-        self.publisher = Publisher(connection, topology)
+        publisher = Publisher(connection, topology)
+        self.publish, self.count_ready = publisher.publish, publisher.count_ready
         self.rpc_server = RpcServer(connection, topology, store_rpc_of, bus, lambda: self.on_granted())
         self.dead_letters = DeadLetterConsumer(connection, topology, store.dead_letters, bus)
         self._hinted = asyncio.Event()
@@ -58,12 +58,6 @@ class RabbitGateway:
     @property
     def connected(self) -> bool:
         return self.connection.connected.is_set()
-
-    async def publish(self, runs: Iterable[Dispatched], bundle_sizes: Mapping[int, int]) -> int:
-        return await self.publisher.publish(runs, bundle_sizes)
-
-    async def count_ready(self, lane: int, level: int) -> int:
-        return await self.publisher.count_ready(lane, level)
 
     async def __aenter__(self) -> Self:
         undo = [self.wakes.on(kind, partial(self._hint, kind)) for kind in (CANCEL, DRAIN)]
