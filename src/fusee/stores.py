@@ -9,14 +9,14 @@ from sqlalchemy import text
 from fusee.access.store import ApiKeys
 from fusee.batches.store.store import BatchStore
 from fusee.bulk.store.store import BulkStore
-from fusee.clock import Clock, SystemClock
+from fusee.clock import Clock
 from fusee.engine.store import migrate
 from fusee.engine.store.context import Decisions, StoreContext
 from fusee.engine.store.database import Database
 from fusee.engine.store.engine_store import EngineStore
+from fusee.engine.store.opening import open_database
 from fusee.engine.store.set_aside import SetAside
 from fusee.engine.store.wakes import Wakes
-from fusee.errors import ConfigError
 from fusee.placement.store.assign import Assignments
 from fusee.placement.store.broadcasts import Broadcasts
 from fusee.tasks.store.store import TaskStore
@@ -105,27 +105,7 @@ def open_store(
     now: str | None = None,
 ) -> Store:
     """The store behind a URL, not opened yet. `now` replaces the database's clock, for tests."""
-    scheme, _, rest = url.partition("://")
-    kind = scheme.split("+")[0]
-    extra: dict[str, Any] = {"now": now} if now else {}
-    options = {"max_connections": max_connections, "statement_timeout": statement_timeout, **extra}
-    if kind == "sqlite":
-        from fusee.engine.store.sqlite import SqliteDatabase
-
-        path = rest[1:] if rest.startswith("/") else rest
-        return Store(SqliteDatabase(path, clock or SystemClock()), namespace)
-    try:
-        if kind in ("postgresql", "postgres"):
-            from fusee.engine.store.postgres import PostgresDatabase
-
-            return Store(PostgresDatabase(url, **options), namespace)
-        if kind in ("mysql", "mariadb"):
-            from fusee.engine.store.mysql import MysqlDatabase
-
-            return Store(MysqlDatabase(url, **options), namespace)
-    except ModuleNotFoundError as error:
-        extra_name = "mysql" if kind in ("mysql", "mariadb") else "postgres"
-        raise ConfigError(
-            f"{kind} needs the driver {error.name}: pip install 'fusee[{extra_name}]'"
-        ) from None
-    raise ConfigError(f"database.url must begin with sqlite, postgresql or mysql, not {scheme!r}")
+    database = open_database(
+        url, clock=clock, max_connections=max_connections, statement_timeout=statement_timeout, now=now
+    )
+    return Store(database, namespace)

@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
+from fusee.access.service import KeyOperations, digest
 from fusee.config import ApiConfig
 from fusee.errors import ConfigError
-from fusee.runs.service.queues import KeyOperations, digest
 from fusee.surfaces.rest.gate import refuse_open_bind
 from fusee.surfaces.rest.keyring import FRESH, TRIES, Keyring
 from fusee.surfaces.rest.problems import Problem
@@ -143,7 +143,7 @@ async def test_a_configured_digest_is_an_admin(serving):
 
 async def test_a_key_acts_in_its_own_namespace_only(served):
     _, ours, _ = await served.ask("POST", RUNS, json={"handler": "greet"})
-    elsewhere = KeyOperations(served.app.store.for_namespace("other"))
+    elsewhere = KeyOperations(served.app.store.for_namespace("other").api_keys)
     theirs = bearer((await elsewhere.create("them", "admin"))[1])
     for method, path in (
         ("GET", f"{RUNS}/{ours['id']}"),

@@ -14,7 +14,7 @@ import pytest
 import pytest_asyncio
 
 from fusee import BulkContext, SelfStart
-from fusee.runs.service.queues import KeyOperations, digest
+from fusee.access.service import KeyOperations, digest
 from tests.chaos.inside import until
 
 JOBS = "/api/v1/bulk-jobs"
@@ -377,7 +377,9 @@ async def test_a_job_of_another_tenant_is_not_there(serving: Any) -> None:
     async with serving(api={"keys": [digest(key)]}) as served:
         World().register(served.app)
         job, _ = await served.app.bulk_jobs.create({"name": "m", "business": "mail", "source": 3})
-        _, theirs = await KeyOperations(served.app.store.for_namespace("other")).create("eve", "operator")
+        _, theirs = await KeyOperations(served.app.store.for_namespace("other").api_keys).create(
+            "eve", "operator"
+        )
         asks = {"Authorization": f"Bearer {theirs}"}
         for method, path in (
             ("GET", ""),

@@ -14,9 +14,9 @@ from schemathesis.engine import events, from_schema
 from schemathesis.python.asgi import get_client
 
 from fusee import Fusee
+from fusee.access.service import digest
 from fusee.batches.operation import Target
 from fusee.config import load
-from fusee.runs.service.queues import digest
 from fusee.values.names import check_name
 from tests.chaos.inside import until
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from fusee.runs.service.queues import KeyOperations
+from fusee.access.service import KeyOperations
 from fusee.surfaces.cli.shapes import run_object
 from fusee.surfaces.rest.shapes import RunOut
 from fusee.tasks.model.task import TaskSpec
@@ -564,7 +564,7 @@ async def test_roles(served):
 
 async def test_a_task_of_another_namespace_is_not_there(served):
     ours = await made(served)
-    elsewhere = KeyOperations(served.app.store.for_namespace("other"))
+    elsewhere = KeyOperations(served.app.store.for_namespace("other").api_keys)
     theirs = bearer((await elsewhere.create("them", "admin"))[1])
     for ref in ("nightly", ours["id"]):
         one = f"{TASKS}/{ref}"

@@ -193,9 +193,9 @@ async def test_another_namespace_sees_nothing_of_it(served: Served) -> None:
     await served.ask("POST", WORKFLOWS, json=NIGHTLY)
     _, started, _ = await served.ask("POST", f"{WORKFLOWS}/nightly/start", json={"params": {"day": 1}})
     other = served.app.store.for_namespace("tenant")
-    from fusee.runs.service.queues import KeyOperations
+    from fusee.access.service import KeyOperations
 
-    _, key = await KeyOperations(other).create("theirs", "operator")
+    _, key = await KeyOperations(other.api_keys).create("theirs", "operator")
     headers = {"X-API-Key": key}
     for method, path in (
         ("GET", f"{WORKFLOWS}/nightly"),

@@ -16,11 +16,11 @@ import pytest
 from aiohttp import web
 
 from fusee import Fusee
+from fusee.access.service import digest
 from fusee.engine.dispatcher.expire import Expire
 from fusee.engine.model.retry import RetryPolicy
 from fusee.engine.model.run import Run
 from fusee.events import RunAttemptEnded, RunRefused
-from fusee.runs.service.queues import digest
 from fusee.testing import TestKit
 from tests.flow.conftest import Served, serve
 

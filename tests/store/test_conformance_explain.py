@@ -28,7 +28,7 @@ async def simulated(works: Clockwork, begin: float, end: float, **policy: Any) -
     async def anything_goes(_: Any) -> None: ...
 
     now = await works.world.clock.now()
-    operations = TaskOperations(works.store, anything_goes, Reach(()), now_us=lambda: now)
+    operations = TaskOperations(works.store.tasks, anything_goes, Reach(()), now_us=lambda: now)
     answer = await operations.simulate("t", at(begin), at(end), policy=policy, duration=1.0)
     return minutes(one.simulated.at for one in answer.fires)
 

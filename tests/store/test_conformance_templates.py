@@ -29,7 +29,7 @@ POLL: dict[str, Any] = {
 
 
 async def test_a_template_is_kept_and_replaced_with_a_version(world: World) -> None:
-    here, there = TemplateOperations(world.store), TemplateOperations(await world.another())
+    here, there = TemplateOperations(world.store.tasks), TemplateOperations((await world.another()).tasks)
     made = await here.create(POLL)
     assert (made.version, (await there.get("poll")).spec) == (1, template_from(POLL))
     with pytest.raises(Conflict, match="already"):
@@ -42,7 +42,7 @@ async def test_a_template_is_kept_and_replaced_with_a_version(world: World) -> N
         await here.replace("poll", POLL, version=1)
     with pytest.raises(Conflict, match="keeps its name"):
         await here.replace("poll", {**POLL, "name": "ask"})
-    tenant = TemplateOperations(world.store.for_namespace("tenant"))
+    tenant = TemplateOperations(world.store.for_namespace("tenant").tasks)
     with pytest.raises(NotFound):
         await tenant.get("poll")
     await tenant.create(POLL)
@@ -55,14 +55,14 @@ async def test_a_template_is_kept_and_replaced_with_a_version(world: World) -> N
 
 
 async def test_of_many_who_apply_the_same_one_makes_it(world: World) -> None:
-    sides = [TemplateOperations(world.store), TemplateOperations(await world.another())]
+    sides = [TemplateOperations(world.store.tasks), TemplateOperations((await world.another()).tasks)]
     done = await asyncio.gather(*(sides[n % 2].apply(POLL) for n in range(6)))
     assert sorted(action for _, action in done) == ["created"] + ["unchanged"] * 5
     assert {made.version for made, _ in done} == {1}
 
 
 async def test_templates_are_listed_by_name_page_by_page(world: World) -> None:
-    operations = TemplateOperations(world.store)
+    operations = TemplateOperations(world.store.tasks)
     for name in ("c", "a", "b"):
         await operations.create({**POLL, "name": name})
     first = await operations.list(limit=2)
@@ -71,7 +71,7 @@ async def test_templates_are_listed_by_name_page_by_page(world: World) -> None:
 
 
 async def test_what_a_task_says_goes_over_its_template(world: World) -> None:
-    operations = TemplateOperations(world.store)
+    operations = TemplateOperations(world.store.tasks)
     await operations.create(POLL)
     fields = await operations.expanded(
         {

@@ -14,9 +14,9 @@ from fusee.surfaces.cli.options import Group, option
 from fusee.surfaces.cli.output import ago
 
 if TYPE_CHECKING:
+    from fusee.access.service import KeyOperations
     from fusee.access.store import ApiKey
     from fusee.config import Config
-    from fusee.runs.service.queues import KeyOperations
 
 __all__ = ["key"]
 

@@ -7,6 +7,7 @@ import os
 import socket
 from typing import TYPE_CHECKING, Any
 
+from fusee.access.service import KeyOperations
 from fusee.app.declare import Declares
 from fusee.app.dispatcher import Dispatcher
 from fusee.batches.registry import Operations
@@ -28,7 +29,7 @@ from fusee.errors import ConfigError
 from fusee.executors.python.executor import PythonExecutor
 from fusee.executors.registry import configured_executors
 from fusee.runs.service.callbacks import CallbackOperations
-from fusee.runs.service.queues import KeyOperations, QueueOperations
+from fusee.runs.service.queues import QueueOperations
 from fusee.runs.service.runs import RunOperations
 from fusee.runs.service.workers import WorkerOperations
 from fusee.version import __version__
@@ -161,11 +162,11 @@ class Builds(Declares):
                 runs=runs,
                 workers=WorkerOperations(store),
                 queues=QueueOperations(store),
-                keys=KeyOperations(store, self.config.api.keys),
+                keys=KeyOperations(store.api_keys, self.config.api.keys),
                 tasks=self._tasks(store, runs),
                 templates=self._templates(store),
-                workflows=WorkflowOperations(store, runs.check),
-                batches=BatchOperations(store, self.operations, store.sessions.known_handlers),
+                workflows=WorkflowOperations(store.workflows, runs.check),
+                batches=BatchOperations(store.batches, self.operations, store.sessions.known_handlers),
                 bulk_jobs=self._bulk_jobs(store, self.businesses if own else Businesses(), trusted=False),
                 businesses=self._business_registry(store, self.businesses if own else Businesses()),
             )
@@ -217,6 +218,6 @@ class Builds(Declares):
         @functools.cache
         def batches(namespace: str) -> BatchOperations:
             own = store if namespace == store.namespace else store.for_namespace(namespace)
-            return BatchOperations(own, self.operations, own.sessions.known_handlers)
+            return BatchOperations(own.batches, self.operations, own.sessions.known_handlers)
 
         return GrpcServer(self.config.grpc, self.config.namespace, batches, self.keys)

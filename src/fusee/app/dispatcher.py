@@ -48,9 +48,9 @@ class Dispatcher:
         self.gateway = gateway
         self.recover = Recover(store, bus, recover_interval)
         self.promote = Promote(store, bus, interval)
-        self.scan = Scan(store, bus, interval, region=region)
+        self.scan = Scan(store.tasks, bus, interval, region=region)
         self.aggregate = Aggregate(store, bus, interval, region=region)
-        self.assign = Assign(store, bus, interval, region=region)
+        self.assign = Assign(store.assignments, bus, interval, region=region)
         loops: list[Service] = [
             self.recover,
             self.promote,
@@ -58,7 +58,7 @@ class Dispatcher:
             self.aggregate,
             self.assign,
             Expire(store, bus, interval),
-            Sweep(store, bus),
+            Sweep(store.batches, bus),
         ]
         if starvation_after > 0:
             loops.append(Lift(store, bus, after=starvation_after))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from fusee.access.service import KeyOperations
 from fusee.app.core import Core
 from fusee.batches.service.batches import BatchOperations
 from fusee.broker.remote import RemoteBatches, RemoteBulkJobs, RemoteRuns, RemoteTasks, RemoteWorkflows
@@ -18,7 +19,7 @@ from fusee.errors import Invalid
 from fusee.executors.registry import check_payload
 from fusee.runs.service.callbacks import CallbackOperations
 from fusee.runs.service.dead_letters import DeadLetterOperations
-from fusee.runs.service.queues import KeyOperations, QueueOperations
+from fusee.runs.service.queues import QueueOperations
 from fusee.runs.service.runs import RunOperations
 from fusee.runs.service.workers import WorkerOperations
 from fusee.stores import Store
@@ -51,20 +52,20 @@ class Operates(Core):
         return self._tasks(self.store, self.runs)
 
     def _tasks(self, store: Store, runs: RunOperations) -> TaskOperations:
-        return TaskOperations(store, runs.check, self.reach, now_us=self.clock.now_us)
+        return TaskOperations(store.tasks, runs.check, self.reach, now_us=self.clock.now_us)
 
     @property
     def templates(self) -> TemplateOperations:
         return self._templates(self.store)
 
     def _templates(self, store: Store) -> TemplateOperations:
-        return TemplateOperations(store)
+        return TemplateOperations(store.tasks)
 
     @property
     def batches(self) -> BatchOperations:
         if self._storeless:
             return RemoteBatches(self._rpc)
-        return BatchOperations(self.store, self.operations, self.store.sessions.known_handlers)
+        return BatchOperations(self.store.batches, self.operations, self.store.sessions.known_handlers)
 
     @property
     def bulk_jobs(self) -> BulkOperations:
@@ -75,7 +76,7 @@ class Operates(Core):
     def _bulk_jobs(self, store: Store, businesses: Businesses, *, trusted: bool) -> BulkOperations:
         allowed = self.config.executors.bulk
         return BulkOperations(
-            store,
+            store.bulk,
             businesses,
             self.sources,
             store.sessions.known_handlers,
@@ -89,7 +90,7 @@ class Operates(Core):
         return self._business_registry(self.store, self.businesses)
 
     def _business_registry(self, store: Store, businesses: Businesses) -> BusinessOperations:
-        return BusinessOperations(store, businesses, store.sessions.known_handlers, self._check_business)
+        return BusinessOperations(store.bulk, businesses, store.sessions.known_handlers, self._check_business)
 
     def _remote(self, spec: HttpBusiness) -> Business:
         self._refuse_http()
@@ -107,7 +108,7 @@ class Operates(Core):
     def workflows(self) -> WorkflowOperations:
         if self._storeless:
             return RemoteWorkflows(self._rpc)
-        return WorkflowOperations(self.store, self.runs.check)
+        return WorkflowOperations(self.store.workflows, self.runs.check)
 
     @property
     def workers(self) -> WorkerOperations:
@@ -119,7 +120,7 @@ class Operates(Core):
 
     @property
     def keys(self) -> KeyOperations:
-        return KeyOperations(self.store, self.config.api.keys)
+        return KeyOperations(self.store.api_keys, self.config.api.keys)
 
     @property
     def dead_letters(self) -> DeadLetterOperations:
@@ -149,8 +150,8 @@ class Operates(Core):
         return StoreRpc(
             store=store,
             runs=runs,
-            batches=BatchOperations(store, self.operations, store.sessions.known_handlers),
+            batches=BatchOperations(store.batches, self.operations, store.sessions.known_handlers),
             bulk_jobs=self._bulk_jobs(store, self.businesses, trusted=False),
-            workflows=WorkflowOperations(store, runs.check),
+            workflows=WorkflowOperations(store.workflows, runs.check),
             tasks=self._tasks(store, runs),
         )

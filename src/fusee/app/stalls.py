@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fusee.engine.model.retry import RetryPolicy
+from fusee.engine.model.alert import ALERT_QUEUE, ALERT_RETRY
 from fusee.engine.model.run import RunSpec
 from fusee.events import BulkJobsStalled, Bus, QueuesStalled
 from fusee.service import Service
@@ -15,7 +15,6 @@ __all__ = ["Stalls"]
 EVERY = 15.0
 AGAIN_AFTER = 3600
 """Seconds: a queue that stays stalled is told of once in that time, by however many dispatchers."""
-ALERT_QUEUE = "fusee.alerts"
 
 
 class Stalls(Service):
@@ -59,7 +58,7 @@ class Stalls(Service):
             queue=ALERT_QUEUE,
             payload={"url": self.webhook, "method": "POST", "body": body},
             timeout=30.0,
-            retry=RetryPolicy(max_attempts=8, base=5.0),
+            retry=ALERT_RETRY,
             idempotency_key=f"{key}:{since}"[:200],
         )
         await store.submissions.enqueue([spec])

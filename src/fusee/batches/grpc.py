@@ -9,11 +9,11 @@ from typing import Any
 
 import grpc
 
+from fusee.access.service import Caller
 from fusee.batches.model.batch import BatchPhase
 from fusee.batches.service.batches import BatchOperations
 from fusee.errors import Conflict, Denied, FuseeError, Invalid, NotFound, StoreUnavailable, TooLarge
 from fusee.facts import facts
-from fusee.runs.service.queues import Caller
 from fusee.surfaces.grpc.generated import batch_scheduler_pb2 as pb
 from fusee.surfaces.grpc.generated import batch_scheduler_pb2_grpc as stubs
 

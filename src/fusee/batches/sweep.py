@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from fusee.batches.store.store import BatchStore
 from fusee.events import Bus
 from fusee.service import Service
-from fusee.stores import Store
 
 __all__ = ["Sweep"]
 
@@ -12,9 +12,9 @@ __all__ = ["Sweep"]
 class Sweep(Service):
     """Also where nothing is pruned by age: a given-up upload is nobody's history."""
 
-    def __init__(self, store: Store, bus: Bus, interval: float = 60.0) -> None:
+    def __init__(self, store: BatchStore, bus: Bus, interval: float = 60.0) -> None:
         super().__init__("sweep", interval, bus)
         self.store = store
 
     async def run_once(self) -> int:
-        return await self.store.batches.retention.sweep_batches()
+        return await self.store.retention.sweep_batches()

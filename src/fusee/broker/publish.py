@@ -10,11 +10,11 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from fusee.engine.model.dispatched import Dispatched
+from fusee.engine.store.engine_store import EngineStore
 from fusee.engine.store.own_lanes import own_lane
 from fusee.events import Bus, RunsPublished, RunsRecalled
 from fusee.placement.placing import serves
 from fusee.service import Service
-from fusee.stores import Store
 
 __all__ = ["BrokerGateway", "Publish"]
 
@@ -94,7 +94,7 @@ class Publish(Service):
 
     def __init__(
         self,
-        store: Store,
+        store: EngineStore,
         gateway: BrokerGateway,
         bus: Bus,
         *,

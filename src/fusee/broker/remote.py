@@ -172,7 +172,7 @@ class RemoteRuns(RunOperations):
 
 class RemoteBatches(BatchOperations):
     def __init__(self, rpc: Rpc) -> None:
-        super().__init__(NO_STORE, Operations(), _no_handlers)
+        super().__init__(NO_STORE.batches, Operations(), _no_handlers)
         self.rpc = rpc
 
     async def create(
@@ -195,7 +195,9 @@ class RemoteBatches(BatchOperations):
 
 class RemoteBulkJobs(BulkOperations):
     def __init__(self, rpc: Rpc) -> None:
-        super().__init__(NO_STORE, Businesses(), SourceKinds(), _no_handlers, _no_business, trusted=False)
+        super().__init__(
+            NO_STORE.bulk, Businesses(), SourceKinds(), _no_handlers, _no_business, trusted=False
+        )
         self.rpc = rpc
 
     async def create(
@@ -220,7 +222,7 @@ class RemoteBulkJobs(BulkOperations):
 
 class RemoteWorkflows(WorkflowOperations):
     def __init__(self, rpc: Rpc) -> None:
-        super().__init__(NO_STORE, _unchecked)
+        super().__init__(NO_STORE.workflows, _unchecked)
         self.rpc = rpc
 
     async def start(
@@ -233,7 +235,7 @@ class RemoteWorkflows(WorkflowOperations):
 
 class RemoteTasks(TaskOperations):
     def __init__(self, rpc: Rpc, reach: Reach, now_us: Callable[[], int]) -> None:
-        super().__init__(NO_STORE, _unchecked, reach, now_us=now_us)
+        super().__init__(NO_STORE.tasks, _unchecked, reach, now_us=now_us)
         self.rpc = rpc
 
     async def trigger(

@@ -6,9 +6,8 @@ import asyncio
 from time import monotonic
 
 from fusee.events import Bus, RunsAssigned
-from fusee.placement.store.assign import Assigned
+from fusee.placement.store.assign import Assigned, Assignments
 from fusee.service import Service
-from fusee.stores import Store
 
 __all__ = ["Assign"]
 
@@ -21,7 +20,7 @@ LOOK_AGAIN = 0.05
 class Assign(Service):
     """Hints wake it only while something asks for a strategy; else it looks once an interval."""
 
-    def __init__(self, store: Store, bus: Bus, interval: float = 1.0, *, region: str = "") -> None:
+    def __init__(self, store: Assignments, bus: Bus, interval: float = 1.0, *, region: str = "") -> None:
         super().__init__("assign", interval, bus)
         self.store = store
         self.region = region
@@ -35,7 +34,7 @@ class Assign(Service):
 
     async def run_once(self) -> Assigned:
         await asyncio.sleep(max(0.0, self._last + GATHER - monotonic()))
-        did = await self.store.assignments.assign(self.region)
+        did = await self.store.assign(self.region)
         self._last = monotonic()
         self.in_use = did.in_use
         self.pause = LOOK_AGAIN if did.in_use else None

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from fusee.events import Bus, TasksFired
 from fusee.service import Service
-from fusee.stores import Store
 from fusee.tasks.store.firing import Fired
+from fusee.tasks.store.store import TaskStore
 
 __all__ = ["Scan"]
 
@@ -14,7 +14,7 @@ class Scan(Service):
     """Sleeps until the next fire it knows of; a hint wakes it when a task is made or changed."""
 
     def __init__(
-        self, store: Store, bus: Bus, interval: float = 1.0, batch: int = 500, *, region: str = ""
+        self, store: TaskStore, bus: Bus, interval: float = 1.0, batch: int = 500, *, region: str = ""
     ) -> None:
         super().__init__("scan", interval, bus)
         self.store = store
@@ -22,7 +22,7 @@ class Scan(Service):
         self.region = region
 
     async def run_once(self) -> Fired:
-        fired = await self.store.tasks.firing.fire_due(self.batch, self.region)
+        fired = await self.store.firing.fire_due(self.batch, self.region)
         self.pause = fired.next_in
         if fired:
             self.bus.emit(TasksFired(counts=dict(fired.counts), lateness=list(fired.lateness)))

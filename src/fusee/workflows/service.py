@@ -12,7 +12,6 @@ from fusee.engine.model.run import RunSpec
 from fusee.engine.model.session import START_CERTAIN_AFTER
 from fusee.engine.store.request_keys import KeyedRequest
 from fusee.errors import Conflict, Invalid, NotFound
-from fusee.stores import Store
 from fusee.values.names import check_key
 from fusee.workflows.model.action import action_of, payload_of
 from fusee.workflows.model.workflow import WORKFLOW, NodeSpec, Workflow, WorkflowSpec, WorkflowSummary
@@ -20,6 +19,7 @@ from fusee.workflows.model.workflow_run import WorkflowRun
 from fusee.workflows.store.definitions import WorkflowFilter
 from fusee.workflows.store.queries import GraphPage, WorkflowRunFilter
 from fusee.workflows.store.start import StartedWorkflow
+from fusee.workflows.store.store import WorkflowStore
 
 __all__ = ["WorkflowCancelAnswer", "WorkflowOperations"]
 
@@ -38,7 +38,7 @@ class WorkflowCancelAnswer:
 class WorkflowOperations:
     """Define, start, look, wait, cancel, do again."""
 
-    def __init__(self, store: Store, check: Callable[[RunSpec], Awaitable[None]]) -> None:
+    def __init__(self, store: WorkflowStore, check: Callable[[RunSpec], Awaitable[None]]) -> None:
         self.store = store
         self.check = check
         """Refuses a spec that could never run (unknown handler, bad payload)."""
@@ -61,16 +61,16 @@ class WorkflowOperations:
         spec = _spec(fields)
         await self._check(spec, allow_unknown)
         request = KeyedRequest.of(_key(idempotency_key), "workflow", spec.to_dict())
-        workflow = await self.store.workflows.definitions.create_workflow(spec, request)
+        workflow = await self.store.definitions.create_workflow(spec, request)
         return workflow, request is None or not request.repeated
 
     async def get(self, name: str) -> Workflow:
-        return await self.store.workflows.definitions.workflow(name)
+        return await self.store.definitions.workflow(name)
 
     async def list(self, wanted: WorkflowFilter | None = None) -> Sequence[WorkflowSummary]:
         wanted = wanted or WorkflowFilter()
         _within("limit", wanted.limit, LONGEST_LIST)
-        return await self.store.workflows.definitions.workflows(wanted)
+        return await self.store.definitions.workflows(wanted)
 
     async def replace(
         self,
@@ -86,7 +86,7 @@ class WorkflowOperations:
         """
         spec = _spec(fields)
         await self._check(spec, allow_unknown)
-        return await self.store.workflows.definitions.update_workflow(name, spec, version)
+        return await self.store.definitions.update_workflow(name, spec, version)
 
     async def apply(
         self, fields: Mapping[str, Any] | WorkflowSpec, *, allow_unknown: bool = False
@@ -94,22 +94,22 @@ class WorkflowOperations:
         """Create it, or make it what is written; also answers `created`, `updated` or `unchanged`."""
         spec = _spec(fields)
         try:
-            before = await self.store.workflows.definitions.workflow(spec.name)
+            before = await self.store.definitions.workflow(spec.name)
         except NotFound:
             try:
                 return await self.create(spec, allow_unknown=allow_unknown), "created"
             except Conflict:  # someone else made it just now
-                before = await self.store.workflows.definitions.workflow(spec.name)
+                before = await self.store.definitions.workflow(spec.name)
         after = await self.replace(spec.name, spec, allow_unknown=allow_unknown)
         return after, "unchanged" if after.version == before.version else "updated"
 
     async def delete(self, name: str, *, version: int | None = None) -> None:
         """Soft: what was started goes on and stays to be seen; the name is free again."""
-        await self.store.workflows.definitions.delete_workflow(name, version)
+        await self.store.definitions.delete_workflow(name, version)
 
     async def _check(self, spec: WorkflowSpec, allow_unknown: bool) -> None:
         """Refuse nodes that could never run. Workflows that nodes start may be made later."""
-        tasks = await self.store.workflows.definitions.task_specs(
+        tasks = await self.store.definitions.task_specs(
             node.task for node in spec.nodes if node.task is not None
         )
         samples = {name: 1 if param.required else param.default for name, param in spec.params.items()}
@@ -141,28 +141,24 @@ class WorkflowOperations:
         """Start all of it or nothing."""
         if params is not None and not isinstance(params, Mapping):
             raise Invalid("params must be an object: a value for each parameter", field="params")
-        return await self.store.workflows.starts.start_workflow(
-            name, params, idempotency_key=_key(idempotency_key)
-        )
+        return await self.store.starts.start_workflow(name, params, idempotency_key=_key(idempotency_key))
 
     async def cancel(self, workflow_run_id: int, reason: str = "canceled by request") -> WorkflowCancelAnswer:
         """Stop it; when this returns, no node of it will start any more.
 
         A worker may hold a freshly claimed run for a moment before it starts it: the answer waits that long.
         """
-        done = await self.store.workflows.cancels.cancel_workflow_run(workflow_run_id, reason[:500])
+        done = await self.store.cancels.cancel_workflow_run(workflow_run_id, reason[:500])
         while done.told:
-            ago = await self.store.workflows.cancels.latest_start(done.told)
+            ago = await self.store.cancels.latest_start(done.told)
             if ago is None or ago > START_CERTAIN_AFTER:
                 break
             await asyncio.sleep(0.05)
-        return WorkflowCancelAnswer(
-            await self.store.workflows.queries.workflow_run(workflow_run_id), len(done.told)
-        )
+        return WorkflowCancelAnswer(await self.store.queries.workflow_run(workflow_run_id), len(done.told))
 
     async def rerun(self, workflow_run_id: int, *, idempotency_key: str | None = None) -> StartedWorkflow:
         """Do the nodes that did not succeed again, as a new workflow run whose origin is this one."""
-        return await self.store.workflows.reruns.rerun_workflow_run(
+        return await self.store.reruns.rerun_workflow_run(
             workflow_run_id, idempotency_key=_key(idempotency_key)
         )
 
@@ -171,15 +167,15 @@ class WorkflowOperations:
     async def runs(self, wanted: WorkflowRunFilter | None = None) -> Sequence[WorkflowRun]:
         wanted = wanted or WorkflowRunFilter()
         _within("limit", wanted.limit, LONGEST_LIST)
-        return await self.store.workflows.queries.workflow_runs(wanted)
+        return await self.store.queries.workflow_runs(wanted)
 
     async def run(self, workflow_run_id: int) -> WorkflowRun:
-        return await self.store.workflows.queries.workflow_run(workflow_run_id)
+        return await self.store.queries.workflow_run(workflow_run_id)
 
     async def graph(self, workflow_run_id: int, *, after: int = -1, limit: int = 1000) -> GraphPage:
         """Nodes by position, each with what it waits for, how it stands and which run it is."""
         _within("limit", limit, LONGEST_GRAPH)
-        return await self.store.workflows.queries.workflow_graph(workflow_run_id, after, limit)
+        return await self.store.queries.workflow_graph(workflow_run_id, after, limit)
 
     async def wait(
         self,
@@ -196,7 +192,7 @@ class WorkflowOperations:
         pause = 0.01
         ended = -1
         while True:
-            run = await self.store.workflows.queries.workflow_run(workflow_run_id)
+            run = await self.store.queries.workflow_run(workflow_run_id)
             seen(run)
             if run.over:
                 return run

@@ -12,12 +12,12 @@ from fusee.batches.model.batch import BatchTask, PlanAction, Planned
 from fusee.batches.model.spec import BatchSpec, TargetSpec
 from fusee.batches.registry import Operations
 from fusee.batches.store.moves import looker_of
+from fusee.batches.store.store import BatchStore
 from fusee.engine.model.retry import RetryPolicy
 from fusee.engine.model.run import Lane, RunSpec
 from fusee.engine.model.states import RunStatus, SessionState
 from fusee.errors import Conflict
 from fusee.placement.placing import serves
-from fusee.stores import Store
 from fusee.values.chunks import chunks
 
 __all__ = ["BatchAsking", "Progress"]
@@ -36,17 +36,17 @@ Progress = Callable[[int], None]
 
 
 class BatchAsking:
-    def __init__(self, store: Store, operations: Operations) -> None:
+    def __init__(self, store: BatchStore, operations: Operations) -> None:
         self.store = store
         self.operations = operations
 
     async def served(self, spec: BatchSpec) -> bool:
         """Whether a live worker can be asked."""
         handler = looker_of(spec.target_type, spec.batch_type)
-        lane = Lane(self.store.namespace, spec.queue, "python", handler, spec.region)
+        lane = Lane(self.store.engine.namespace, spec.queue, "python", handler, spec.region)
         return any(
             serves(session.info, lane) and session.state is SessionState.ALIVE
-            for session in await self.store.sessions.sessions()
+            for session in await self.store.engine.sessions.sessions()
         )
 
     async def mistakes(self, spec: BatchSpec, targets: Sequence[TargetSpec]) -> list[str | None] | None:
@@ -123,7 +123,7 @@ class BatchAsking:
             timeout=timeout,
             retry=ONCE_MORE,
         )
-        ids = [run.id for run in await self.store.submissions.enqueue_each(template, payloads)]
+        ids = [run.id for run in await self.store.engine.submissions.enqueue_each(template, payloads)]
         sizes = {run_id: len(payload["targets"]) for run_id, payload in zip(ids, payloads, strict=True)}
         try:
             ended = await self._ended(ids, sizes, time.monotonic() + timeout, progress)
@@ -132,7 +132,7 @@ class BatchAsking:
             raise
         await self._give_up([run_id for run_id in ids if run_id not in ended])
         good = [run_id for run_id in ids if ended.get(run_id) is RunStatus.SUCCEEDED]
-        results = {run_id: (await self.store.runs.run(run_id)).result for run_id in good}
+        results = {run_id: (await self.store.engine.runs.run(run_id)).result for run_id in good}
         return [results.get(run_id) for run_id in ids]
 
     async def _ended(
@@ -143,7 +143,7 @@ class BatchAsking:
         while True:
             open_ones = [run_id for run_id in ids if run_id not in ended]
             for part in chunks(open_ones, 500):
-                ended |= await self.store.runs.ended(part)
+                ended |= await self.store.engine.runs.ended(part)
             if progress is not None:
                 progress(sum(sizes[run_id] for run_id in ended))
             if len(ended) == len(ids) or time.monotonic() >= deadline:
@@ -153,7 +153,7 @@ class BatchAsking:
 
     async def _give_up(self, ids: Sequence[int]) -> None:
         for run_id in ids:
-            await self.store.runs.cancel(run_id, "nobody waits for this answer any more")
+            await self.store.engine.runs.cancel(run_id, "nobody waits for this answer any more")
 
 
 def _planned(task: BatchTask, found: Mapping[str, Any]) -> Planned:

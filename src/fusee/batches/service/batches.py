@@ -14,10 +14,10 @@ from fusee.batches.registry import Operations
 from fusee.batches.service.asking import BatchAsking, Progress
 from fusee.batches.store.moves import handler_of
 from fusee.batches.store.queries import BatchFilter, TargetFilter
+from fusee.batches.store.store import BatchStore
 from fusee.engine.store.parent import Waiter
 from fusee.engine.store.request_keys import KeyedRequest, RequestDigest, asked
 from fusee.errors import Conflict, Invalid, StoreUnavailable
-from fusee.stores import Store
 from fusee.values.names import check_key
 
 __all__ = ["BatchOperations"]
@@ -38,7 +38,10 @@ class BatchOperations:
     """Create, plan, apply, cancel, retry, roll back."""
 
     def __init__(
-        self, store: Store, operations: Operations, known_elsewhere: Callable[[], Awaitable[frozenset[str]]]
+        self,
+        store: BatchStore,
+        operations: Operations,
+        known_elsewhere: Callable[[], Awaitable[frozenset[str]]],
     ) -> None:
         self.store = store
         self.operations = operations
@@ -66,26 +69,26 @@ class BatchOperations:
             await self._known(spec)
         _check_key(idempotency_key)
         request = RequestDigest("batch", {**asked(spec), "apply": apply})
-        batch_id, new = await self.store.batches.intake.open_batch(spec, idempotency_key, waiter)
+        batch_id, new = await self.store.intake.open_batch(spec, idempotency_key, waiter)
         if not new and idempotency_key is not None:
             async for target in _checked(targets, spec, registered):
                 request.add(asked(target))
-            await self.store.batches.intake.check_batch_request(batch_id, idempotency_key, str(request))
+            await self.store.intake.check_batch_request(batch_id, idempotency_key, str(request))
         if new:
             try:
                 total = await self._take_in(batch_id, spec, targets, registered, request)
-                await self.store.batches.intake.seal_batch(batch_id, total, str(request))
+                await self.store.intake.seal_batch(batch_id, total, str(request))
             except BaseException:
                 with suppress(StoreUnavailable):  # then it is swept away later
-                    await self.store.batches.intake.discard_batch(batch_id)
+                    await self.store.intake.discard_batch(batch_id)
                 raise
-        batch = await self.store.batches.queries.batch(batch_id)
+        batch = await self.store.queries.batch(batch_id)
         if apply and batch.phase is BatchPhase.PLANNED:
             try:
-                batch = await self.store.batches.commands.apply_batch(batch_id, waiter=waiter)
+                batch = await self.store.commands.apply_batch(batch_id, waiter=waiter)
             except Conflict:
                 if new:  # refused as a whole: the same request can be sent again later
-                    await self.store.batches.intake.discard_batch(batch_id, BatchPhase.PLANNED)
+                    await self.store.intake.discard_batch(batch_id, BatchPhase.PLANNED)
                 raise
         return batch, new
 
@@ -94,7 +97,7 @@ class BatchOperations:
         no portion has come for so long that whoever sends it must be gone."""
         last: tuple[int, int] | None = None
         polls = 0
-        while (upload := await self.store.batches.intake.upload_of(idempotency_key, waiter)) is not None:
+        while (upload := await self.store.intake.upload_of(idempotency_key, waiter)) is not None:
             polls = polls + 1 if upload == last else 0
             if polls * UPLOAD_POLL >= UPLOAD_PATIENCE:
                 return
@@ -111,7 +114,7 @@ class BatchOperations:
         async def take() -> None:
             nonlocal ask, total
             ask = ask and await self._checked_by_worker(spec, total, portion)
-            await self.store.batches.intake.add_targets(batch_id, total, portion)
+            await self.store.intake.add_targets(batch_id, total, portion)
             total += len(portion)
             portion.clear()
 
@@ -149,16 +152,16 @@ class BatchOperations:
         )
 
     async def get(self, batch_id: int) -> Batch:
-        return await self.store.batches.queries.batch(batch_id)
+        return await self.store.queries.batch(batch_id)
 
     async def list(self, wanted: BatchFilter) -> Sequence[Batch]:
         _within("limit", wanted.limit)
-        return await self.store.batches.queries.batches(wanted)
+        return await self.store.queries.batches(wanted)
 
     async def tasks(self, batch_id: int, wanted: TargetFilter) -> Sequence[BatchTask]:
         """Its targets, each with where it stands."""
         _within("limit", wanted.limit)
-        return await self.store.batches.queries.batch_tasks(batch_id, wanted)
+        return await self.store.queries.batch_tasks(batch_id, wanted)
 
     async def plan(
         self,
@@ -176,7 +179,7 @@ class BatchOperations:
         """
         if not 0.1 <= timeout <= LONGEST_LOOK:
             raise Invalid(f"timeout must be from 0.1 to {LONGEST_LOOK:g} seconds", field="timeout")
-        batch = await self.store.batches.queries.batch(batch_id)
+        batch = await self.store.queries.batch(batch_id)
         if version is not None and version != batch.version:
             raise Conflict(f"batch {batch_id} is at version {batch.version}, not {version}: look at it again")
         tasks = await self.tasks(batch_id, wanted)
@@ -189,12 +192,12 @@ class BatchOperations:
         return [(task, _changes(task)) for task in await self.tasks(batch_id, wanted)]
 
     async def apply(self, batch_id: int, *, version: int | None = None) -> Batch:
-        return await self.store.batches.commands.apply_batch(batch_id, version)
+        return await self.store.commands.apply_batch(batch_id, version)
 
     async def cancel(
         self, batch_id: int, *, reason: str = "canceled by request", version: int | None = None
     ) -> Batch:
-        return await self.store.batches.commands.cancel_batch(batch_id, reason, version)
+        return await self.store.commands.cancel_batch(batch_id, reason, version)
 
     async def retry(
         self,
@@ -208,7 +211,7 @@ class BatchOperations:
         _check_key(idempotency_key)
         asked_for = {"batch": batch_id, "canceled": canceled, "version": version}
         request = KeyedRequest.of(idempotency_key, "batch retry", asked_for)
-        return await self.store.batches.commands.retry_batch(
+        return await self.store.commands.retry_batch(
             batch_id, canceled=canceled, version=version, request=request
         )
 
@@ -222,18 +225,18 @@ class BatchOperations:
     ) -> Batch:
         if targets is not None and not 1 <= len(targets) <= 10_000:
             raise Invalid("targets must name 1 to 10000 targets; leave it out for all", field="targets")
-        return await self.store.batches.commands.roll_back_batch(
+        return await self.store.commands.roll_back_batch(
             batch_id, targets=targets, force=force, version=version
         )
 
     async def recount(self, batch_id: int) -> tuple[Mapping[BatchStatus, int], Mapping[BatchStatus, int]]:
         """(as kept, as counted from the targets): equal, or something is wrong."""
-        return await self.store.batches.queries.recount_batch(batch_id)
+        return await self.store.queries.recount_batch(batch_id)
 
     async def wake(self, batch_id: int) -> None:
         """Have a dispatcher look at it at once."""
-        await self.store.batches.queries.batch(batch_id)
-        await self.store.batches.commands.wake_batch(batch_id)
+        await self.store.queries.batch(batch_id)
+        await self.store.commands.wake_batch(batch_id)
 
 
 def _check_key(key: str | None) -> None:

@@ -21,6 +21,7 @@ class BatchStore:
     """What can be asked of the database about batches, for one namespace."""
 
     def __init__(self, context: StoreContext, engine: EngineStore) -> None:
+        self.engine = engine
         self.target_runs = TargetRuns(context, engine.run_writer)
         self.moves = BatchMoves(
             context, self.target_runs, engine.run_writer, engine.cancels, engine.lanes, engine.outbox

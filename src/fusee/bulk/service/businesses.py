@@ -10,9 +10,9 @@ from fusee.bulk.business import Businesses
 from fusee.bulk.fields import BULK, BUSINESS, NO_DEFAULTS
 from fusee.bulk.model.business import HIDDEN, HttpBusiness, KnownBusiness, RegisteredBusiness
 from fusee.bulk.model.job import handler_of_business
+from fusee.bulk.store.store import BulkStore
 from fusee.engine.store.request_keys import KeyedRequest, asked
 from fusee.errors import Conflict, Invalid, NotFound
-from fusee.stores import Store
 from fusee.values.merging import merged
 from fusee.values.names import check_name
 
@@ -26,7 +26,7 @@ class BusinessOperations:
 
     def __init__(
         self,
-        store: Store,
+        store: BulkStore,
         businesses: Businesses,
         known_elsewhere: Callable[[], Awaitable[frozenset[str]]],
         check: Callable[[HttpBusiness], None],
@@ -50,27 +50,25 @@ class BusinessOperations:
         if spec.name in await self._in_python():
             raise Conflict(f"workers serve a business {spec.name!r} in Python: choose another name")
         request = KeyedRequest.of(idempotency_key, "business", asked(spec))
-        business = await self.store.bulk.businesses.register_business(spec, request)
+        business = await self.store.businesses.register_business(spec, request)
         return business, request is None or not request.repeated
 
     async def get(self, name: str) -> KnownBusiness:
         """Registered, or brought along by a worker."""
-        registered = await self.store.bulk.businesses.business(_name(name))
+        registered = await self.store.businesses.business(_name(name))
         if registered is not None:
             return KnownBusiness(name=name, kind="http", registered=registered)
         known = await self._in_python()
         if name in known:
             return KnownBusiness(name=name, kind="python")
-        every = sorted(
-            known | {one.spec.name for one in await self.store.bulk.businesses.registered_businesses()}
-        )
+        every = sorted(known | {one.spec.name for one in await self.store.businesses.registered_businesses()})
         raise NotFound(f"no business {name!r}; known are: {', '.join(every) or 'none yet'}")
 
     async def list(self, *, after: str | None = None, limit: int = 50) -> Sequence[KnownBusiness]:
         """By name; those of workers among them."""
         if not 1 <= limit <= MOST_LISTED:
             raise Invalid(f"limit must be from 1 to {MOST_LISTED}", field="limit")
-        registered = await self.store.bulk.businesses.registered_businesses(after=after, limit=limit)
+        registered = await self.store.businesses.registered_businesses(after=after, limit=limit)
         found = {
             one.spec.name: KnownBusiness(name=one.spec.name, kind="http", registered=one)
             for one in registered
@@ -99,13 +97,13 @@ class BusinessOperations:
             raise Conflict("a business keeps its name: register another, and delete this one")
         spec = business_from(merged(before, changes))
         self._check(spec)
-        return await self.store.bulk.businesses.update_business(name, spec, version)
+        return await self.store.businesses.update_business(name, spec, version)
 
     async def delete(self, name: str, *, version: int | None = None) -> None:
         """Refused while a job that is not finished needs it."""
         if (await self.get(name)).registered is None:
             raise Conflict(f"business {name!r} is in Python: it goes when no worker has it any more")
-        await self.store.bulk.businesses.delete_business(name, version)
+        await self.store.businesses.delete_business(name, version)
 
     def _check(self, spec: HttpBusiness) -> None:
         try:

@@ -29,9 +29,9 @@ from fusee.bulk.sources.fingerprint import look_at
 from fusee.bulk.sources.limits import SourceLimits
 from fusee.bulk.store.checkpoints import Found
 from fusee.bulk.store.queries import BulkFilter
+from fusee.bulk.store.store import BulkStore
 from fusee.engine.store.request_keys import KeyedRequest, asked, digest_of
 from fusee.errors import Conflict, FuseeError, Invalid
-from fusee.stores import Store
 from fusee.values.merging import merged
 from fusee.values.names import check_key, check_name
 
@@ -49,7 +49,7 @@ class BulkOperations:
 
     def __init__(
         self,
-        store: Store,
+        store: BulkStore,
         businesses: Businesses,
         sources: SourceKinds,
         known_elsewhere: Callable[[], Awaitable[frozenset[str]]],
@@ -90,7 +90,7 @@ class BulkOperations:
         digest = None
         if idempotency_key is not None:
             digest = digest_of("create", {"job": _as_asked(fields), "data": data, "start": start})
-            before = await self.store.bulk.jobs.bulk_job_under(idempotency_key, digest)
+            before = await self.store.jobs.bulk_job_under(idempotency_key, digest)
             if before is not None:  # its source may be gone by now, and its business is not asked again
                 return await self._started(before, start, who), False
         spec, business = await self._spec(fields)
@@ -103,7 +103,7 @@ class BulkOperations:
             check = "here"
         elif business is None and await self._asks(spec.business):
             check = "worker"
-        job, new = await self.store.bulk.jobs.create_bulk_job(
+        job, new = await self.store.jobs.create_bulk_job(
             spec,
             data,
             idempotency_key=idempotency_key,
@@ -131,7 +131,7 @@ class BulkOperations:
         business = await self._here(named)
         if business is not None:
             return _read(fields, business.defaults), business
-        defaults = await self.store.bulk.businesses.defaults(str(named)) if named else {}
+        defaults = await self.store.businesses.defaults(str(named)) if named else {}
         spec = _read(fields, defaults)
         await self._known(spec.business)
         return spec, None
@@ -139,7 +139,7 @@ class BulkOperations:
     async def _here(self, name: object) -> Business | None:
         """Of the registry, or of this process; None when neither knows it."""
         try:
-            registered = await self.store.bulk.businesses.business(check_name(name, "business"))
+            registered = await self.store.businesses.business(check_name(name, "business"))
         except ValueError:
             return None
         if registered is not None:
@@ -155,7 +155,7 @@ class BulkOperations:
 
     async def _asks(self, business: str) -> bool:
         """Whether workers elsewhere have the business, and it wants to be asked; also while none is there."""
-        return await self.store.bulk.businesses.checks(business)
+        return await self.store.businesses.checks(business)
 
     async def _ask(self, on_create: Callable[..., Any], job: BulkJob) -> BulkJob:
         """A business refuses a job by raising; nothing of the job is left then."""
@@ -167,15 +167,15 @@ class BulkOperations:
             await call_back(on_create, context)
         except Exception as error:
             refusal = f"business {name!r} refuses the job: {error}"
-            await asyncio.shield(self.store.bulk.checks.withdraw_bulk_job(job.id, refusal))
+            await asyncio.shield(self.store.checks.withdraw_bulk_job(job.id, refusal))
             if isinstance(error, FuseeError):
                 raise
             raise Invalid(refusal, field="business") from None
         except BaseException:
-            await asyncio.shield(self.store.bulk.checks.withdraw_bulk_job(job.id, None))
+            await asyncio.shield(self.store.checks.withdraw_bulk_job(job.id, None))
             raise
-        await self.store.bulk.checks.conclude_check(job.id, None)
-        return await self.store.bulk.queries.bulk_job(job.id)
+        await self.store.checks.conclude_check(job.id, None)
+        return await self.store.queries.bulk_job(job.id)
 
     async def _answer_of_worker(self, job: BulkJob) -> BulkJob:
         """The job as soon as its business has agreed, `Invalid` when it refuses; still `checking` when no
@@ -183,10 +183,10 @@ class BulkOperations:
         deadline = time.monotonic() + CHECK_WITHIN
         while job.checking and time.monotonic() < deadline:
             await asyncio.sleep(CHECK_EVERY)
-            job = await self.store.bulk.queries.bulk_job(job.id)
+            job = await self.store.queries.bulk_job(job.id)
         if job.status is BulkStatus.FAILED:
             refusal = job.reason or "its business refuses the job"
-            await self.store.bulk.checks.withdraw_bulk_job(job.id, refusal)
+            await self.store.checks.withdraw_bulk_job(job.id, refusal)
             raise Invalid(refusal, field="business")
         return job
 
@@ -195,7 +195,7 @@ class BulkOperations:
         if handler_of_business(business) in elsewhere:
             return
         there = {name.removeprefix("bulk.") for name in elsewhere if name.startswith("bulk.")}
-        there |= {one.spec.name for one in await self.store.bulk.businesses.registered_businesses()}
+        there |= {one.spec.name for one in await self.store.businesses.registered_businesses()}
         known = ", ".join(sorted(there | {business.name for business in self.businesses}))
         raise Invalid(
             f"no worker knows business {business!r}; known are: {known or 'none yet'}", field="business"
@@ -214,7 +214,7 @@ class BulkOperations:
     ) -> BulkJob:
         """Start it, or go on where it was; one that failed gets a fresh error budget. `force` starts also one
         that waits for its business. The job's `changed` is false when it was running already."""
-        return await self.store.bulk.jobs.start_bulk_job(
+        return await self.store.jobs.start_bulk_job(
             job_id, by_business=by_business, force=force, who=who, version=version
         )
 
@@ -229,7 +229,7 @@ class BulkOperations:
         version: int | None = None,
     ) -> BulkJob:
         """No further item starts; seen by every worker within 2 s. It can be resumed."""
-        return await self.store.bulk.jobs.stop_bulk_job(job_id, reason=reason, who=who, version=version)
+        return await self.store.jobs.stop_bulk_job(job_id, reason=reason, who=who, version=version)
 
     async def extend(
         self, job_id: int, *, start: bool = False, who: str = "", version: int | None = None
@@ -251,7 +251,7 @@ class BulkOperations:
         except (ClientError, OSError, TimeoutError) as error:
             raise Invalid(f"source: it cannot be read: {error}", field="source") from None
         found = Found(*bounds, fingerprint, rows)
-        job = await self.store.bulk.jobs.extend_bulk_job(job_id, found, who=who, version=version)
+        job = await self.store.jobs.extend_bulk_job(job_id, found, who=who, version=version)
         return await self.start(job_id, who=who) if start else job
 
     async def adjust(
@@ -278,42 +278,42 @@ class BulkOperations:
                 "give a rate, a concurrency, a window, an item timeout, an error budget or alerts",
                 field="rate",
             )
-        return await self.store.bulk.jobs.adjust_bulk_job(job_id, read, who=who, version=version)
+        return await self.store.jobs.adjust_bulk_job(job_id, read, who=who, version=version)
 
     async def set_data(self, job_id: int, data: Any, *, who: str = "", version: int | None = None) -> BulkJob:
         """The business's own data; refused while the job runs."""
-        return await self.store.bulk.jobs.set_bulk_data(job_id, data, who=who, version=version)
+        return await self.store.jobs.set_bulk_data(job_id, data, who=who, version=version)
 
     async def delete(self, job_id: int, *, version: int | None = None) -> None:
         """Delete it with its segments, its quarantine and its logs; refused while it is not at rest."""
-        await self.store.bulk.deletes.delete_bulk_job(job_id, version)
+        await self.store.deletes.delete_bulk_job(job_id, version)
 
     # -- looking
 
     async def get(self, job_id: int) -> BulkJob:
-        return await self.store.bulk.queries.bulk_job(job_id)
+        return await self.store.queries.bulk_job(job_id)
 
     async def list(self, wanted: BulkFilter | None = None) -> Sequence[BulkJob]:
         wanted = wanted or BulkFilter()
         _within("limit", wanted.limit)
-        return await self.store.bulk.queries.bulk_jobs(wanted)
+        return await self.store.queries.bulk_jobs(wanted)
 
     async def loads(self) -> Sequence[BulkLoad]:
         """What is not over, by business and state."""
-        return await self.store.bulk.queries.bulk_loads()
+        return await self.store.queries.bulk_loads()
 
     async def segments(self, job_id: int) -> Sequence[Segment]:
-        return await self.store.bulk.queries.bulk_segments(job_id)
+        return await self.store.queries.bulk_segments(job_id)
 
     async def quarantine(self, job_id: int, *, after: int = -1, limit: int = 100) -> Sequence[Quarantined]:
         """A page of quarantined items, by index, from `after` on."""
         _within("limit", limit)
-        return await self.store.bulk.queries.bulk_quarantine(job_id, after=after, limit=limit)
+        return await self.store.queries.bulk_quarantine(job_id, after=after, limit=limit)
 
     async def quarantined(self, job_id: int) -> AsyncIterator[Quarantined]:
         """All quarantined items, by index: for downloads."""
         after = -1
-        while page := await self.store.bulk.queries.bulk_quarantine(job_id, after=after, limit=LONGEST_LIST):
+        while page := await self.store.queries.bulk_quarantine(job_id, after=after, limit=LONGEST_LIST):
             for item in page:
                 yield item
             after = page[-1].place
@@ -324,7 +324,7 @@ class BulkOperations:
             raise Invalid("text must not be empty", field="text")
         _check_key(idempotency_key)
         request = KeyedRequest.of(idempotency_key, "log line", {"job": job_id, "text": text})
-        return await self.store.bulk.jobs.log_bulk_data(job_id, text, who, request)
+        return await self.store.jobs.log_bulk_data(job_id, text, who, request)
 
     async def logs(
         self, job_id: int, *, kind: str | None = None, after: int = 0, limit: int = 100
@@ -333,7 +333,7 @@ class BulkOperations:
         if kind not in (None, "data", "operator"):
             raise Invalid("kind must be data or operator", field="kind")
         _within("limit", limit)
-        return await self.store.bulk.queries.bulk_logs(job_id, kind=kind, after=after, limit=limit)
+        return await self.store.queries.bulk_logs(job_id, kind=kind, after=after, limit=limit)
 
     # -- again, and back
 
@@ -390,7 +390,7 @@ class BulkOperations:
 
     async def _before(self, key: str | None, digest: str) -> BulkJob | None:
         _check_key(key)
-        return None if key is None else await self.store.bulk.jobs.bulk_job_under(key, digest)
+        return None if key is None else await self.store.jobs.bulk_job_under(key, digest)
 
     async def _follow_up(
         self,
@@ -411,7 +411,7 @@ class BulkOperations:
         kept["item_timeout"] = job.item_timeout or "none"
         spec = BULK.read({**kept, **changes, "name": name[:200], "source": source})
         await self._find(spec.business)
-        made, _ = await self.store.bulk.jobs.create_bulk_job(
+        made, _ = await self.store.jobs.create_bulk_job(
             spec,
             job.data,
             undo_of=undo_of,
@@ -422,7 +422,7 @@ class BulkOperations:
         return await self._started(made, start, who)
 
     async def _at_rest(self, job_id: int) -> BulkJob:
-        job = await self.store.bulk.queries.bulk_job(job_id)
+        job = await self.store.queries.bulk_job(job_id)
         if job.status not in AT_REST:
             raise Conflict(f"bulk job {job_id} is {job.status}: stop it first, or wait for its end")
         return job

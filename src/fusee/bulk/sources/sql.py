@@ -19,8 +19,9 @@ from sqlalchemy.exc import SQLAlchemyError
 from fusee.bulk.model.job import UNKNOWN
 from fusee.bulk.sources.base import ABSENT, Placed, fields_of
 from fusee.bulk.sources.blocks import BlockReader
+from fusee.engine.store.database import Database
+from fusee.engine.store.opening import open_database
 from fusee.errors import FuseeError, Invalid, StoreUnavailable
-from fusee.stores import Store, open_store
 
 __all__ = ["SqlSource"]
 
@@ -51,14 +52,14 @@ class SqlSource:
         if not isinstance(self.key, str) or not _NAME.fullmatch(self.key):
             raise ValueError("key must be the name of an integer column of the query")
 
-    def store(self, **options: Any) -> Store:
+    def database(self, **options: Any) -> Database:
         assert isinstance(self.url, str)
         url = self.url
         if url.startswith("env:"):
             url = os.environ.get(url[4:], "")
             if not url:
                 raise Invalid(f"source: the variable {self.url[4:]} is not set here", field="source")
-        return open_store(url, max_connections=2, **options)
+        return open_database(url, max_connections=2, **options)
 
     @property
     def inner(self) -> str:
@@ -70,14 +71,14 @@ class SqlSource:
 
     async def bounds(self) -> tuple[int, int]:
         statement = text(f"SELECT min({self.key}), max({self.key}) FROM {self.inner}")
-        store = self.store()
+        database = self.database()
         try:
-            await store.open()
-            low, high = await store.database.read(lambda c: tuple(c.execute(statement).one()))
+            await database.open()
+            low, high = await database.read(lambda c: tuple(c.execute(statement).one()))
         except (SQLAlchemyError, FuseeError) as error:
             raise Invalid(f"source: the query cannot be run: {error}", field="source") from None
         finally:
-            await store.close()
+            await database.close()
         if low is None:
             return 0, 0
         if type(low) is not int or type(high) is not int or low < 0:
@@ -87,16 +88,16 @@ class SqlSource:
     async def count(self, first: int, stop: int) -> int:
         key, given = self.key, {"first": first, "stop": stop}
         statement = text(f"SELECT count(*) FROM {self.inner} WHERE {key} >= :first AND {key} < :stop")
-        store = self.store(statement_timeout=COUNT_WITHIN)
+        database = self.database(statement_timeout=COUNT_WITHIN)
         try:
-            await store.open()
-            return await store.database.read(
+            await database.open()
+            return await database.read(
                 lambda c: int(_limited(c, COUNT_WITHIN).execute(statement, given).scalar_one())
             )
         except (StoreUnavailable, SQLAlchemyError):
             return UNKNOWN
         finally:
-            await store.close()
+            await database.close()
 
     async def fingerprint(self) -> None:
         """Rows may come, go and change at any time: a job keeps the keys between which it works."""
@@ -114,10 +115,10 @@ class SqlReader(BlockReader):
     def __init__(self, source: SqlSource) -> None:
         super().__init__()
         self._source = source
-        self._store: Store | None = None
+        self._database: Database | None = None
 
     async def load(self, first: int, end: int) -> Sequence[Any]:
-        source, store = self._source, await self._opened()
+        source, database = self._source, await self._opened()
         key = source.key
         statement = text(f"SELECT * FROM {source.inner} WHERE {key} >= :first AND {key} < :end")
 
@@ -126,7 +127,7 @@ class SqlReader(BlockReader):
             return [dict(row) for row in rows.mappings()]
 
         items: list[Any] = [ABSENT] * (end - first)
-        for row in await store.database.read(work):
+        for row in await database.read(work):
             items[row[str(key)] - first] = row
         return items
 
@@ -134,7 +135,7 @@ class SqlReader(BlockReader):
         self, first: int, end: int, most: int, *, backwards: bool = False
     ) -> list[tuple[int, Placed]]:
         """`backwards`: the last rows of `[first, end)`, the last one first."""
-        source, store = self._source, await self._opened()
+        source, database = self._source, await self._opened()
         key, order = str(source.key), "DESC" if backwards else "ASC"
         # One more than wanted: it tells whether the last key is there again.
         statement = text(
@@ -146,22 +147,22 @@ class SqlReader(BlockReader):
             rows = connection.execute(statement, {"first": first, "end": end, "most": most + 1})
             return [dict(row) for row in rows.mappings()]
 
-        rows = await store.database.read(work)
+        rows = await database.read(work)
         for one, other in pairwise(rows):
             if one[key] == other[key]:
                 raise Invalid(f"source: key {key} is not unique: {one[key]} is there more than once")
         return [(row[key], Placed(row[key], row)) for row in rows[:most]]
 
-    async def _opened(self) -> Store:
-        if self._store is None:
-            self._store = self._source.store()
-            await self._store.open()
-        return self._store
+    async def _opened(self) -> Database:
+        if self._database is None:
+            self._database = self._source.database()
+            await self._database.open()
+        return self._database
 
     async def close(self) -> None:
         await super().close()
-        if self._store is not None:
-            await self._store.close()
+        if self._database is not None:
+            await self._database.close()
 
 
 def _limited(connection: Connection, seconds: float) -> Connection:

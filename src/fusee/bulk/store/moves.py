@@ -22,6 +22,7 @@ from fusee.bulk.model.job import (
 from fusee.bulk.model.pacing import even_share
 from fusee.bulk.store.rows import spec_of_bulk
 from fusee.bulk.store.tables import bulk_jobs, bulk_logs, bulk_segments
+from fusee.engine.model.alert import ALERT_QUEUE, ALERT_RETRY
 from fusee.engine.model.retry import RetryPolicy
 from fusee.engine.model.run import Lane
 from fusee.engine.model.states import TERMINAL, RunStatus, SessionState
@@ -33,8 +34,6 @@ from fusee.engine.store.outbox import PARENT_TOPIC, Outbox
 from fusee.engine.store.rows import encode
 from fusee.engine.store.run_writer import Birth, RunWriter
 from fusee.engine.store.tables import runs, sessions
-from fusee.tasks.store.alerts import ALERT_QUEUE
-from fusee.tasks.store.alerts import RETRY as ALERT_RETRY
 from fusee.values.times import iso
 
 __all__ = ["LAUNCH_TIMEOUT", "BulkMoves"]

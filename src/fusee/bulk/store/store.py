@@ -21,6 +21,7 @@ class BulkStore:
     """What can be asked of the database about bulk jobs, for one namespace."""
 
     def __init__(self, context: StoreContext, engine: EngineStore) -> None:
+        self.engine = engine
         self.businesses = BusinessRegistry(context, engine.sessions)
         self.moves = BulkMoves(context, engine.run_writer, engine.lanes, engine.cancels, engine.outbox)
         self.checkpoints = BulkCheckpoints(context, self.moves)

@@ -10,10 +10,10 @@ from typing import Any
 from fusee.engine.model.outcome import Effect, End, Ended
 from fusee.engine.model.states import RunStatus
 from fusee.engine.store.callbacks import Answered, Fate, KnownCallback, token_digest
+from fusee.engine.store.engine_store import EngineStore
 from fusee.engine.store.rows import encode
 from fusee.errors import Conflict, Denied, Invalid, NotFound
 from fusee.events import Bus, RunAttemptEnded, RunRefused, RunsFinished
-from fusee.stores import Store
 
 __all__ = ["CallbackAnswer", "CallbackOperations", "callback_end"]
 
@@ -61,7 +61,7 @@ def callback_end(
 class CallbackOperations:
     """Not of one namespace: the token says whose run it is."""
 
-    def __init__(self, store: Store, bus: Bus) -> None:
+    def __init__(self, store: EngineStore, bus: Bus) -> None:
         self.store = store
         self.bus = bus
 

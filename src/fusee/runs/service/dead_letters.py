@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fusee.engine.store.dead_letters import DeadLetter
-from fusee.stores import Store
+from fusee.engine.store.engine_store import EngineStore
 
 __all__ = ["DeadLetterOperations"]
 
@@ -13,7 +13,7 @@ __all__ = ["DeadLetterOperations"]
 class DeadLetterOperations:
     """Dead letters of all namespaces: the operators of the platform look after them."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: EngineStore) -> None:
         self.store = store
 
     async def list(self, *, after: int = 0, limit: int = 100) -> Sequence[DeadLetter]:

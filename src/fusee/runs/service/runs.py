@@ -19,11 +19,11 @@ from fusee.engine.model.session import START_CERTAIN_AFTER
 from fusee.engine.model.states import RunStatus
 from fusee.engine.owners import Retried
 from fusee.engine.store.contract import Enqueued
+from fusee.engine.store.engine_store import EngineStore
 from fusee.engine.store.request_keys import digest_of
 from fusee.engine.store.runs import RunFilter
 from fusee.errors import Conflict, Invalid, UnknownHandler
 from fusee.events import Bus, RunsEnqueued
-from fusee.stores import Store
 from fusee.values.chunks import chunks
 from fusee.values.names import check_key
 from fusee.values.sizes import bytes_from
@@ -101,7 +101,7 @@ class RunOperations:
 
     def __init__(
         self,
-        store: Store,
+        store: EngineStore,
         bus: Bus,
         *,
         handlers: Container[str] = (),

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 from fusee.engine.model.session import Session
 from fusee.engine.model.states import SessionState
+from fusee.engine.store.engine_store import EngineStore
 from fusee.errors import Invalid, NotFound
-from fusee.stores import Store
 from fusee.values.names import check_name
 
 __all__ = ["WORKER_STATES", "WorkerFilter", "WorkerOperations"]
@@ -58,7 +58,7 @@ class WorkerFilter:
 
 
 class WorkerOperations:
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: EngineStore) -> None:
         self.store = store
 
     async def list(

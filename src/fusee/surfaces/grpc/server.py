@@ -9,12 +9,12 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
+from fusee.access.service import Caller, KeyOperations
 from fusee.batches.grpc import BatchSchedulerService
 from fusee.batches.service.batches import BatchOperations
 from fusee.config import GrpcConfig
 from fusee.config.addresses import is_loopback
 from fusee.errors import ConfigError, Denied
-from fusee.runs.service.queues import Caller, KeyOperations
 from fusee.surfaces.grpc.generated import batch_scheduler_pb2 as pb
 from fusee.surfaces.grpc.generated import batch_scheduler_pb2_grpc as stubs
 

@@ -9,7 +9,7 @@ from typing import Any
 from starlette.requests import HTTPConnection
 from starlette.types import Scope
 
-from fusee.runs.service.queues import Caller
+from fusee.access.service import Caller
 from fusee.surfaces.rest.services import Operations, Services
 
 __all__ = ["Context", "context_of", "operations_of", "services_of"]

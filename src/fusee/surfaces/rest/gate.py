@@ -5,11 +5,11 @@ from __future__ import annotations
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from fusee.access.service import Caller
 from fusee.config import ApiConfig
 from fusee.config.addresses import is_loopback
 from fusee.errors import ConfigError, Denied
 from fusee.runs.rest.callbacks import is_callback
-from fusee.runs.service.queues import Caller
 from fusee.surfaces.rest.context import Context
 from fusee.surfaces.rest.keyring import Keyring
 from fusee.surfaces.rest.paths import path_of

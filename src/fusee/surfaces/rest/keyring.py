@@ -6,7 +6,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 
-from fusee.runs.service.queues import Caller, KeyOperations, digest
+from fusee.access.service import Caller, KeyOperations, digest
 from fusee.surfaces.rest.problems import Problem
 
 __all__ = ["Keyring"]

@@ -6,12 +6,13 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
+from fusee.access.service import KeyOperations
 from fusee.batches.service.batches import BatchOperations
 from fusee.bulk.service.businesses import BusinessOperations
 from fusee.bulk.service.jobs import BulkOperations
 from fusee.config import ApiConfig
 from fusee.runs.service.callbacks import CallbackOperations
-from fusee.runs.service.queues import KeyOperations, QueueOperations
+from fusee.runs.service.queues import QueueOperations
 from fusee.runs.service.runs import RunOperations
 from fusee.runs.service.workers import WorkerOperations
 from fusee.tasks.service.tasks import TaskOperations

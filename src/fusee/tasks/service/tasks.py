@@ -12,7 +12,6 @@ from fusee.engine.model.run import RunSpec
 from fusee.engine.store.request_keys import KeyedRequest
 from fusee.errors import Invalid, NotFound
 from fusee.executors.http.request import Reach
-from fusee.stores import Store
 from fusee.tasks.cron import Cron
 from fusee.tasks.model.fire import Fire
 from fusee.tasks.model.task import Task, TaskSpec, TaskStatus
@@ -22,6 +21,7 @@ from fusee.tasks.service.simulation import Simulation, simulation
 from fusee.tasks.service.templates import TemplateOperations
 from fusee.tasks.store.backfills import Backfilled
 from fusee.tasks.store.history import FireFilter
+from fusee.tasks.store.store import TaskStore
 from fusee.tasks.store.tasks import TaskFilter
 from fusee.tasks.store.triggers import Triggered
 from fusee.values.names import check_key
@@ -39,7 +39,7 @@ class TaskOperations:
 
     def __init__(
         self,
-        store: Store,
+        store: TaskStore,
         check: Callable[[RunSpec], Awaitable[None]],
         reach: Reach,
         *,
@@ -72,7 +72,7 @@ class TaskOperations:
         spec = await self.checked(fields, allow_unknown=allow_unknown)
         request = KeyedRequest.of(idempotency_key, "task", {"task": spec.to_dict(), "enabled": enabled})
         status = TaskStatus.ENABLED if enabled else TaskStatus.DISABLED
-        task = await self.store.tasks.definitions.create_task(spec, status=status, request=request)
+        task = await self.store.definitions.create_task(spec, status=status, request=request)
         return task, request is None or not request.repeated
 
     async def checked(
@@ -88,11 +88,11 @@ class TaskOperations:
 
     async def get(self, ref: str | int, *, deleted: bool = False) -> Task:
         """`deleted`: also one that was deleted, whose record is kept."""
-        return await self.store.tasks.definitions.task(ref, deleted=deleted)
+        return await self.store.definitions.task(ref, deleted=deleted)
 
     async def list(self, wanted: TaskFilter) -> Sequence[Task]:
         _within("limit", wanted.limit, LONGEST_LIST)
-        return await self.store.tasks.definitions.tasks(wanted)
+        return await self.store.definitions.tasks(wanted)
 
     async def replace(
         self,
@@ -105,7 +105,7 @@ class TaskOperations:
         """Make it what is written, and nothing else; refused when it is not at `version`."""
         spec = await self._spec(fields)
         await self.check_runnable(spec, allow_unknown)
-        return await self.store.tasks.steering.update_task(ref, spec, version)
+        return await self.store.steering.update_task(ref, spec, version)
 
     async def change(
         self,
@@ -116,7 +116,7 @@ class TaskOperations:
         allow_unknown: bool = False,
     ) -> Task:
         """Change the fields that are given; null takes one back to its default."""
-        task = await self.store.tasks.definitions.task(ref)
+        task = await self.store.definitions.task(ref)
         if "template" in fields or "with" in fields:
             raise Invalid(
                 "template goes with making a task; a task that exists is changed by its fields",
@@ -127,7 +127,7 @@ class TaskOperations:
             known = (spec.executor, spec.handler) == (task.spec.executor, task.spec.handler)
             await self.check_runnable(spec, allow_unknown or known)
         # Without a version of the caller's: that which the change was worked out on.
-        return await self.store.tasks.steering.update_task(
+        return await self.store.steering.update_task(
             ref, spec, version if version is not None else task.version
         )
 
@@ -137,15 +137,15 @@ class TaskOperations:
         """pause, resume, enable or disable; asked twice, nothing changes."""
         if verb not in VERBS:
             raise Invalid(f"a task can {', '.join(VERBS)}, not {verb!r:.40}")
-        return await self.store.tasks.steering.steer_task(ref, verb, reason, version)
+        return await self.store.steering.steer_task(ref, verb, reason, version)
 
     async def clear_queue(self, ref: str | int, *, reason: str = "cleared by hand") -> int:
         """Leave out every fire that stands in line; returns how many. What runs goes on."""
-        return await self.store.tasks.steering.clear_queue(ref, reason[:200])
+        return await self.store.steering.clear_queue(ref, reason[:200])
 
     async def delete(self, ref: str | int, *, version: int | None = None) -> Task:
         """Soft: its runs and fires are kept, its name is free again. What waits is left out."""
-        return await self.store.tasks.steering.steer_task(ref, "delete", None, version)
+        return await self.store.steering.steer_task(ref, "delete", None, version)
 
     async def _spec(self, fields: Mapping[str, Any] | TaskSpec) -> TaskSpec:
         return fields if isinstance(fields, TaskSpec) else task_from(await self.plain(fields))
@@ -162,7 +162,7 @@ class TaskOperations:
         names = []
         for one in given:
             try:
-                names.append((await self.store.tasks.definitions.task(one)).name if type(one) is int else one)
+                names.append((await self.store.definitions.task(one)).name if type(one) is int else one)
             except NotFound:
                 raise Invalid(f"dependencies: there is no task {one}", field="dependencies") from None
         return {**fields, "dependencies": names}
@@ -198,16 +198,16 @@ class TaskOperations:
             raise Invalid("payload must be an object: its members go over the task's own", field="payload")
         _check_key(idempotency_key)
         if payload:
-            spec = (await self.store.tasks.definitions.task(ref)).spec
+            spec = (await self.store.definitions.task(ref)).spec
             await self.check_runnable(replace(spec, payload=spec.run_payload(payload)), allow_unknown=True)
-        return await self.store.tasks.triggers.trigger(
+        return await self.store.triggers.trigger(
             ref, payload=payload, idempotency_key=idempotency_key, reason=reason[:200]
         )
 
     async def restart(self, ref: str | int, *, idempotency_key: str | None = None) -> Triggered:
         """Do its last fire again, under the policies: the same payload, logical time and shards."""
         _check_key(idempotency_key)
-        return await self.store.tasks.triggers.restart_task(ref, idempotency_key=idempotency_key)
+        return await self.store.triggers.restart_task(ref, idempotency_key=idempotency_key)
 
     async def backfill(
         self,
@@ -225,7 +225,7 @@ class TaskOperations:
         if type(concurrency) is not int or not 1 <= concurrency <= 1000:
             raise Invalid("concurrency must be a whole number from 1 to 1000", field="concurrency")
         _check_key(idempotency_key)
-        return await self.store.tasks.backfills.start(
+        return await self.store.backfills.start(
             ref, begin, end, concurrency=concurrency, dry_run=dry_run, idempotency_key=idempotency_key
         )
 
@@ -234,7 +234,7 @@ class TaskOperations:
     async def next(self, ref: str | int, count: int = 5, after: int | None = None) -> Sequence[int]:
         """When it fires next; nothing for a task that is not enabled, or has no schedule."""
         _within("count", count, MOST_NEXT)
-        return self.upcoming(await self.store.tasks.definitions.task(ref), count, after)
+        return self.upcoming(await self.store.definitions.task(ref), count, after)
 
     def upcoming(self, task: Task, count: int = 5, after: int | None = None) -> Sequence[int]:
         return task.upcoming(count, after)
@@ -252,12 +252,12 @@ class TaskOperations:
 
     async def fires(self, ref: str | int, wanted: FireFilter) -> Sequence[Fire]:
         _within("limit", wanted.limit, LONGEST_LIST)
-        return await self.store.tasks.history.fires(ref, wanted)
+        return await self.store.history.fires(ref, wanted)
 
     async def explain(self, ref: str | int, at: int) -> Explanation:
         """What was decided about that time, and by which rule."""
-        task = await self.store.tasks.definitions.task(ref, deleted=True)
-        return explain(task, at, await self.store.tasks.history.fires_at(task.id, at), self.now_us())
+        task = await self.store.definitions.task(ref, deleted=True)
+        return explain(task, at, await self.store.history.fires_at(task.id, at), self.now_us())
 
     async def simulate(
         self,
@@ -271,8 +271,8 @@ class TaskOperations:
         """What another policy would have done from `begin` to `end`, beside what was done."""
         if end < begin:
             raise Invalid("to lies before from", field="to")
-        task = await self.store.tasks.definitions.task(ref)
-        past = await self.store.tasks.history.past(task.id, begin, end, LONGEST_SIMULATION + 1)
+        task = await self.store.definitions.task(ref)
+        past = await self.store.history.past(task.id, begin, end, LONGEST_SIMULATION + 1)
 
         def work() -> Simulation:
             schedule = task.schedule()

@@ -8,11 +8,11 @@ from typing import Any
 
 from fusee.engine.store.request_keys import KeyedRequest
 from fusee.errors import Conflict, Invalid, NotFound
-from fusee.stores import Store
 from fusee.tasks.model.template import LABEL, TEMPLATE, TaskTemplate, TemplateSpec
 from fusee.tasks.service.fields import FIELDS, SCHEDULES, WAYS
 from fusee.tasks.service.http_fields import HTTP, object_from
 from fusee.tasks.service.old_names import ALIASES
+from fusee.tasks.store.store import TaskStore
 from fusee.tasks.store.templates import TaskTemplates
 from fusee.values.merging import merged
 
@@ -24,12 +24,12 @@ LONGEST_LIST = 1000
 class TemplateOperations:
     """The templates of one namespace."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: TaskStore) -> None:
         self.store = store
 
     @property
     def templates(self) -> TaskTemplates:
-        return TaskTemplates(self.store.database, self.store.namespace)
+        return TaskTemplates(self.store.engine.database, self.store.engine.namespace)
 
     async def create(self, fields: Mapping[str, Any] | TemplateSpec) -> TaskTemplate:
         return (await self.create_once(None, fields))[0]

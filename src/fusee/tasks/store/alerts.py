@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from fusee.engine.model.retry import RetryPolicy
+from fusee.engine.model.alert import ALERT_QUEUE, ALERT_RETRY
 from fusee.engine.model.run import Lane
 from fusee.engine.model.states import RunStatus
 from fusee.engine.store.context import StoreContext
@@ -19,12 +19,10 @@ from fusee.tasks.model.task import Alerts
 from fusee.tasks.store.state import ClosedFire, TaskState
 from fusee.values.times import iso
 
-__all__ = ["ALERT_QUEUE", "TaskAlerts"]
+__all__ = ["TaskAlerts"]
 
-ALERT_QUEUE = "fusee.alerts"
 AT_MOST_EVERY = 300_000_000
 """Microseconds between two lateness alerts of one task: a long outage sends one alert, not hundreds."""
-RETRY = RetryPolicy(max_attempts=8, base=5.0)
 LONGEST_ERROR = 2000
 
 
@@ -77,6 +75,6 @@ class TaskAlerts:
         birth = Birth(
             lane_id=self.lanes.lane_id(connection, lane),
             payload=encode({"url": alerts.webhook, "method": "POST", "body": body}, "the alert"),
-            options=encode({"retry": RETRY.to_dict(), "timeout": 30.0}, "options"),
+            options=encode({"retry": ALERT_RETRY.to_dict(), "timeout": 30.0}, "options"),
         )
         self.run_writer.insert_runs(connection, [birth], now, namespace)

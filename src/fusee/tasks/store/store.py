@@ -25,6 +25,7 @@ class TaskStore:
     """What can be asked of the database about tasks, for one namespace."""
 
     def __init__(self, context: StoreContext, engine: EngineStore) -> None:
+        self.engine = engine
         self.states = TaskStates()
         self.upstreams = Upstreams(context, engine.gates, engine.outbox)
         self.admission = Admission(context, engine.gates, self.upstreams)

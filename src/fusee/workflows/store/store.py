@@ -20,6 +20,7 @@ class WorkflowStore:
     """What can be asked of the database about workflows, for one namespace."""
 
     def __init__(self, context: StoreContext, engine: EngineStore) -> None:
+        self.engine = engine
         self.ends = WorkflowEnds(context, engine.gates, engine.outbox)
         self.cancels = WorkflowCancels(context, engine.cancels, self.ends, engine.gates)
         self.definitions = WorkflowDefinitions(context)
