@@ -504,8 +504,8 @@ async def test_a_rerun_does_only_what_did_not_succeed(world: World) -> None:
     await flow.claim()
     await flow.end("any")
     assert (await flow.look()).status == "failed"
-    again = await world.store.workflows.reruns.rerun_workflow_run(flow.id, idempotency_key="k")
-    assert await world.store.workflows.reruns.rerun_workflow_run(flow.id, idempotency_key="k") == (
+    again = await world.store.workflows.starts.rerun(flow.id, idempotency_key="k")
+    assert await world.store.workflows.starts.rerun(flow.id, idempotency_key="k") == (
         again.id,
         False,
     )
@@ -518,15 +518,15 @@ async def test_a_rerun_does_only_what_did_not_succeed(world: World) -> None:
     run = await second.look()
     assert (run.status, run.total, run.origin_id) == ("succeeded", 3, flow.id)
     with pytest.raises(Conflict, match="every node of workflow run"):
-        await world.store.workflows.reruns.rerun_workflow_run(again.id)
+        await world.store.workflows.starts.rerun(again.id)
 
 
 async def test_what_runs_is_not_rerun(world: World) -> None:
     flow = await Flow.start(world, node("a"))
     with pytest.raises(Conflict, match="has not ended"):
-        await world.store.workflows.reruns.rerun_workflow_run(flow.id)
+        await world.store.workflows.starts.rerun(flow.id)
     with pytest.raises(NotFound):
-        await world.store.workflows.reruns.rerun_workflow_run(999)
+        await world.store.workflows.starts.rerun(999)
 
 
 # --- looking -----------------------------------------------------------------------------------------

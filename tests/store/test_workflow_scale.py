@@ -129,7 +129,7 @@ async def test_no_statement_of_a_workflows_life_scans_a_table_that_grows(tmp_pat
     again = Flow(world, flow.session, (await store.workflows.starts.start_workflow("small")).id)
     await again.claim()
     await again.end("first")
-    rerun = await store.workflows.reruns.rerun_workflow_run(again.id)
+    rerun = await store.workflows.starts.rerun(again.id)
     await store.workflows.cancels.cancel_workflow_run(rerun.id, "enough")
     await again.drain()
     (asking,) = await world.enqueue()

@@ -158,9 +158,7 @@ class WorkflowOperations:
 
     async def rerun(self, workflow_run_id: int, *, idempotency_key: str | None = None) -> StartedWorkflow:
         """Do the nodes that did not succeed again, as a new workflow run whose origin is this one."""
-        return await self.store.reruns.rerun_workflow_run(
-            workflow_run_id, idempotency_key=_key(idempotency_key)
-        )
+        return await self.store.starts.rerun(workflow_run_id, idempotency_key=_key(idempotency_key))
 
     # -- looking
 

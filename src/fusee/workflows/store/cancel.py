@@ -1,8 +1,8 @@
-"""Canceling a workflow run: what has not started is over, what runs is told to stop, nothing starts any more.
+"""Canceling a workflow run: nodes that have not started are canceled, running ones are told to stop.
 
-First, in one transaction under the row of the workflow run, every node that is blocked is canceled and every
-edge that is left is cut: from then on nothing is let go. Then, a few hundred at a time, the nodes that were
-let go before. A process that dies in between leaves a workflow run that comes to its end by itself.
+First, in one transaction that locks the row of the workflow run, every blocked node is canceled and every
+remaining edge is deleted: from then on no node is released. Then the nodes that were released before are
+canceled, a few hundred at a time. When the process dies in between, the workflow run still ends by itself.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = ["WorkflowCanceled", "WorkflowCancels"]
 
 @dataclass(frozen=True, slots=True)
 class WorkflowCanceled:
-    """What a cancel did: `canceled` nodes are over, `told` runs were asked to stop."""
+    """What a cancel did: the number of canceled nodes, and the runs that were told to stop."""
 
     canceled: int
     told: Sequence[int]
@@ -46,9 +46,9 @@ class WorkflowCancels:
         self.gates = gates
 
     async def cancel_workflow_run(self, workflow_run_id: int, reason: str) -> WorkflowCanceled:
-        """`Conflict` when it has ended in another way."""
+        """Cancel it; raises `Conflict` when it has ended in another way."""
 
-        def cut(connection: Connection) -> tuple[int, list[int]]:
+        def work(connection: Connection) -> tuple[int, list[int]]:
             mine = (
                 workflow_runs.c.namespace == self.context.namespace,
                 workflow_runs.c.id == workflow_run_id,
@@ -60,11 +60,11 @@ class WorkflowCancels:
                 raise Conflict(
                     f"workflow run {workflow_run_id} has ended ({row.status}): there is nothing to cancel"
                 )
-            return self._cut_off(connection, row, reason, self.context.now(connection))
+            return self._cancel_blocked(connection, row, reason, self.context.now(connection))
 
-        canceled, let_go = await self.context.database.write(cut)
+        canceled, released = await self.context.database.write(work)
         told: list[int] = []
-        for part in chunks(sorted(let_go)):
+        for part in chunks(sorted(released)):
             stands = await self.context.database.write(
                 lambda connection, part=part: self.cancels.cancel_many(  # type: ignore[misc]
                     connection, part, reason, self.context.now(connection)
@@ -77,12 +77,14 @@ class WorkflowCancels:
         return WorkflowCanceled(canceled, told)
 
     def stop_workflow_run(self, connection: Connection, row: Any, reason: str, now: int) -> None:
-        """The same in the caller's transaction, which holds the row."""
-        _, let_go = self._cut_off(connection, row, reason, now)
-        self.cancels.cancel_many(connection, let_go, reason, now)
+        """Cancel it in the caller's transaction, which has locked the row."""
+        _, released = self._cancel_blocked(connection, row, reason, now)
+        self.cancels.cancel_many(connection, released, reason, now)
 
-    def _cut_off(self, connection: Connection, row: Any, reason: str, now: int) -> tuple[int, list[int]]:
-        """Cancel what is blocked; answers how many that were, and the nodes that are left."""
+    def _cancel_blocked(
+        self, connection: Connection, row: Any, reason: str, now: int
+    ) -> tuple[int, list[int]]:
+        """Cancel the blocked nodes; returns how many, and the nodes that remain."""
         if row.status != WorkflowStatus.RUNNING:
             return 0, []
         reason = reason[:LONGEST_REASON]
@@ -98,7 +100,7 @@ class WorkflowCancels:
         blocked: set[int] = set()
         for part in chunks(sorted(left)):
             connection.execute(delete(edges).where(edges.c.upstream_run.in_(part)))
-            blocked.update(self._cancel_blocked_nodes(connection, part, reason, now))
+            blocked.update(self._cancel_nodes(connection, part, reason, now))
         if blocked:
             tally = Tally()
             tally.ends[RunStatus.CANCELED] = len(blocked)
@@ -106,10 +108,11 @@ class WorkflowCancels:
             self.ends.count_in(connection, connection.execute(again).one(), tally, now)
         return len(blocked), [run_id for run_id in left if run_id not in blocked]
 
-    def _cancel_blocked_nodes(
+    def _cancel_nodes(
         self, connection: Connection, run_ids: Sequence[int], reason: str, now: int
     ) -> list[int]:
-        """Counted here and now: ten thousand notices would only say what is known already."""
+        """Cancel those of these nodes that are blocked. They are counted here: ten thousand outbox rows would
+        only say what is known already."""
         query = (
             select(runs.c.id)
             .where(runs.c.id.in_(run_ids), runs.c.status == RunStatus.BLOCKED)
@@ -135,7 +138,7 @@ class WorkflowCancels:
         return blocked
 
     async def latest_start(self, run_ids: Sequence[int]) -> float | None:
-        """Seconds since the last of these runs was claimed; None when none of them is running."""
+        """Seconds since the latest claim of these runs; None when none of them is running."""
 
         def work(connection: Connection) -> float | None:
             latest: list[int] = []

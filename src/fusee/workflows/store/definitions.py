@@ -1,4 +1,4 @@
-"""Workflows as they are defined: made, changed, deleted, looked at."""
+"""The definitions of workflows: creating, changing, deleting and reading them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _SUMMARY = [column for column in workflows.c if column.name != "definition"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkflowFilter:
-    """Which workflows to list; by name, behind `after` when given."""
+    """Which workflows to list: by name, from behind `after` when that is given."""
 
     prefix: str = ""
     after: str | None = None
@@ -43,7 +43,7 @@ class WorkflowDefinitions:
         self.context = context
 
     async def create_workflow(self, spec: WorkflowSpec, request: KeyedRequest | None = None) -> Workflow:
-        """`Conflict` when the name is taken."""
+        """Create a workflow; raises `Conflict` when the name is taken."""
         definition = _written(spec)
 
         def work(connection: Connection) -> Workflow:
@@ -79,7 +79,7 @@ class WorkflowDefinitions:
         )
 
     async def workflows(self, wanted: WorkflowFilter) -> list[WorkflowSummary]:
-        """Without their nodes: a page of large ones must not be a gigabyte."""
+        """List workflows without their nodes: a page of large ones would be a gigabyte."""
         query = (
             select(*_SUMMARY)
             .where(workflows.c.namespace == self.context.namespace, workflows.c.live_name.is_not(None))
@@ -94,8 +94,8 @@ class WorkflowDefinitions:
         return [WorkflowSummary(**_facts(row)) for row in rows]
 
     async def update_workflow(self, name: str, spec: WorkflowSpec, version: int | None = None) -> Workflow:
-        """Replace what it is; `Conflict` when it is not at `version` any more. What was started goes on as
-        it was; an equal definition changes nothing."""
+        """Replace its definition; raises `Conflict` when it is not at `version` any more. Workflow runs that
+        were started before continue unchanged; an equal definition changes nothing."""
         definition = _written(spec)
 
         def work(connection: Connection) -> Workflow:
@@ -120,7 +120,7 @@ class WorkflowDefinitions:
         return await self.context.database.write(work)
 
     async def delete_workflow(self, name: str, version: int | None = None) -> None:
-        """It cannot be started any more, and its name is free; what was started goes on."""
+        """Delete it: it cannot be started any more, and its name is free. Its workflow runs continue."""
 
         def work(connection: Connection) -> None:
             row = self.workflow_row(connection, name, lock=True)
@@ -131,7 +131,7 @@ class WorkflowDefinitions:
         await self.context.database.write(work)
 
     async def task_specs(self, names: Iterable[str]) -> dict[str, TaskSpec]:
-        """What those tasks of this namespace are; unknown names are left out."""
+        """The definitions of these tasks of this namespace; unknown names are left out."""
         wanted = sorted(set(names))
 
         def work(connection: Connection) -> dict[str, TaskSpec]:
@@ -179,7 +179,7 @@ def _written(spec: WorkflowSpec) -> str:
 
 
 def spec_of(row: Any) -> WorkflowSpec:
-    """What the row defines; a large one takes long to check, and is often read again."""
+    """The definition in the row. It is cached: a large one takes long to check, and is often read again."""
     return reading("workflow", row.id, lambda: _spec(row.definition))
 
 

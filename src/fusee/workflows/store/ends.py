@@ -1,7 +1,7 @@
-"""Nodes of workflow runs that ended: counted, their downstream gates counted down, and so on to the end.
+"""Counting nodes of workflow runs that ended, and the gates of the nodes behind them.
 
-Whoever counts holds the row of the workflow run: a notice that comes twice counts once, and a cancel and
-an end never pass each other. The cost is the number of edges that leave the nodes that ended.
+The row of the workflow run is locked meanwhile: an end that is reported twice counts once, and a cancel and
+an end never miss each other. The cost is the number of edges that leave the ended nodes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from fusee.workflows.store.tables import edges, workflow_nodes, workflow_runs
 __all__ = ["Tally", "WorkflowEnds"]
 
 DEEPEST_CASCADE = 50
-"""Levels of nodes shut out in one transaction; what lies beyond is told of, and follows in the next."""
+"""Levels of nodes that are skipped in one transaction; the next ones go to the outbox and follow later."""
 
 COUNTED = (
     workflow_runs.c.id,
@@ -41,12 +41,12 @@ COUNTED = (
     workflow_runs.c.waiter,
     workflow_runs.c.cancel_requested_at,
 )
-"""What the row of a workflow run must tell to be counted on; not what can be large."""
+"""The columns of a workflow run that counting needs, without those that can be large."""
 
 
 @dataclass(slots=True)
 class Tally:
-    """How nodes of one workflow run ended just now."""
+    """How many nodes of one workflow run ended just now, by status."""
 
     ends: Counter[RunStatus] = field(default_factory=Counter)
     culprit: str | None = None
@@ -64,7 +64,7 @@ class WorkflowEnds:
         self.outbox = outbox
 
     def workflow_runs_ended(self, connection: Connection, run_ids: Sequence[int], now: int) -> None:
-        """Some of these runs, each a node of a workflow run, may have ended."""
+        """Count those of these runs, each a node of a workflow run, that have ended."""
         owners = self._lock_workflow_runs(connection, run_ids)
         tallies: dict[int, Tally] = {}
         reached = list(run_ids)
@@ -96,7 +96,7 @@ class WorkflowEnds:
         tallies: dict[int, Tally],
         now: int,
     ) -> list[int]:
-        """Count those that ended and were not counted; answers the nodes that never run because of it."""
+        """Count the ended nodes that were not counted yet; returns the nodes that are skipped for that."""
         names: dict[int, str] = {}
         success: dict[int, bool] = {}
         for part in chunks(sorted(set(run_ids))):
@@ -118,7 +118,7 @@ class WorkflowEnds:
             return []
         known = select(runs.c.id, runs.c.status).where(runs.c.id.in_([node.run_id for node in nodes]))
         statuses = {row.id: RunStatus(row.status) for row in connection.execute(known)}
-        # A run that was pruned before it was counted has ended; nobody can say any more that it went well.
+        # A run that retention deleted before it was counted has ended; whether it succeeded is unknown.
         found = [(node, statuses.get(node.run_id, RunStatus.FAILED)) for node in nodes]
         over = [(node, status) for node, status in found if status in TERMINAL]
         for status in {status for _, status in over}:
@@ -126,13 +126,13 @@ class WorkflowEnds:
         return over
 
     def mark_nodes(self, connection: Connection, run_ids: Sequence[int], status: RunStatus) -> None:
-        """These nodes are counted."""
+        """Mark these nodes as counted, with their end."""
         if run_ids:
             mine = workflow_nodes.c.run_id.in_(run_ids)
             connection.execute(update(workflow_nodes).where(mine).values(status=status))
 
     def _take_edges(self, connection: Connection, run_ids: Iterable[int]) -> Iterator[tuple[int, int]]:
-        """The edges that leave these runs, which are used up by that."""
+        """Delete and return the edges that leave these runs."""
         for part in chunks(sorted(set(run_ids))):
             leaving = edges.c.upstream_run.in_(part)
             found = connection.execute(select(edges).where(leaving)).all()
@@ -141,7 +141,7 @@ class WorkflowEnds:
             yield from ((row.upstream_run, row.downstream_run) for row in found)
 
     def count_in(self, connection: Connection, owner: Any, tally: Tally, now: int) -> None:
-        """Add to the counters; the last node ends the workflow run, and tells the run that waits for it."""
+        """Add to the counters. The last node ends the workflow run, which its parent then hears."""
         ends = tally.ends
         counts = {
             "ended": owner.ended + ends.total(),

@@ -1,51 +1,82 @@
-"""A workflow run comes into being: its nodes' runs, its edges and its gates, inside a larger transaction."""
+"""Inserting a workflow run: the runs of its nodes, its edges and its gates, in the caller's transaction."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import msgspec
 from sqlalchemy import Connection, insert
 
 from fusee.engine.model.states import RunStatus
 from fusee.engine.store.context import StoreContext
 from fusee.engine.store.gates import Gates
+from fusee.engine.store.rows import decode
 from fusee.engine.store.run_writer import Birth, RunWriter
 from fusee.errors import Invalid
 from fusee.tasks.model.task import TriggerRule
 from fusee.values.chunks import ROWS_A_STATEMENT, chunks
+from fusee.values.graph import levels_of
 from fusee.workflows.model.workflow_run import WorkflowStatus
-from fusee.workflows.store.shape import Shape
 from fusee.workflows.store.tables import edges, workflow_nodes, workflow_runs
 
-__all__ = ["Draft", "DraftNode", "WorkflowWriter"]
+__all__ = ["Draft", "DraftNode", "Shape", "WorkflowWriter"]
 
 KIND = "workflow"
 CHARACTERS_A_STATEMENT = 1024 * 1024  # stays below the defaults of max_allowed_packet
 LARGEST_START = 32 * 1024 * 1024
 
 
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Which node of a workflow run is after which, as positions: edges are deleted as nodes end."""
+
+    after: Sequence[Sequence[int]]
+    rules: Sequence[TriggerRule]
+
+    @classmethod
+    def read(cls, text: str) -> Shape:
+        plain: dict[str, Any] = decode(text)
+        rules = [TriggerRule.ALL_SUCCESS] * len(plain["after"])
+        for position, rule in plain["rules"].items():
+            rules[int(position)] = TriggerRule(rule)
+        return cls(plain["after"], rules)
+
+    def text(self) -> str:
+        """The JSON to store. Nearly all nodes have the same rule: only the others are written."""
+        others = {
+            str(position): rule
+            for position, rule in enumerate(self.rules)
+            if rule is not TriggerRule.ALL_SUCCESS
+        }
+        return msgspec.json.encode({"after": self.after, "rules": others}).decode()
+
+    def levels(self) -> list[int]:
+        """The number of steps before each node, on the longest path."""
+        found = levels_of(dict(enumerate(self.after)))
+        return [found[position] for position in range(len(self.after))]
+
+
 class DraftNode(NamedTuple):
-    """A node that is about to become a run."""
+    """A node whose run is about to be inserted."""
 
     name: str
     lane_id: int
     priority: int
     payload: Callable[[int], str | None]
-    """Of the workflow run's number, which is known last."""
+    """Returns the payload for the id of the workflow run, which is known last."""
     options: str | None
     after: tuple[int, ...]
-    """Positions."""
+    """The positions of its upstream nodes."""
     rule: TriggerRule
 
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """All that is known of a workflow run before its transaction begins."""
+    """Everything about a workflow run that is known before its transaction begins."""
 
     workflow_id: int
-    name: str
     version: int
     given: str
     params: str
@@ -54,7 +85,7 @@ class Draft:
 
     @property
     def shape(self) -> Shape:
-        return Shape.of([node.after for node in self.nodes], [node.rule for node in self.nodes])
+        return Shape([node.after for node in self.nodes], [node.rule for node in self.nodes])
 
 
 class WorkflowWriter:
@@ -97,19 +128,19 @@ class WorkflowWriter:
         assert primary is not None
         workflow_run_id = int(primary[0])
         run_ids: list[int] = []
-        for births in _portions(draft.nodes, workflow_run_id):
+        for births in _new_runs(draft.nodes, workflow_run_id):
             run_ids += self.run_writer.insert_runs(connection, births, now)
-        self._lay_edges(connection, workflow_run_id, draft.nodes, run_ids)
+        self._insert_graph(connection, workflow_run_id, draft.nodes, run_ids)
         return workflow_run_id
 
-    def _lay_edges(
+    def _insert_graph(
         self,
         connection: Connection,
         workflow_run_id: int,
         nodes: Sequence[DraftNode],
         run_ids: Sequence[int],
     ) -> None:
-        """Who waits for whom."""
+        """Insert the nodes, the edges between them and their gates."""
         rows = [
             {"workflow_run_id": workflow_run_id, "position": position, "node": node.name, "run_id": run_id}
             for position, (node, run_id) in enumerate(zip(nodes, run_ids, strict=True))
@@ -132,8 +163,8 @@ class WorkflowWriter:
             self.gates.build_gates(connection, rule, needs)
 
 
-def _portions(nodes: Sequence[DraftNode], workflow_run_id: int) -> Iterator[list[Birth]]:
-    """As many runs as one statement should take, by number and by size."""
+def _new_runs(nodes: Sequence[DraftNode], workflow_run_id: int) -> Iterator[list[Birth]]:
+    """The new runs, divided by number and by size into what one statement should insert."""
     part: list[Birth] = []
     size = total = 0
     for node in nodes:
@@ -149,12 +180,12 @@ def _portions(nodes: Sequence[DraftNode], workflow_run_id: int) -> Iterator[list
         if part and (len(part) >= ROWS_A_STATEMENT or size + own > CHARACTERS_A_STATEMENT):
             yield part
             part, size = [], 0
-        part.append(_birth(node, payload))
+        part.append(_new_run(node, payload))
         size += own
     yield part
 
 
-def _birth(node: DraftNode, payload: str | None) -> Birth:
+def _new_run(node: DraftNode, payload: str | None) -> Birth:
     many = len(node.after)
     return Birth(
         lane_id=node.lane_id,

@@ -1,4 +1,4 @@
-"""Workflows as the engine knows them: what follows when the run of a node ends, and what is forgotten."""
+"""The owner of the runs of workflow nodes: what follows when one ends, and which rows are deleted."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class WorkflowOwner(Owner):
         return self.parents.look_at_waiters(connection, run_ids, WORKFLOW_RUN, abandon, now)
 
     def forget_old(self, connection: Connection, cutoff: int, most: int) -> int:
-        """Workflow runs that ended before `cutoff`, with about `most` nodes.
+        """Delete workflow runs that ended before `cutoff`, with about `most` nodes.
 
         Their edges and gates were deleted when they ended; their runs have an age of their own.
         """

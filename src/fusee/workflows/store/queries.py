@@ -1,4 +1,4 @@
-"""Looking at workflow runs and their nodes."""
+"""Reading workflow runs and their nodes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fusee.engine.store.tables import runs
 from fusee.errors import NotFound
 from fusee.values.chunks import chunks
 from fusee.workflows.model.workflow_run import WorkflowNode, WorkflowRun, WorkflowStatus
-from fusee.workflows.store.shape import Shape
+from fusee.workflows.store.insert import Shape
 from fusee.workflows.store.tables import workflow_nodes, workflow_runs, workflows
 
 __all__ = ["GraphPage", "WorkflowQueries", "WorkflowRunFilter", "WorkflowStep"]
@@ -24,7 +24,7 @@ __all__ = ["GraphPage", "WorkflowQueries", "WorkflowRunFilter", "WorkflowStep"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkflowRunFilter:
-    """Which workflow runs to list; newest first, below `before` when given."""
+    """Which workflow runs to list: newest first, with an id below `before` when that is given."""
 
     workflow: str | None = None
     status: Sequence[WorkflowStatus] = ()
@@ -34,7 +34,7 @@ class WorkflowRunFilter:
 
 @dataclass(frozen=True, slots=True)
 class GraphPage:
-    """Some of a workflow run's nodes, by position; `total` is how many there are in all."""
+    """Some nodes of a workflow run, by position; `total` is the number of all its nodes."""
 
     nodes: Sequence[WorkflowNode]
     total: int
@@ -42,7 +42,7 @@ class GraphPage:
 
 @dataclass(frozen=True, slots=True)
 class WorkflowStep:
-    """The step of a workflow run that a run is."""
+    """The place of a run in a workflow run."""
 
     node: str
     workflow_run_id: int
@@ -52,7 +52,7 @@ class WorkflowStep:
 
     @property
     def rerun(self) -> str:
-        """The command that does unsuccessful steps again."""
+        """The command that repeats the unsuccessful steps."""
         return f"fusee workflow rerun {self.workflow_run_id}"
 
 
@@ -88,7 +88,7 @@ class WorkflowQueries:
         )
 
     async def workflow_step(self, run_id: int) -> WorkflowStep | None:
-        """Which step of which workflow run this run is; None when that is deleted."""
+        """The workflow run and the node that this run belongs to; None when that is deleted."""
         query = (
             select(
                 workflow_nodes.c.node,
@@ -117,7 +117,7 @@ class WorkflowQueries:
         return int(found)
 
     async def workflow_graph(self, workflow_run_id: int, after: int = -1, limit: int = 1000) -> GraphPage:
-        """The nodes behind position `after`, with what each waits for, how it stands and which run it is."""
+        """The nodes behind position `after`, each with its upstreams, its status and its run."""
 
         def work(connection: Connection) -> GraphPage:
             mine = (
@@ -134,7 +134,7 @@ class WorkflowQueries:
                     workflow_nodes.c.position,
                     workflow_nodes.c.node,
                     workflow_nodes.c.run_id,
-                    # Until an end is counted, its run knows better.
+                    # Until an end is counted, the status of its run is the newer one.
                     func.coalesce(runs.c.status, workflow_nodes.c.status).label("status"),
                     runs.c.attempt,
                     runs.c.reason,
@@ -154,7 +154,7 @@ class WorkflowQueries:
     def _node_names(
         self, connection: Connection, workflow_run_id: int, rows: Sequence[Any], shape: Shape
     ) -> dict[int, str]:
-        """By position: of these nodes and of those that they wait for."""
+        """Position → name, of these nodes and of their upstreams."""
         names = {row.position: row.node for row in rows}
         missing = sorted({up for row in rows for up in shape.after[row.position]} - names.keys())
         for part in chunks(missing):

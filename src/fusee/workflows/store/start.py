@@ -1,4 +1,5 @@
-"""Starting a workflow: all of it or nothing, once for each key and for each run that waits for it."""
+"""Starting a workflow, or again the nodes that did not succeed: all or nothing, once for each idempotency key
+and for each parent run."""
 
 from __future__ import annotations
 
@@ -8,20 +9,24 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, select
 from sqlalchemy.exc import IntegrityError
 
+from fusee.engine.model.states import RunStatus
 from fusee.engine.store.context import StoreContext
 from fusee.engine.store.lanes import Lanes
 from fusee.engine.store.outbox import PARENT_TOPIC, Outbox
 from fusee.engine.store.parent import Waiter, must_own
 from fusee.engine.store.request_keys import check_same, digest_of
 from fusee.engine.store.rows import encode
+from fusee.engine.store.tables import runs
 from fusee.engine.store.wakes import ENDED, PENDING
 from fusee.errors import Conflict, Invalid, NotFound
-from fusee.tasks.model.task import TaskSpec
+from fusee.tasks.model.task import TaskSpec, TriggerRule
+from fusee.values.chunks import chunks
 from fusee.values.params import bind
 from fusee.workflows.model.action import Action, action_of, payload_of
 from fusee.workflows.model.workflow import NodeSpec
+from fusee.workflows.model.workflow_run import WorkflowStatus
 from fusee.workflows.store.definitions import WorkflowDefinitions, spec_of
-from fusee.workflows.store.insert import Draft, DraftNode, WorkflowWriter
+from fusee.workflows.store.insert import Draft, DraftNode, Shape, WorkflowWriter
 from fusee.workflows.store.tables import workflow_nodes, workflow_runs, workflows
 
 __all__ = ["MOST_NESTED", "StartedWorkflow", "WorkflowStarts"]
@@ -30,14 +35,14 @@ MOST_NESTED = 16
 
 
 class StartedWorkflow(NamedTuple):
-    """A workflow run; `created` is false when its idempotency key had been used before."""
+    """A workflow run; `created` is False when its idempotency key had been used before."""
 
     id: int
     created: bool = True
 
 
 class _Changed(Exception):
-    """The workflow was edited between reading it and starting it."""
+    """The workflow was edited after it was read and before it was started."""
 
 
 class WorkflowStarts:
@@ -63,7 +68,7 @@ class WorkflowStarts:
         idempotency_key: str | None = None,
         waiter: Waiter | None = None,
     ) -> StartedWorkflow:
-        """Start all of it or nothing. A key used again, or a waiter that asks again, gets the same one."""
+        """Start all of it or nothing. The same idempotency key, or the same parent, gets the same run."""
         given = dict(params or {})
         digest = digest_of("start", {"workflow": name, "params": given})
         for again in range(5):
@@ -101,7 +106,7 @@ class WorkflowStarts:
     ) -> StartedWorkflow:
         if waiter is not None:
             self._check_waiter(connection, waiter)
-            # Looked at until its attempt is over, whatever becomes of that.
+            # The parent is checked until its attempt has ended, in whatever way.
             self.outbox.add(connection, [(PARENT_TOPIC, waiter.run_id)])
         before = self._started_before(connection, key, digest, waiter)
         if before is not None:
@@ -137,7 +142,7 @@ class WorkflowStarts:
         return int(row.id)
 
     def _check_waiter(self, connection: Connection, waiter: Waiter) -> None:
-        """A worker that lost its lease starts nothing, and workflows do not start each other without end."""
+        """Refuse a parent whose worker lost its lease, and workflows that start each other endlessly."""
         must_own(connection, waiter)
         run_id: int | None = waiter.run_id
         for _ in range(MOST_NESTED):
@@ -194,7 +199,68 @@ class WorkflowStarts:
             )
             for node, action in zip(spec.nodes, actions, strict=True)
         ]
-        return Draft(row.id, name, row.version, encode(given, "params"), encode(params, "params"), nodes)
+        return Draft(row.id, row.version, encode(given, "params"), encode(params, "params"), nodes)
+
+    async def rerun(self, workflow_run_id: int, *, idempotency_key: str | None = None) -> StartedWorkflow:
+        """Start a new workflow run of the nodes that did not succeed, with the same payloads; they no longer
+        wait for the nodes that succeeded."""
+        digest = digest_of("rerun", workflow_run_id)
+
+        def work(connection: Connection) -> StartedWorkflow:
+            before = self._started_before(connection, idempotency_key, digest, None)
+            if before is not None:
+                return StartedWorkflow(before, created=False)
+            draft = self._draft_rerun(connection, workflow_run_id)
+            return StartedWorkflow(self.writer.insert(connection, draft, idempotency_key, digest))
+
+        try:
+            started = await self.context.database.write(work)
+        except IntegrityError:  # another caller used the key just now
+            started = await self.context.database.write(work)
+        self.context.wakes.fire(PENDING)
+        return started
+
+    def _draft_rerun(self, connection: Connection, workflow_run_id: int) -> Draft:
+        mine = (workflow_runs.c.namespace == self.context.namespace, workflow_runs.c.id == workflow_run_id)
+        row = connection.execute(select(workflow_runs).where(*mine)).one_or_none()
+        if row is None:
+            raise NotFound(f"no workflow run {workflow_run_id} in namespace {self.context.namespace!r}")
+        if row.status == WorkflowStatus.RUNNING:
+            raise Conflict(f"workflow run {workflow_run_id} has not ended: cancel it, or wait")
+        own = select(workflow_nodes).where(workflow_nodes.c.workflow_run_id == workflow_run_id)
+        nodes = connection.execute(own.order_by(workflow_nodes.c.position)).all()
+        left = [node for node in nodes if node.status != RunStatus.SUCCEEDED]
+        if not left:
+            raise Conflict(
+                f"every node of workflow run {workflow_run_id} succeeded: there is nothing to do again"
+            )
+        before = self._former_runs(connection, [node.run_id for node in left])
+        if len(before) < len(left):
+            raise Conflict(
+                f"workflow run {workflow_run_id} is so old that runs of its nodes are deleted: start it anew"
+            )
+        shape = Shape.read(row.shape)
+        positions = {node.position: place for place, node in enumerate(left)}
+        drafts = [
+            DraftNode(
+                node.node,
+                before[node.run_id].lane_id,
+                before[node.run_id].priority,
+                _same(before[node.run_id].payload),
+                before[node.run_id].options,
+                _still_needed(node.position, shape, positions),
+                shape.rules[node.position],
+            )
+            for node in left
+        ]
+        return Draft(row.workflow_id, row.version, row.given, row.params, drafts, workflow_run_id)
+
+    def _former_runs(self, connection: Connection, run_ids: list[int]) -> dict[int, Any]:
+        found: dict[int, Any] = {}
+        for part in chunks(sorted(set(run_ids))):
+            query = select(runs.c.id, runs.c.lane_id, runs.c.priority, runs.c.payload, runs.c.options)
+            found |= {run.id: run for run in connection.execute(query.where(runs.c.id.in_(part)))}
+        return found
 
 
 def _task(node: NodeSpec, known: Mapping[str, TaskSpec]) -> TaskSpec | None:
@@ -210,3 +276,15 @@ def _payload(node: NodeSpec, task: TaskSpec | None, params: Mapping[str, Any]) -
             raise Invalid(f"node {node.name}: {error}", field="params") from None
 
     return written
+
+
+def _still_needed(position: int, shape: Shape, positions: dict[int, int]) -> tuple[int, ...]:
+    upstreams = shape.after[position]
+    left = tuple(positions[upstream] for upstream in upstreams if upstream in positions)
+    if shape.rules[position] is TriggerRule.ANY_SUCCESS and len(left) < len(upstreams):
+        return ()  # one upstream succeeded, which is all that it needs
+    return left
+
+
+def _same(payload: str | None) -> Callable[[int], str | None]:
+    return lambda _: payload

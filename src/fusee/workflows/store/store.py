@@ -10,7 +10,6 @@ from fusee.workflows.store.ends import WorkflowEnds
 from fusee.workflows.store.insert import WorkflowWriter
 from fusee.workflows.store.owner import WorkflowOwner
 from fusee.workflows.store.queries import WorkflowQueries
-from fusee.workflows.store.rerun import WorkflowReruns
 from fusee.workflows.store.start import WorkflowStarts
 
 __all__ = ["WorkflowStore"]
@@ -26,6 +25,5 @@ class WorkflowStore:
         self.definitions = WorkflowDefinitions(context)
         self.writer = WorkflowWriter(context, engine.run_writer, engine.gates)
         self.queries = WorkflowQueries(context)
-        self.reruns = WorkflowReruns(context, self.writer)
         self.starts = WorkflowStarts(context, engine.outbox, self.writer, self.definitions, engine.lanes)
         self.owner = WorkflowOwner(engine.parents, self.cancels, self.ends, self.queries)

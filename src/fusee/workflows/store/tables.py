@@ -25,7 +25,7 @@ edges = Table(
     sqlite_with_rowid=False,
     **TABLE,
 )
-"""Inside one workflow run: who waits for whom."""
+"""The edges between the runs of one workflow run; an edge is deleted when its upstream ends."""
 
 workflows = Table(
     "fusee_workflows",
