@@ -149,12 +149,14 @@ async def test_a_lane_that_the_worker_has_not_read_yet_is_read_when_its_runs_com
         await app.enqueue("work", strategy="round_robin")
         await until(lambda: worker.served.given)
         other = app.store.for_namespace(app.store.namespace)
-        (run,) = await other.enqueue([RunSpec(handler="work", queue="new", strategy="round_robin")])
+        (run,) = await other.submissions.enqueue(
+            [RunSpec(handler="work", queue="new", strategy="round_robin")]
+        )
         worker.served.work_source.lane_map.lanes = {
             lane_id: lane
             for lane_id, lane in worker.work_source.lane_map.lanes.items()
             if lane.queue != "new"
         }
-        await other.assign()
+        await other.assignments.assign()
         ended = await app.runs.wait(run.id, 10)
     assert ended.result == "new"
