@@ -54,8 +54,8 @@ class Store(EngineStore):
         self.batches = BatchStore(self.context, self)
         self.bulk = BulkStore(self.context, self)
         self.api_keys = ApiKeys(self.context)
-        self.broadcasts = Broadcasts(self.context, self.run_writer, self.outbox)
-        self.assignments = Assignments(self.context, self.own_lanes, self.broadcasts)
+        self.broadcasts = Broadcasts(self.context, self.ready_queue, self.run_writer, self.outbox)
+        self.assignments = Assignments(self.context, self.ready_queue, self.own_lanes, self.broadcasts)
         for noun in (self.tasks, self.workflows, self.batches, self.bulk):
             self.owners.register(noun.owner)
 

@@ -79,7 +79,7 @@ class TestKit:
             while (
                 await store.tasks.firing.fire_due()
                 or await store.aggregation.aggregate()
-                or await store.promotion.promote()
+                or await store.ready_queue.promote()
                 or await store.assignments.assign()
             ):
                 pass

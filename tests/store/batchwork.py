@@ -107,7 +107,7 @@ class Batchwork:
 
     async def claim(self, want: int = 1000) -> list[str]:
         """The worker takes what may start; answers which targets that were, in their order."""
-        await self.store.promotion.promote()
+        await self.store.ready_queue.promote()
         claimed = await self.world.claim(self.session, want, store=self.store)
         names = [decode(run.payload)["target_id"] for run in claimed]
         self.held |= dict(zip(names, claimed, strict=True))

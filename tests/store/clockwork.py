@@ -110,7 +110,7 @@ class Clockwork:
 
     async def claim(self) -> list[str]:
         """The worker takes whatever may start; answers what that was."""
-        await self.store.promotion.promote()
+        await self.store.ready_queue.promote()
         mine = await self.world.lane_ids(handler="work")
         claimed = await self.world.claim(self.session, lanes=mine) if mine else []
         self.held |= {run.id: run for run in claimed}

@@ -80,7 +80,7 @@ async def _to_the_end(work: Batchwork) -> list[str]:
     begun = []
     await _react(work.store)
     while True:
-        await work.store.promotion.promote()
+        await work.store.ready_queue.promote()
         names = await _claim(work)
         if not names and not work.held:
             break

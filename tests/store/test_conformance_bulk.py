@@ -794,7 +794,7 @@ async def test_a_segment_that_is_handed_back_holds_neither_rate_nor_concurrency(
         assert (run.status, run.reason) == (RunStatus.DELAYED, "handed back: no room")
         assert (await two.write(50_000)).share == 8, "nothing is kept for it"
         await world.clock.tick(6)
-        await world.store.promotion.promote()
+        await world.store.ready_queue.promote()
         (held,) = await world.claim(bulks.session, 1)
         assert (held.id, held.spent) == (run_id, 0)
 

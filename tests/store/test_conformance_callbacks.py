@@ -265,7 +265,7 @@ async def test_a_failure_is_tried_again_with_a_new_token(world: World) -> None:
     assert (attempt.started_at, attempt.finished_at) == (START, START + 5_000_000)
 
     await world.clock.tick(30)
-    await world.store.promotion.promote()
+    await world.store.ready_queue.promote()
     new = await accepted(world, session, await world.claim_one(session))
     assert new == KnownCallback(run.id, 2, signed=False)
     assert (await world.store.callbacks.answer(known, DONE)).fate is Fate.REPEATED
@@ -429,7 +429,7 @@ async def test_a_callback_that_does_not_come_times_the_run_out(world: World) -> 
     assert (attempt.late_end, attempt.late_at) == ("succeeded", START + 91_000_000)
 
     await world.clock.tick(29)
-    await world.store.promotion.promote()
+    await world.store.ready_queue.promote()
     await accepted(world, session, await world.claim_one(session), timeout=90)
     await world.clock.tick(90)
     await world.store.callbacks.expire()
@@ -492,7 +492,7 @@ async def test_a_deadline_that_was_seen_is_not_that_of_the_next_attempt(world: W
     seen = await store.database.read(lambda connection: store.callbacks._callbacks_due(connection, 10))
     assert list(seen) == [claimed.id]
     await store.callbacks.answer(known, BROKEN)
-    await store.promotion.promote()
+    await store.ready_queue.promote()
     again = await world.claim_one(session)
     await accepted(world, session, again, timeout=10)
     assert await store.database.write(lambda connection: store.callbacks._expire(connection, seen)) == []

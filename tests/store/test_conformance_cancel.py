@@ -24,7 +24,7 @@ async def test_after_a_cancel_no_attempt_starts(world: World, delay: float) -> N
     assert (run.status, run.reason, run.effect, run.attempt) == ("canceled", "not needed", "none", 0)
     assert run.finished_at == run.cancel_requested_at == START + 1_000_000
     await world.clock.tick(3600)
-    assert (await world.store.promotion.promote()).count == 0
+    assert (await world.store.ready_queue.promote()).count == 0
     assert await world.claim(session) == []
 
 
@@ -122,7 +122,7 @@ async def test_after_a_cancel_no_further_attempt_starts(world: World, end: End, 
     assert (run.status, run.effect, run.reason) == ("canceled", fields["effect"], "enough")
     assert await world.claim(session) == []
     await world.clock.tick(100_000)
-    assert (await world.store.promotion.promote()).count == 0
+    assert (await world.store.ready_queue.promote()).count == 0
 
 
 @pytest.mark.parametrize(("end", "status"), [(End.SUCCEEDED, "succeeded"), (End.ABANDONED, "failed")])
@@ -192,8 +192,8 @@ async def test_racing_promotions_and_cancels_leave_each_run_one_fate(world: Worl
     await world.clock.tick(2)
     await asyncio.gather(
         *(other.runs.cancel(run_id, "race") for run_id in ids[::2]),
-        *(world.store.promotion.promote(10) for _ in range(6)),
+        *(world.store.ready_queue.promote(10) for _ in range(6)),
     )
-    while await world.store.promotion.promote():
+    while await world.store.ready_queue.promote():
         pass
     assert await world.tally() == {"canceled": 20, "pending": 20}

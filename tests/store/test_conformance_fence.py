@@ -173,7 +173,7 @@ async def test_a_success_clears_what_earlier_attempts_left(world: World) -> None
     session = await world.session()
     claimed = await world.enqueue_and_claim(session)
     await world.settle(session, claimed, end=End.FAILED, error="broken", output="half", after=0)
-    await world.store.promotion.promote()
+    await world.store.ready_queue.promote()
     again = await world.claim_one(session)
     await world.clock.tick(3)
     await world.finish(session, again, result="42")
@@ -203,7 +203,7 @@ async def test_a_retry_waits_as_long_as_its_verdict_says(world: World) -> None:
     assert run.due_at == START + 15_000_000
     assert run.finished_at is None
     await world.clock.tick(10)
-    assert (await world.store.promotion.promote()).count == 1
+    assert (await world.store.ready_queue.promote()).count == 1
     again = await world.claim_one(session)
     assert (again.attempt, again.spent) == (2, 1)
     await world.settle(session, again, end=End.FAILED, error="broken again", policy=TWO)
@@ -271,7 +271,7 @@ async def test_a_later_attempt_that_did_nothing_does_not_undo_an_effect(world: W
     session = await world.session()
     claimed = await world.enqueue_and_claim(session)
     await world.settle(session, claimed, end=End.FAILED, effect=Effect.APPLIED, after=0)
-    await world.store.promotion.promote()
+    await world.store.ready_queue.promote()
     again = await world.claim_one(session)
     await world.settle(session, again, end=End.SKIPPED, effect=Effect.NONE)
     assert (await world.run(claimed.id)).effect == "applied"

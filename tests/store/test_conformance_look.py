@@ -183,7 +183,7 @@ async def test_a_foreign_id_is_not_found(world: World) -> None:
     await world.enqueue(2)
     running = await world.claim_one(session)
     await world.settle(session, running, end=End.FAILED, after=0)
-    await world.store.promotion.promote()
+    await world.store.ready_queue.promote()
     await world.claim(session)
     for run_id in [run.id for run in await world.store.runs.runs(RunFilter())]:
         before = await world.run(run_id)

@@ -294,7 +294,7 @@ async def test_a_run_that_comes_back_is_placed_anew(world: World, end: End) -> N
     fields: dict[str, Any] = {"effect": "none"} if end is End.RETURNED else {"error": "broken"}
     await world.settle(a, claimed, end=end, **fields)
     await world.clock.tick(60)
-    await world.store.promotion.promote()
+    await world.store.ready_queue.promote()
     assert await waiting(world) == {0: 1}
     assert (await world.store.assignments.assign()).placed == 1
     (again,) = await own(world, b)
@@ -442,7 +442,7 @@ async def test_a_broadcast_run_is_retried_on_its_own_worker(world: World) -> Non
     (claimed,) = await own(world, b)
     await world.settle(b, claimed, end=End.FAILED, error="broken")
     await world.clock.tick(60)
-    await world.store.promotion.promote()
+    await world.store.ready_queue.promote()
     await world.store.assignments.assign()
     (again,) = await own(world, b)
     assert (again.id, again.attempt) == (claimed.id, 2)

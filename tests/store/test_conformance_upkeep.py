@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from fusee.engine.model.outcome import Effect, End
-from fusee.engine.store.promotion import Promoted
+from fusee.engine.store.ready_queue import Promoted
 from fusee.engine.store.retention import Pruned
 from fusee.engine.store.tables import attempts, sessions
 from fusee.errors import NotFound
@@ -22,29 +22,29 @@ HOUR, DAY = 3600.0, 86400.0
 
 
 async def test_a_promotion_says_when_the_next_is_due(world: World) -> None:
-    assert await world.store.promotion.promote() == Promoted(0, None)
+    assert await world.store.ready_queue.promote() == Promoted(0, None)
     run_id = await world.enqueue_one(delay=10)
     await world.enqueue(delay=25.5)
-    assert await world.store.promotion.promote() == Promoted(0, 10.0)
+    assert await world.store.ready_queue.promote() == Promoted(0, 10.0)
     await world.clock.tick(9.999999)
-    assert await world.store.promotion.promote() == Promoted(0, 0.000001)
+    assert await world.store.ready_queue.promote() == Promoted(0, 0.000001)
     await world.clock.tick(0.000001)
-    assert await world.store.promotion.promote() == Promoted(1, 15.5)
+    assert await world.store.ready_queue.promote() == Promoted(1, 15.5)
     run = await world.run(run_id)
     assert (run.status, run.due_at) == ("pending", START + 10_000_000)
     await world.clock.tick(100)
-    assert await world.store.promotion.promote() == Promoted(1, None)
-    assert not await world.store.promotion.promote()
+    assert await world.store.ready_queue.promote() == Promoted(1, None)
+    assert not await world.store.ready_queue.promote()
 
 
 async def test_promotions_go_by_due_time_up_to_the_limit(world: World) -> None:
     ids = [await world.enqueue_one(delay=delay) for delay in (30, 10, 20, 10, 40)]
     await world.clock.tick(100)
-    assert await world.store.promotion.promote(limit=2) == Promoted(2, 0.0)
+    assert await world.store.ready_queue.promote(limit=2) == Promoted(2, 0.0)
     assert await world.statuses(ids) == ["delayed", "pending", "delayed", "pending", "delayed"]
-    assert await world.store.promotion.promote(limit=2) == Promoted(2, 0.0)
+    assert await world.store.ready_queue.promote(limit=2) == Promoted(2, 0.0)
     assert await world.statuses(ids) == ["pending", "pending", "pending", "pending", "delayed"]
-    assert await world.store.promotion.promote(limit=2) == Promoted(1, None)
+    assert await world.store.ready_queue.promote(limit=2) == Promoted(1, None)
 
 
 async def test_what_is_promoted_is_claimed_in_order(world: World) -> None:
@@ -53,7 +53,7 @@ async def test_what_is_promoted_is_claimed_in_order(world: World) -> None:
     urgent = await world.enqueue_one(delay=30, priority=1)
     await world.clock.tick(60)
     now = await world.enqueue_one()
-    await world.store.promotion.promote()
+    await world.store.ready_queue.promote()
     assert [run.id for run in await world.claim(session)] == [urgent, soon, late, now]
 
 
@@ -62,10 +62,10 @@ async def test_racing_promotions_promote_each_run_once(world: World) -> None:
     await world.enqueue(200, delay=1)
     await world.clock.tick(2)
     answers = await asyncio.gather(
-        *(store.promotion.promote(30) for _ in range(5) for store in (world.store, other))
+        *(store.ready_queue.promote(30) for _ in range(5) for store in (world.store, other))
     )
     done = sum(answer.count for answer in answers)
-    while promoted := await world.store.promotion.promote(30):
+    while promoted := await world.store.ready_queue.promote(30):
         done += promoted.count
     assert done == 200
     assert await world.tally() == {"pending": 200}
@@ -77,7 +77,7 @@ async def test_a_promotion_looks_at_every_namespace_and_wakes_the_workers(world:
     heard: list[str] = []
     world.store.wakes.on("pending", lambda: heard.append("pending"))
     await world.clock.tick(5)
-    assert (await world.store.promotion.promote()).count == 1
+    assert (await world.store.ready_queue.promote()).count == 1
     assert (await tenant.runs.run(run_id)).status == "pending"
     assert heard
 
@@ -149,7 +149,7 @@ async def test_pruning_takes_the_attempts_along(world: World) -> None:
     session = await world.session(ttl=30 * DAY)
     claimed = await world.enqueue_and_claim(session)
     await world.settle(session, claimed, end=End.FAILED, after=0)
-    await world.store.promotion.promote()
+    await world.store.ready_queue.promote()
     await world.settle(session, await world.claim_one(session), end=End.ABANDONED)
     assert len(await world.rows(attempts)) == 1
     await world.clock.tick(2 * DAY)

@@ -89,7 +89,7 @@ async def test_an_attempt_that_is_repeated_finds_the_same_workflow_run(world: Wo
     await world.settle(asking.flow.session, asking.claimed, end=End.FAILED)  # it never said that it waits
     await asking.flow.drain()
     await world.clock.tick(3600)
-    await world.store.promotion.promote()
+    await world.store.ready_queue.promote()
     lanes = await world.lane_ids(handler="fusee.workflow")
     (again,) = await world.claim(asking.flow.session, lanes=lanes)
     with pytest.raises(LeaseLost):  # the first attempt comes late

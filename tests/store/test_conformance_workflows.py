@@ -251,7 +251,7 @@ async def test_a_retried_node_holds_back_what_waits_for_it(world: World) -> None
     await flow.drain()
     assert await flow.nodes() == {"a": "delayed", "b": "blocked"}
     await world.clock.tick(3600)
-    await world.store.promotion.promote()
+    await world.store.ready_queue.promote()
     assert await flow.claim() == ["a"]
     await flow.finish("a")
     assert await flow.claim() == ["b"]

@@ -71,7 +71,7 @@ async def _live(store: Store) -> None:
     await world.finish(session, *first[10:], result='"r"')
     await world.settle(session, *second[:5], end=End.FAILED, after=0)
     await world.settle(session, *second[5:10], end=End.RETURNED)
-    assert (await store.promotion.promote(10)).count == 10
+    assert (await store.ready_queue.promote(10)).count == 10
     assert await store.runs.cancel_requests(session, [run.id for run in second]) == []
     await store.runs.cancel(second[15].id, "enough")
     for run in second[16:]:

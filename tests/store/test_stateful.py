@@ -311,7 +311,7 @@ class AnythingInAnyOrder(RuleBasedStateMachine):
 
     @rule(limit=st.integers(1, 5))
     def promote(self, limit: int) -> None:
-        promoted = self.do(self.store.promotion.promote(limit))
+        promoted = self.do(self.store.ready_queue.promote(limit))
         delayed = sorted((r.due, i) for i, r in self.runs.items() if r.status == "delayed")
         due = [i for at, i in delayed if at <= self.now][:limit]
         for run_id in due:

@@ -174,7 +174,7 @@ class WorkersComeAndGo(RuleBasedStateMachine):
                 except LeaseLost:
                     del self.live[session]
         self.do(self.store.recovery.recover())
-        self.do(self.store.promotion.promote())
+        self.do(self.store.ready_queue.promote())
 
     # -- what must hold
 
@@ -205,7 +205,7 @@ class WorkersComeAndGo(RuleBasedStateMachine):
             for session in self.live:
                 self.do(self.store.sessions.renew(session, TTL, 0))
             self.do(self.store.recovery.recover())
-            self.do(self.store.promotion.promote())
+            self.do(self.store.ready_queue.promote())
             self.do(self.store.assignments.assign())
             for session in self.live:
                 order = Order(50, [*self._free_lanes(), own_lane(session)], next(self.receipts))

@@ -124,7 +124,7 @@ class TasksInAnyOrder(RuleBasedStateMachine):
     @rule(want=st.integers(1, 4))
     def claim(self, want: int) -> None:
         works = self.works
-        self.do(works.store.promotion.promote())
+        self.do(works.store.ready_queue.promote())
         if mine := self.do(works.world.lane_ids(handler="work")):
             claimed = self.do(works.world.claim(works.session, want, lanes=mine))
             works.held |= {run.id: run for run in claimed}

@@ -38,7 +38,6 @@ WRITTEN_ELSEWHERE: Reasons = {
         "fusee_fires by placement",
         "fusee_lanes by placement",
         "fusee_ready by batches",
-        "fusee_ready by placement",
         "fusee_runs by batches",
         "fusee_runs by placement",
         "fusee_runs by tasks",

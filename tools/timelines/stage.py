@@ -192,7 +192,7 @@ class _Stage:
     async def dispatch(self, now: int) -> bool:
         if self.is_away(now):
             return False
-        fired, promoted = await self.store.tasks.firing.fire_due(), await self.store.promotion.promote()
+        fired, promoted = await self.store.tasks.firing.fire_due(), await self.store.ready_queue.promote()
         lifted = (
             await self.store.aging.lift(self.scene.starvation_after) if self.scene.starvation_after else 0
         )

@@ -24,7 +24,7 @@ from fusee.engine.store.cancels import Cancels
 from fusee.engine.store.context import StoreContext
 from fusee.engine.store.lanes import Lanes
 from fusee.engine.store.outbox import PARENT_TOPIC, Outbox
-from fusee.engine.store.own_lanes import own_lanes, standing_in
+from fusee.engine.store.own_lanes import entries_in, own_lanes
 from fusee.engine.store.rows import decode, encode, encode_rows
 from fusee.engine.store.run_writer import Birth, RunWriter
 from fusee.engine.store.tables import lanes, later, line, runs
@@ -327,7 +327,7 @@ class BatchMoves:
 
     def _on_their_way(self, connection: Connection, batch: Moving) -> list[int]:
         """Those that a strategy gave to a worker, and those that were handed to the message broker."""
-        candidates = [entry.run_id for entry in standing_in(connection, own_lanes(connection))]
+        candidates = [entry.run_id for entry in entries_in(connection, own_lanes(connection))]
         candidates += connection.execute(select(dispatched.c.run_id)).scalars()
         found: list[int] = []
         for chunk in chunks(candidates):

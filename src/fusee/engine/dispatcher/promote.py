@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fusee.engine.store.engine_store import EngineStore
-from fusee.engine.store.promotion import Promoted
+from fusee.engine.store.ready_queue import Promoted
 from fusee.events import Bus, RunsPromoted
 from fusee.service import Service
 
@@ -18,7 +18,7 @@ class Promote(Service):
         self.store = store
 
     async def run_once(self) -> Promoted:
-        promoted = await self.store.promotion.promote()
+        promoted = await self.store.ready_queue.promote()
         self.pause = promoted.next_in
         if promoted.count:
             self.bus.emit(RunsPromoted(count=promoted.count))

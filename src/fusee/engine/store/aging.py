@@ -1,19 +1,20 @@
-"""Protection from starvation: what has waited too long behind higher priorities moves to the head.
+"""Protection from starvation: a run that has waited too long behind higher priorities moves to the head.
 
-Only one run of each lane and priority a pass: what is lifted always makes progress, and a backlog of old work
-never stands in the way of something urgent.
+Each pass lifts only one run of each lane and priority: starved work always makes progress, and a backlog of
+old work never delays something urgent.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import Connection, select, update
 
 from fusee.engine.model.run import HIGHEST_PRIORITY
 from fusee.engine.model.states import RunStatus
 from fusee.engine.store.context import StoreContext
-from fusee.engine.store.own_lanes import given_by_lane
+from fusee.engine.store.own_lanes import assigned_by_lane
+from fusee.engine.store.ready_queue import QueueEntry, ReadyQueue
 from fusee.engine.store.tables import lanes, line, queues, runs
 
 __all__ = ["Aging"]
@@ -22,11 +23,12 @@ TOP = -HIGHEST_PRIORITY
 
 
 class Aging:
-    def __init__(self, context: StoreContext) -> None:
+    def __init__(self, context: StoreContext, ready_queue: ReadyQueue) -> None:
         self.context = context
+        self.ready_queue = ready_queue
 
     async def lift(self, older_than: float) -> int:
-        """Give the oldest run of each starved group the highest priority; answers how many."""
+        """Give the oldest run of each starved group the highest priority; returns how many."""
 
         def work(connection: Connection) -> int:
             cutoff = self.context.now(connection) - round(older_than * 1_000_000)
@@ -55,7 +57,7 @@ class Aging:
                 return {}
             paused = select(queues.c.namespace, queues.c.name).where(queues.c.paused)
             stopped = {(row.namespace, row.name) for row in connection.execute(paused)}
-            for lane_id, _, due_at in given_by_lane(connection, [lane for lane in late if lane < 0]):
+            for lane_id, _, due_at in assigned_by_lane(connection, [lane for lane in late if lane < 0]):
                 oldest[lane_id] = min(due_at, oldest.get(lane_id, due_at))
                 late.append(lane_id)
             found: dict[tuple[str, str], float] = {}
@@ -68,7 +70,7 @@ class Aging:
         return await self.context.database.read(work)
 
     def _groups(self, connection: Connection) -> list[tuple[int, int, int]]:
-        """(lane, rank, oldest due time) of all that stand in line: a step of the index for each group."""
+        """(lane, rank, oldest due time) of all entries: one step of the index for each group."""
         found: list[tuple[int, int, int]] = []
         first = select(line.c.lane_id, line.c.rank, line.c.due_at).order_by(
             line.c.lane_id, line.c.rank, line.c.due_at
@@ -97,17 +99,8 @@ class Aging:
         if place is None:
             return 0
         mine = (runs.c.id == place.run_id, runs.c.status == RunStatus.PENDING)
-        connection.execute(
-            delete(line).where(
-                line.c.lane_id == lane_id,
-                line.c.rank == rank,
-                line.c.due_at == place.due_at,
-                line.c.run_id == place.run_id,
-            )
-        )
+        self.ready_queue.remove(connection, [place])
         if connection.execute(update(runs).where(*mine).values(priority=HIGHEST_PRIORITY)).rowcount == 0:
             return 0
-        connection.execute(
-            insert(line).values(lane_id=lane_id, rank=TOP, due_at=place.due_at, run_id=place.run_id)
-        )
+        self.ready_queue.add(connection, [QueueEntry(place.run_id, lane_id, HIGHEST_PRIORITY, place.due_at)])
         return 1

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Select, select, update
+from sqlalchemy import Connection, select, update
 
 from fusee.engine.model.queue import TokenBucket
 from fusee.engine.model.run import Claimed
@@ -17,7 +17,8 @@ from fusee.engine.store.context import StoreContext
 from fusee.engine.store.contract import Order
 from fusee.engine.store.own_lanes import own_lane
 from fusee.engine.store.queues import Queues, limits_of
-from fusee.engine.store.tables import lanes, line, queues, runs, sessions
+from fusee.engine.store.ready_queue import ReadyQueue
+from fusee.engine.store.tables import lanes, queues, runs, sessions
 
 __all__ = ["AssignedClaims"]
 
@@ -26,8 +27,9 @@ MOST_LOOKED_AT = 500
 
 
 class AssignedClaims:
-    def __init__(self, context: StoreContext, queues: Queues) -> None:
+    def __init__(self, context: StoreContext, ready_queue: ReadyQueue, queues: Queues) -> None:
         self.context = context
+        self.ready_queue = ready_queue
         self.queues = queues
 
     async def claim_given(self, session: int, limited: Sequence[str], order: Order) -> list[Claimed]:
@@ -49,9 +51,7 @@ class AssignedClaims:
                 return []
             now = self.context.now(connection)
             budget = {name: self._allowed(connection, row, now) for name, row in rows.items()}
-            entries = connection.execute(
-                _own_line(session, self.context.database.capabilities.skip_locked)
-            ).all()
+            entries = self.ready_queue.lock_first(connection, own_lane(session), MOST_LOOKED_AT)
             queue_of = self._queues_of(connection, [entry.run_id for entry in entries])
             chosen: list[Any] = []
             for entry in entries:
@@ -97,13 +97,3 @@ class AssignedClaims:
         query = select(runs.c.id, lanes.c.queue).join(lanes, lanes.c.id == runs.c.lane_id)
         rows = connection.execute(query.where(runs.c.id.in_(run_ids))).all() if run_ids else []
         return {row.id: row.queue for row in rows}
-
-
-def _own_line(session: int, skip_locked: bool) -> Select[Any]:
-    return (
-        select(line)
-        .where(line.c.lane_id == own_lane(session))
-        .order_by(line.c.rank, line.c.due_at, line.c.run_id)
-        .limit(MOST_LOOKED_AT)
-        .with_for_update(skip_locked=skip_locked)
-    )

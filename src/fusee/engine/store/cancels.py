@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, delete, func, select, update
+from sqlalchemy import Connection, delete, func, select, update
 
 from fusee.engine.model.outcome import Effect
 from fusee.engine.model.states import RUN, RunStatus
@@ -13,9 +13,9 @@ from fusee.engine.store.broker_tables import dispatched
 from fusee.engine.store.callback_waits import leave_waiting
 from fusee.engine.store.context import StoreContext
 from fusee.engine.store.outbox import PARENT_TOPIC, Outbox
-from fusee.engine.store.own_lanes import leave_own_lanes
+from fusee.engine.store.ready_queue import ReadyQueue
 from fusee.engine.store.settle import LONGEST_REASON
-from fusee.engine.store.tables import later, line, runs
+from fusee.engine.store.tables import runs
 from fusee.engine.store.wakes import CANCEL
 from fusee.values.chunks import chunks
 
@@ -36,14 +36,15 @@ _KNOWN = (
 
 
 class Cancels:
-    def __init__(self, context: StoreContext, outbox: Outbox) -> None:
+    def __init__(self, context: StoreContext, ready_queue: ReadyQueue, outbox: Outbox) -> None:
         self.context = context
+        self.ready_queue = ready_queue
         self.outbox = outbox
 
     def cancel_many(
         self, connection: Connection, run_ids: Sequence[int], reason: str, now: int
     ) -> dict[int, RunStatus]:
-        """Cancel what has not started; ask what runs to stop. Answers how each stands after that."""
+        """Cancel what has not started; ask what runs to stop. Returns the status of each after that."""
         answer: dict[int, RunStatus] = {}
         ids = sorted(set(run_ids))
         for part in chunks(ids):
@@ -54,8 +55,8 @@ class Cancels:
         self, connection: Connection, ids: Sequence[int], reason: str, now: int
     ) -> dict[int, RunStatus]:
         known = select(*_KNOWN).where(runs.c.id.in_(ids)).order_by(runs.c.id)
-        # Their places first, then their rows, as a claim and a promotion take them: no deadlock.
-        _leave(connection, connection.execute(known).all())
+        # Their entries first, then their rows, as a claim and a promotion lock them: no deadlock.
+        self._withdraw(connection, connection.execute(known).all())
         rows = connection.execute(known.with_for_update()).all()
         over = [row for row in rows if row.status in WAITS]
         running = [row.id for row in rows if row.status == RunStatus.RUNNING]
@@ -77,7 +78,7 @@ class Cancels:
                     reason=reason,
                 )
             )
-            _leave(connection, over)  # again: one may have come back meanwhile
+            self._withdraw(connection, over)  # again: one may have come back meanwhile
             self.outbox.add_ends(connection, [(row.kind, row.id) for row in over if row.kind is not None])
             # An attempt may have started a workflow, which ends with it.
             self.outbox.add(connection, [(PARENT_TOPIC, row.id) for row in over if row.attempt])
@@ -91,24 +92,8 @@ class Cancels:
         canceled = {row.id for row in over}
         return {row.id: RunStatus.CANCELED if row.id in canceled else RunStatus(row.status) for row in rows}
 
-
-def _leave(connection: Connection, rows: Sequence[Any]) -> None:
-    """Take them out of where they wait, if they wait."""
-    # Those that were let go together stand side by side: one statement takes them all out.
-    in_line: dict[tuple[int, int, int], list[int]] = {}
-    for row in rows:
-        if row.status == RunStatus.PENDING:
-            in_line.setdefault((row.lane_id, -row.priority, row.due_at), []).append(row.id)
-    for (lane, rank, due), ids in in_line.items():
-        place = (line.c.lane_id == lane, line.c.rank == rank, line.c.due_at == due, line.c.run_id.in_(ids))
-        gone = connection.execute(delete(line).where(*place)).rowcount
-        if gone < len(ids):  # claimed just now, or given to a worker
-            leave_own_lanes(connection, ids)
-    delayed = [{"b_due": row.due_at, "b_run": row.id} for row in rows if row.status == RunStatus.DELAYED]
-    if delayed:
-        connection.execute(_LEAVE_LATER, delayed)
-    if sent := [row.id for row in rows if row.status == RunStatus.DISPATCHED]:
-        connection.execute(delete(dispatched).where(dispatched.c.run_id.in_(sent)))
-
-
-_LEAVE_LATER = delete(later).where(later.c.due_at == bindparam("b_due"), later.c.run_id == bindparam("b_run"))
+    def _withdraw(self, connection: Connection, rows: Sequence[Any]) -> None:
+        """Remove these runs from where they wait, if they wait."""
+        self.ready_queue.withdraw(connection, rows)
+        if sent := [row.id for row in rows if row.status == RunStatus.DISPATCHED]:
+            connection.execute(delete(dispatched).where(dispatched.c.run_id.in_(sent)))

@@ -1,7 +1,7 @@
 """Handing pending runs to a message broker, a bounded number ahead, and taking them back.
 
-A dispatched run stands in `fusee_dispatched` as a pending one stands in line. The order of locks is that of a
-claim: the queue's limits, the place, the run.
+A dispatched run has a row in `fusee_dispatched` as a pending one has an entry in the ready queue. The order
+of locks is that of a claim: the queue's limits, the entry, the run.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import (
-    ARRAY,
     BigInteger,
     Connection,
     bindparam,
@@ -22,7 +21,6 @@ from sqlalchemy import (
     insert,
     literal,
     select,
-    text,
     update,
 )
 
@@ -34,8 +32,8 @@ from fusee.engine.model.strategy import Strategy
 from fusee.engine.store.broker_tables import dispatched
 from fusee.engine.store.context import StoreContext
 from fusee.engine.store.lanes import lane_from
-from fusee.engine.store.leaving import leave_line
 from fusee.engine.store.queues import limits_of
+from fusee.engine.store.ready_queue import QueueEntry, ReadyQueue
 from fusee.engine.store.tables import lanes, line, queues, runs, tickets
 from fusee.engine.store.wakes import PENDING
 from fusee.values.chunks import ROWS_A_STATEMENT, chunks
@@ -67,13 +65,15 @@ class Overdue:
 
 
 class Dispatches:
-    def __init__(self, context: StoreContext) -> None:
+    def __init__(self, context: StoreContext, ready_queue: ReadyQueue) -> None:
         self.context = context
+        self.ready_queue = ready_queue
 
     async def dispatch(self, ahead: Mapping[int, int]) -> list[Dispatched]:
-        """Take pending runs of these lanes out of the line; at each level, no more than `ahead[lane]` stand.
+        """Take pending runs of these lanes out of the ready queue; at each level, no more than `ahead[lane]`
+        are dispatched at once.
 
-        What is answered must be published; should that never happen, `republish` finds them.
+        The caller must publish what is returned; should that never happen, `republish` finds them.
         """
 
         def work(connection: Connection) -> list[Dispatched]:
@@ -144,14 +144,7 @@ class Dispatches:
     def _choose_pending(
         self, connection: Connection, lane_id: int, many: int, ahead: int, room: _Room
     ) -> list[Any]:
-        query = (
-            select(line)
-            .where(line.c.lane_id == lane_id)
-            .order_by(line.c.rank, line.c.due_at, line.c.run_id)
-            .limit(many)
-            .with_for_update(skip_locked=self.context.database.capabilities.skip_locked)
-        )
-        entries = connection.execute(query).all()
+        entries = self.ready_queue.lock_first(connection, lane_id, many)
         home = self._homes(connection, [row.run_id for row in entries]) if lane_id < 0 else {}
         chosen: list[Any] = []
         for row in entries:
@@ -166,11 +159,11 @@ class Dispatches:
     def _send_away(
         self, connection: Connection, lane_id: int, chosen: Sequence[Any], now: int
     ) -> list[Dispatched]:
-        """Out of the line, on their way."""
+        """Make the runs of these entries dispatched."""
         if not chosen:
             return []
         ids = [row.run_id for row in chosen]
-        self._leave(connection, lane_id, chosen)
+        self.ready_queue.remove(connection, chosen)
         pending = (self.context.among(runs.c.id, ids), runs.c.status == RunStatus.PENDING)
         rows = {r.id: r for r in connection.execute(select(*_MESSAGE).where(*pending).with_for_update())}
         connection.execute(
@@ -183,13 +176,6 @@ class Dispatches:
             ).where(self.context.among(runs.c.id, list(rows)))
             connection.execute(insert(dispatched).from_select(_PLACE, places))
         return [_message(row, row.attempt + 1, lane_id, level_of(row.priority)) for row in found]
-
-    def _leave(self, connection: Connection, lane_id: int, entries: Sequence[Any]) -> None:
-        if not self.context.database.capabilities.arrays:
-            leave_line(connection, entries)
-            return
-        given = {name: [getattr(row, name) for row in entries] for name in ("rank", "due_at", "run_id")}
-        connection.execute(_LEAVE_AT_ONCE, {"lane_id": lane_id, **given})
 
     async def shared_lanes(self) -> tuple[dict[int, Lane], bool]:
         """The lanes, of all namespaces, whose runs any worker may take; and whether there are others."""
@@ -206,7 +192,7 @@ class Dispatches:
         return shared, len(shared) < len(known)
 
     async def recall(self, attempts: Iterable[tuple[int, int]]) -> int:
-        """Stand these (run, attempt) in line again, where they are dispatched still; answers how many."""
+        """Make these (run, attempt) pending again where they are still dispatched; returns how many."""
         wanted = dict(attempts)
 
         def work(connection: Connection) -> int:
@@ -219,7 +205,7 @@ class Dispatches:
         return recalled
 
     async def recall_unserved(self, served: Iterable[int], older_than: float) -> int:
-        """Stand in line again what was published before that, in lanes that no worker is fed with now."""
+        """Make runs pending again that were published before that, in lanes that no worker consumes now."""
         lanes_served = list(served)
 
         def work(connection: Connection) -> int:
@@ -309,7 +295,7 @@ class Dispatches:
         return found
 
     def recall_within(self, connection: Connection, places: Sequence[Any]) -> int:
-        """Back in line, for places that are locked."""
+        """Make the runs of these rows of `fusee_dispatched`, which are locked, pending again."""
         recalled = 0
         for part in chunks(places):
             ids = [place.run_id for place in part]
@@ -320,10 +306,7 @@ class Dispatches:
             if not rows:
                 continue
             connection.execute(update(runs).where(*mine).values(status=RunStatus.PENDING))
-            entries = [
-                {"lane_id": r.lane_id, "rank": -r.priority, "due_at": r.due_at, "run_id": r.id} for r in rows
-            ]
-            connection.execute(insert(line), entries)
+            self.ready_queue.add(connection, [QueueEntry(*row) for row in rows])
             recalled += len(rows)
         if recalled:
             self.context.notify(connection, PENDING)
@@ -380,11 +363,3 @@ _FIRST = (
     .order_by(line.c.rank, line.c.due_at, line.c.run_id)
     .limit(1)
 )
-# Each one looked up by its key, whatever the statistics say.
-_LEAVE_AT_ONCE = text(
-    """DELETE FROM fusee_ready WHERE ctid = ANY (ARRAY (
-         SELECT place FROM unnest(:rank, :due_at, :run_id) AS gone (rank, due_at, run_id) CROSS JOIN LATERAL (
-           SELECT ctid AS place FROM fusee_ready AS l
-           WHERE l.lane_id = :lane_id AND l.rank = gone.rank AND l.due_at = gone.due_at
-             AND l.run_id = gone.run_id LIMIT 1) AS found))"""
-).bindparams(*[bindparam(name, type_=ARRAY(BigInteger)) for name in ("rank", "due_at", "run_id")])

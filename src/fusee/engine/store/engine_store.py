@@ -22,8 +22,8 @@ from fusee.engine.store.lanes import Lanes
 from fusee.engine.store.outbox import Outbox
 from fusee.engine.store.own_lanes import OwnLanes
 from fusee.engine.store.parents import Parents
-from fusee.engine.store.promotion import Promotion
 from fusee.engine.store.queues import Queues
+from fusee.engine.store.ready_queue import ReadyQueue
 from fusee.engine.store.recovery import Recovery
 from fusee.engine.store.retention import Retention
 from fusee.engine.store.retry_policies import RetryPolicies
@@ -45,26 +45,26 @@ class EngineStore:
         self.context = context
         self.owners = Owners()
         self.claims = Claims(context)
-        self.promotion = Promotion(context)
-        self.run_writer = RunWriter(context)
+        self.ready_queue = ReadyQueue(context)
+        self.run_writer = RunWriter(context, self.ready_queue)
         self.outbox = Outbox(context, self.owners)
-        self.cancels = Cancels(context, self.outbox)
+        self.cancels = Cancels(context, self.ready_queue, self.outbox)
         self.lanes = Lanes(context)
         self.retry_policies = RetryPolicies(context)
         self.callback_waits = CallbackWaits(context, self.retry_policies)
-        self.outcomes = Outcomes(context, self.owners, self.outbox, self.callback_waits)
+        self.outcomes = Outcomes(context, self.owners, self.ready_queue, self.outbox, self.callback_waits)
         self.parents = Parents(context, self.outcomes)
-        self.gates = Gates(context, self.owners, self.outbox)
+        self.gates = Gates(context, self.owners, self.ready_queue, self.outbox)
         self.edit_lock = EditLock(context)
-        self.aging = Aging(context)
+        self.aging = Aging(context, self.ready_queue)
         self.runs = Runs(context, self.cancels)
-        self.queues = Queues(context, self.runs, self.lanes)
-        self.assigned_claims = AssignedClaims(context, self.queues)
+        self.queues = Queues(context, self.ready_queue, self.runs, self.lanes)
+        self.assigned_claims = AssignedClaims(context, self.ready_queue, self.queues)
         self.callbacks = Callbacks(context, self.retry_policies, self.outcomes)
         self.dead_letters = DeadLetters(context, self.cancels)
-        self.dispatches = Dispatches(context)
+        self.dispatches = Dispatches(context, self.ready_queue)
         self.submissions = Submissions(context, self.lanes)
-        self.own_lanes = OwnLanes(context)
+        self.own_lanes = OwnLanes(context, self.ready_queue)
         self.sessions = Sessions(context, self.own_lanes)
         self.starts = Starts(context, self.sessions, self.dispatches)
         self.totals = Totals(context)

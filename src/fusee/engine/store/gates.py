@@ -18,9 +18,9 @@ from fusee.engine.model.states import RunStatus
 from fusee.engine.owners import Owners
 from fusee.engine.store.context import StoreContext
 from fusee.engine.store.outbox import Outbox
+from fusee.engine.store.ready_queue import QueueEntry, ReadyQueue
 from fusee.engine.store.settle import LONGEST_REASON
-from fusee.engine.store.tables import gates, later, line, runs
-from fusee.engine.store.wakes import DELAYED, PENDING
+from fusee.engine.store.tables import gates, runs
 from fusee.values.chunks import chunks
 
 __all__ = ["Counted", "Gates"]
@@ -43,9 +43,12 @@ class Counted:
 
 
 class Gates:
-    def __init__(self, context: StoreContext, owners: Owners, outbox: Outbox) -> None:
+    def __init__(
+        self, context: StoreContext, owners: Owners, ready_queue: ReadyQueue, outbox: Outbox
+    ) -> None:
         self.context = context
         self.owners = owners
+        self.ready_queue = ready_queue
         self.outbox = outbox
 
     def build_gates(self, connection: Connection, rule: TriggerRule, needs: Mapping[int, int]) -> None:
@@ -111,7 +114,7 @@ class Gates:
             for row in connection.execute(known.order_by(runs.c.id).with_for_update()).all():
                 by_due.setdefault(max(now, row.due_at if start is None else start), []).append(row)
             for due, rows in by_due.items():
-                hints.add(_stand(connection, rows, now, due))
+                hints |= self._release_until(connection, rows, now, due)
                 freed = [row.id for row in rows]
                 for owner in self.owners:
                     owner.runs_released(connection, freed, now)
@@ -119,6 +122,15 @@ class Gates:
         for hint in sorted(hints):
             self.context.notify(connection, hint)
         return let_go
+
+    def _release_until(self, connection: Connection, rows: Sequence[Any], now: int, due: int) -> set[str]:
+        """These runs become pending, or delayed when they are due later; returns the wake-ups to send."""
+        ids = [row.id for row in rows]
+        status = RunStatus.PENDING if due <= now else RunStatus.DELAYED
+        freed = {"status": status, "rare": None, "due_at": due, "reason": None}
+        connection.execute(update(runs).where(runs.c.id.in_(ids)).values(freed))
+        entries = [QueueEntry(row.id, row.lane_id, row.priority, due, status) for row in rows]
+        return self.ready_queue.add(connection, entries)
 
     def skip(
         self,
@@ -159,18 +171,3 @@ class Gates:
             for owner in self.owners:
                 owner.gates_forgotten(connection, part)
             connection.execute(delete(gates).where(gates.c.run_id.in_(part)))
-
-
-def _stand(connection: Connection, rows: Sequence[Any], now: int, due: int) -> str:
-    """In line, or among the later ones when they are due later; answers whom to wake."""
-    ids = [row.id for row in rows]
-    status = RunStatus.PENDING if due <= now else RunStatus.DELAYED
-    freed = {"status": status, "rare": None, "due_at": due, "reason": None}
-    connection.execute(update(runs).where(runs.c.id.in_(ids)).values(freed))
-    places = [{"lane_id": row.lane_id, "due_at": due, "run_id": row.id} for row in rows]
-    if status is RunStatus.PENDING:
-        ranks = [{"rank": -row.priority} for row in rows]
-        connection.execute(insert(line), [place | rank for place, rank in zip(places, ranks, strict=True)])
-    else:
-        connection.execute(insert(later), places)
-    return PENDING if status is RunStatus.PENDING else DELAYED

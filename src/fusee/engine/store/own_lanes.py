@@ -1,33 +1,33 @@
-"""A worker's own lane: where the runs stand that a strategy gave to it. Its number is the session's, negated.
+"""A worker's own lane: it holds the runs that a strategy assigned. Its number is the session's, negated.
 
-Only the entry in the line moves there and back. The run keeps the lane that says what it is, so it stands in
-line at home again when it is retried, handed back or lost, and a version that knows no strategies never
+Only the entry in the ready queue moves there and back. The run keeps its home lane, which says what it is, so
+it waits there again when it is retried, handed back or lost, and a version that knows no strategies never
 claims from a lane that it has not read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection, delete, insert, select
+from sqlalchemy import Connection, delete, select
 
 from fusee.engine.model.states import RunStatus, SessionState
 from fusee.engine.store.context import StoreContext
-from fusee.engine.store.leaving import leave_line
 from fusee.engine.store.tables import assigned, line, runs, sessions
 from fusee.engine.store.wakes import PENDING
 from fusee.values.chunks import ROWS_A_STATEMENT, chunks
 
+if TYPE_CHECKING:
+    from fusee.engine.store.ready_queue import ReadyQueue
+
 __all__ = [
     "OwnLanes",
-    "given_by_lane",
+    "assigned_by_lane",
+    "entries_in",
     "homes",
-    "leave_own_lanes",
-    "move",
     "own_lane",
     "own_lanes",
-    "standing_in",
 ]
 
 
@@ -36,7 +36,7 @@ def own_lane(session: int) -> int:
 
 
 def own_lanes(connection: Connection) -> list[int]:
-    """The workers' lanes in which something stands: a step of the index for each, whatever else waits."""
+    """The workers' lanes that are not empty: one step of the index for each, whatever else waits."""
     found: list[int] = []
     first = select(line.c.lane_id).where(line.c.lane_id < 0).order_by(line.c.lane_id).limit(1)
     lane = connection.execute(first).scalar_one_or_none()
@@ -46,7 +46,7 @@ def own_lanes(connection: Connection) -> list[int]:
     return found
 
 
-def standing_in(connection: Connection, lane_ids: Sequence[int]) -> list[Any]:
+def entries_in(connection: Connection, lane_ids: Sequence[int]) -> list[Any]:
     """The entries of these lanes."""
     found: list[Any] = []
     for part in chunks(lane_ids):
@@ -55,12 +55,12 @@ def standing_in(connection: Connection, lane_ids: Sequence[int]) -> list[Any]:
     return found
 
 
-def given_by_lane(connection: Connection, lane_ids: Sequence[int]) -> list[tuple[int, int, int]]:
-    """(home lane, how many, the earliest due) of what stands in these lanes of workers.
+def assigned_by_lane(connection: Connection, lane_ids: Sequence[int]) -> list[tuple[int, int, int]]:
+    """(home lane, number of runs, the earliest due time) of the runs in these workers' lanes.
 
     Not by a join: with stale statistics PostgreSQL would read all runs there ever were.
     """
-    entries = standing_in(connection, lane_ids)
+    entries = entries_in(connection, lane_ids)
     home = homes(connection, [entry.run_id for entry in entries])
     found: dict[int, list[int]] = {}
     for entry in entries:
@@ -69,41 +69,17 @@ def given_by_lane(connection: Connection, lane_ids: Sequence[int]) -> list[tuple
     return [(lane, len(due), min(due)) for lane, due in found.items()]
 
 
-def leave_own_lanes(connection: Connection, run_ids: Sequence[int]) -> None:
-    """Take runs that were given to workers out of the line."""
-    for part in chunks(run_ids):
-        mine = assigned.c.run_id.in_(part)
-        given = connection.execute(select(assigned.c.run_id, assigned.c.session_id).where(mine)).all()
-        by_session: dict[int, list[int]] = {}
-        for row in given:
-            by_session.setdefault(row.session_id, []).append(row.run_id)
-        for session, ids in by_session.items():
-            place = (line.c.lane_id == own_lane(session), line.c.run_id.in_(ids))
-            connection.execute(delete(line).where(*place))
-
-
-def move(connection: Connection, entries: Sequence[Any], to: Sequence[int]) -> None:
-    """Stand these entries of the line, locked in this transaction, in those lanes."""
-    if not entries:
-        return
-    leave_line(connection, entries)
-    connection.execute(
-        insert(line),
-        [
-            {"lane_id": lane, "rank": row.rank, "due_at": row.due_at, "run_id": row.run_id}
-            for row, lane in zip(entries, to, strict=True)
-        ],
-    )
-
-
 class OwnLanes:
-    def __init__(self, context: StoreContext) -> None:
+    def __init__(self, context: StoreContext, ready_queue: ReadyQueue) -> None:
         self.context = context
+        self.ready_queue = ready_queue
 
     def return_orphans(self, connection: Connection) -> int:
-        """Back home with what was given to workers that are not alive any more; answers how many.
+        """Return runs that are assigned to workers which are no longer alive to their home lanes; returns
+        how many.
 
-        Looks at the lanes, not at who has just died: what was given to a worker while it died is found too.
+        It looks at the lanes, not at who has just died: a run that was assigned to a worker while the worker
+        died is found too.
         """
         lane_ids = own_lanes(connection)
         if not lane_ids:
@@ -114,7 +90,7 @@ class OwnLanes:
         return sum(self.return_all(connection, session) for session in sorted(gone))
 
     def return_all(self, connection: Connection, session: int) -> int:
-        """Everything that waits in this session's own lane goes home."""
+        """Return every run in this session's own lane to its home lane."""
         back = 0
         while back_now := self.return_some(connection, line.c.lane_id == own_lane(session)):
             back += back_now
@@ -132,20 +108,18 @@ class OwnLanes:
         )
         entries = connection.execute(query).all()
         home = homes(connection, [row.run_id for row in entries])
-        # What has no run, or one that does not wait, was left behind by a cancel: nobody misses it.
-        move(
+        # An entry whose run is gone or not pending was left behind by a cancel: it is removed.
+        self.ready_queue.move(
             connection,
             [r for r in entries if r.run_id in home],
             [home[r.run_id] for r in entries if r.run_id in home],
         )
-        left = [row for row in entries if row.run_id not in home]
-        if left:
-            leave_line(connection, left)
+        self.ready_queue.remove(connection, [row for row in entries if row.run_id not in home])
         return len(entries)
 
 
 def homes(connection: Connection, run_ids: Sequence[int]) -> dict[int, int]:
-    """Run → the lane that says what it is, of those that wait."""
+    """Run → its home lane, of those that are pending."""
     found: dict[int, int] = {}
     for part in chunks(run_ids):
         mine = (runs.c.id.in_(part), runs.c.status == RunStatus.PENDING)

@@ -15,8 +15,8 @@ from fusee.engine.store.broker_tables import dispatched
 from fusee.engine.store.context import StoreContext
 from fusee.engine.store.contract import Order
 from fusee.engine.store.lanes import Lanes
-from fusee.engine.store.leaving import leave_line
-from fusee.engine.store.own_lanes import given_by_lane, own_lanes
+from fusee.engine.store.own_lanes import assigned_by_lane, own_lanes
+from fusee.engine.store.ready_queue import ReadyQueue
 from fusee.engine.store.runs import Runs
 from fusee.engine.store.tables import later, line, queues, receipts, runs, sessions, tickets
 from fusee.engine.store.wakes import PENDING
@@ -26,8 +26,9 @@ __all__ = ["Queues", "limits_of"]
 
 
 class Queues:
-    def __init__(self, context: StoreContext, runs: Runs, lanes: Lanes) -> None:
+    def __init__(self, context: StoreContext, ready_queue: ReadyQueue, runs: Runs, lanes: Lanes) -> None:
         self.context = context
+        self.ready_queue = ready_queue
         self.runs = runs
         self.lanes = lanes
 
@@ -145,14 +146,7 @@ class Queues:
     ) -> list[Claimed]:
         found: list[Any] = []
         for lane_id in order.lanes:
-            query = (
-                select(line)
-                .where(line.c.lane_id == lane_id)
-                .order_by(line.c.rank, line.c.due_at, line.c.run_id)
-                .limit(want)
-                .with_for_update(skip_locked=self.context.database.capabilities.skip_locked)
-            )
-            found += connection.execute(query).all()
+            found += self.ready_queue.lock_first(connection, lane_id, want)
         found.sort(key=lambda row: (row.rank, row.due_at, row.run_id))
         chosen = found[:want]
         return self.take_up(connection, session, chosen, order.receipt, now, lambda row: queue)
@@ -166,12 +160,12 @@ class Queues:
         now: int,
         ticket_for: Callable[[Any], str | None],
     ) -> list[Claimed]:
-        """Take these entries, locked, out of the line and into the session's hands; those of a queue with
-        limits with a ticket."""
+        """Claim the runs of these entries, which are locked, for the session; a run of a queue with limits
+        takes a ticket."""
         if not chosen:
             return []
         ids = [row.run_id for row in chosen]
-        leave_line(connection, chosen)
+        self.ready_queue.remove(connection, chosen)
         pending = (runs.c.id.in_(ids), runs.c.status == RunStatus.PENDING)
         known = select(
             runs.c.id,
@@ -228,7 +222,7 @@ class Queues:
             many = func.count()
             at_home = select(line.c.lane_id, many, func.min(line.c.due_at)).where(line.c.lane_id > 0)
             note("pending", at_home.group_by(line.c.lane_id))
-            for lane_id, given, earliest in given_by_lane(connection, own_lanes(connection)):
+            for lane_id, given, earliest in assigned_by_lane(connection, own_lanes(connection)):
                 before, first = answer.setdefault(lane_id, {}).get("pending", (0, earliest))
                 answer[lane_id]["pending"] = (before + given, min(first or earliest, earliest))
             note("delayed", select(later.c.lane_id, many, func.min(later.c.due_at)).group_by(later.c.lane_id))

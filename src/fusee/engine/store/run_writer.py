@@ -10,10 +10,10 @@ from sqlalchemy import Connection, insert, select, text
 from fusee.engine.model.outcome import Effect
 from fusee.engine.model.states import TERMINAL, RunStatus
 from fusee.engine.store.context import StoreContext
+from fusee.engine.store.ready_queue import QueueEntry, ReadyQueue
 from fusee.engine.store.request_keys import check_same
 from fusee.engine.store.settle import LONGEST_REASON, RARE
-from fusee.engine.store.tables import later, line, runs
-from fusee.engine.store.wakes import DELAYED, PENDING
+from fusee.engine.store.tables import runs
 from fusee.values.chunks import chunks
 
 __all__ = ["Birth", "RunWriter"]
@@ -69,8 +69,9 @@ class Birth(NamedTuple):
 
 
 class RunWriter:
-    def __init__(self, context: StoreContext) -> None:
+    def __init__(self, context: StoreContext, ready_queue: ReadyQueue) -> None:
         self.context = context
+        self.ready_queue = ready_queue
 
     def insert_runs(
         self, connection: Connection, births: Sequence[Birth], now: int, namespace: str | None = None
@@ -82,7 +83,11 @@ class RunWriter:
             rows = [b.row(namespace or self.context.namespace, now) for b in part]
             added = self._numbered(connection, rows)
             ids += added
-            hints |= _place(connection, added, rows)
+            entries = [
+                QueueEntry(run_id, row["lane_id"], row["priority"], row["due_at"], row["status"])
+                for run_id, row in zip(added, rows, strict=True)
+            ]
+            hints |= self.ready_queue.add(connection, entries)
         for hint in sorted(hints):
             self.context.notify(connection, hint)
         return ids
@@ -122,19 +127,3 @@ class RunWriter:
             return None
         check_same(key, found.request_digest, digest, f"run {found.id}")
         return int(found.id)
-
-
-def _place(connection: Connection, ids: list[int], rows: list[dict[str, Any]]) -> set[str]:
-    """Stand them where they wait; answers whom to wake."""
-    waiting, delayed = [], []
-    for run_id, row in zip(ids, rows, strict=True):
-        place = {"lane_id": row["lane_id"], "due_at": row["due_at"], "run_id": run_id}
-        if row["status"] is RunStatus.PENDING:
-            waiting.append({**place, "rank": -row["priority"]})
-        elif row["status"] is RunStatus.DELAYED:
-            delayed.append(place)
-    if waiting:
-        connection.execute(insert(line), waiting)
-    if delayed:
-        connection.execute(insert(later), delayed)
-    return {hint for hint, some in ((PENDING, waiting), (DELAYED, delayed)) if some}

@@ -15,7 +15,8 @@ from fusee.engine.store.callback_waits import CallbackWaits, leave_waiting
 from fusee.engine.store.context import StoreContext
 from fusee.engine.store.contract import Settlement
 from fusee.engine.store.outbox import Outbox
-from fusee.engine.store.tables import attempts, later, line, runs, tickets
+from fusee.engine.store.ready_queue import QueueEntry, ReadyQueue
+from fusee.engine.store.tables import attempts, runs, tickets
 from fusee.engine.store.totals import RESULTS_REFUSED, add_to_totals
 from fusee.engine.store.wakes import DELAYED, ENDED, PENDING
 from fusee.values.chunks import chunks
@@ -52,10 +53,16 @@ RARE = frozenset(RunStatus) - {
 
 class Outcomes:
     def __init__(
-        self, context: StoreContext, owners: Owners, outbox: Outbox, callback_waits: CallbackWaits
+        self,
+        context: StoreContext,
+        owners: Owners,
+        ready_queue: ReadyQueue,
+        outbox: Outbox,
+        callback_waits: CallbackWaits,
     ) -> None:
         self.context = context
         self.owners = owners
+        self.ready_queue = ready_queue
         self.outbox = outbox
         self.callback_waits = callback_waits
 
@@ -112,7 +119,13 @@ class Outcomes:
         owned = self.owners.before_retry(connection, self.callback_waits.heed_answers(connection, owned))
         changes = [_changes(settlement, row, now) for settlement, row in owned]
         connection.execute(_UPDATE, changes)
-        wait_again(connection, [(change, row) for change, (_, row) in zip(changes, owned, strict=True)])
+        self.ready_queue.add(
+            connection,
+            [
+                QueueEntry(row.id, row.lane_id, row.priority, change["b_due_at"], change["b_status"])
+                for change, (_, row) in zip(changes, owned, strict=True)
+            ],
+        )
         self.outbox.add_ends(
             connection,
             [
@@ -193,23 +206,6 @@ _UPDATE = (
         result=bindparam("b_result"),
     )
 )
-
-
-def wait_again(connection: Connection, changes: Iterable[tuple[dict[str, Any], Any]]) -> None:
-    """Runs that did not end stand in line again, or wait for their time."""
-    claimable, delayed = [], []
-    for change, row in changes:
-        due_at, run_id = change["b_due_at"], change["b_id"]
-        if change["b_status"] == RunStatus.PENDING:
-            claimable.append(
-                {"lane_id": row.lane_id, "rank": -row.priority, "due_at": due_at, "run_id": run_id}
-            )
-        elif change["b_status"] == RunStatus.DELAYED:
-            delayed.append({"due_at": due_at, "run_id": run_id, "lane_id": row.lane_id})
-    if claimable:
-        connection.execute(insert(line), claimable)
-    if delayed:
-        connection.execute(insert(later), delayed)
 
 
 def _changes(settlement: Settlement, row: Any, now: int) -> dict[str, Any]:

@@ -19,7 +19,8 @@ from fusee.engine.model.states import RunStatus, SessionState
 from fusee.engine.model.strategy import Need, Strategy
 from fusee.engine.store.context import StoreContext
 from fusee.engine.store.lanes import lane_from
-from fusee.engine.store.own_lanes import OwnLanes, homes, move, own_lane, own_lanes, standing_in
+from fusee.engine.store.own_lanes import OwnLanes, entries_in, homes, own_lane, own_lanes
+from fusee.engine.store.ready_queue import ReadyQueue
 from fusee.engine.store.rows import decode
 from fusee.engine.store.sessions import SESSION, session_from, sessions_with_load
 from fusee.engine.store.tables import assigned, edit_locks, lanes, line, queues, runs, sessions
@@ -83,8 +84,11 @@ class Asked:
 
 
 class Assignments:
-    def __init__(self, context: StoreContext, own_lanes: OwnLanes, broadcasts: Broadcasts) -> None:
+    def __init__(
+        self, context: StoreContext, ready_queue: ReadyQueue, own_lanes: OwnLanes, broadcasts: Broadcasts
+    ) -> None:
         self.context = context
+        self.ready_queue = ready_queue
         self.own_lanes = own_lanes
         self.broadcasts = broadcasts
 
@@ -163,7 +167,7 @@ class Assignments:
             return 0
         # Each by its key, and no join: with stale statistics PostgreSQL would read all runs there ever were.
         lane_ids = sorted({own_lane(row.session_id) for row in given})
-        waits = {(row.lane_id, row.run_id) for row in standing_in(connection, lane_ids)}
+        waits = {(row.lane_id, row.run_id) for row in entries_in(connection, lane_ids)}
         holder: dict[int, int] = {}
         on_its_way: set[int] = set()
         for part in chunks([row.run_id for row in given]):
@@ -198,7 +202,7 @@ class Assignments:
 
     def _candidates(self, connection: Connection) -> Mapping[str, list[Candidate]]:
         """The workers that are alive, by namespace."""
-        waiting = Counter(row.lane_id for row in standing_in(connection, own_lanes(connection)))
+        waiting = Counter(row.lane_id for row in entries_in(connection, own_lanes(connection)))
         found: dict[str, list[Candidate]] = {}
         query = sessions_with_load().where(sessions.c.state == SessionState.ALIVE).order_by(sessions.c.id)
         for session in self.context.set_aside.readable(
@@ -216,7 +220,7 @@ class Assignments:
         chooser = Chooser(one.strategy, one.lane, candidates, one.turn)
         if not chooser and one.strategy is not Strategy.BROADCAST:
             return 0
-        entries = self._entries(connection, one.id)
+        entries = self.ready_queue.lock_first(connection, one.id, WINDOW)
         known = self._known(connection, [row.run_id for row in entries])
         chosen: list[tuple[Any, Candidate, Asked]] = []
         made = 0
@@ -244,16 +248,6 @@ class Assignments:
             connection.execute(update(lanes).where(lanes.c.id == one.id).values(turn=chooser.turn))
         return len(chosen) + made
 
-    def _entries(self, connection: Connection, lane_id: int) -> Sequence[Any]:
-        query = (
-            select(line)
-            .where(line.c.lane_id == lane_id)
-            .order_by(line.c.rank, line.c.due_at, line.c.run_id)
-            .limit(WINDOW)
-            .with_for_update(skip_locked=self.context.database.capabilities.skip_locked)
-        )
-        return connection.execute(query).all()
-
     def _known(self, connection: Connection, run_ids: Sequence[int]) -> dict[int, Any]:
         """The runs that wait; one that does not, and still has its entry, is left to whoever ends it."""
         found: dict[int, Any] = {}
@@ -265,7 +259,9 @@ class Assignments:
     def _give(self, connection: Connection, chosen: Sequence[tuple[Any, Candidate, Asked]], now: int) -> None:
         if not chosen:
             return
-        move(connection, [entry for entry, _, _ in chosen], [own_lane(w.session) for _, w, _ in chosen])
+        self.ready_queue.move(
+            connection, [entry for entry, _, _ in chosen], [own_lane(w.session) for _, w, _ in chosen]
+        )
         for part in chunks([entry.run_id for entry, _, _ in chosen]):
             connection.execute(delete(assigned).where(assigned.c.run_id.in_(part)))
         connection.execute(

@@ -9,15 +9,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, delete, func, insert, select, update
+from sqlalchemy import Connection, func, insert, select, update
 
 from fusee.engine.model.outcome import Effect
 from fusee.engine.model.states import RunStatus
 from fusee.engine.store.context import StoreContext
 from fusee.engine.store.outbox import Outbox
+from fusee.engine.store.ready_queue import ReadyQueue
 from fusee.engine.store.rows import decode, encode
 from fusee.engine.store.run_writer import Birth, RunWriter
-from fusee.engine.store.tables import line, runs, sessions
+from fusee.engine.store.tables import runs, sessions
 from fusee.placement.placing import Candidate
 from fusee.tasks.store.tables import fires
 
@@ -28,8 +29,11 @@ COMES_BACK_WITHIN = 60_000_000
 
 
 class Broadcasts:
-    def __init__(self, context: StoreContext, run_writer: RunWriter, outbox: Outbox) -> None:
+    def __init__(
+        self, context: StoreContext, ready_queue: ReadyQueue, run_writer: RunWriter, outbox: Outbox
+    ) -> None:
         self.context = context
+        self.ready_queue = ready_queue
         self.run_writer = run_writer
         self.outbox = outbox
 
@@ -83,8 +87,7 @@ class Broadcasts:
                 reason=f"broadcast: worker {worker} has left",
             )
         )
-        place = (line.c.lane_id == entry.lane_id, line.c.rank == entry.rank, line.c.due_at == entry.due_at)
-        connection.execute(delete(line).where(*place, line.c.run_id == run.id))
+        self.ready_queue.remove(connection, [entry])
         if run.kind is not None:
             self.outbox.add_ends(connection, [(run.kind, run.id)])
         return 1

@@ -1,0 +1,176 @@
+"""The ready queue: where pending runs wait for a worker, and delayed runs for their time.
+
+A pending run has an entry in `fusee_ready`, in the order in which claims read it; a delayed run has one in
+`fusee_delayed`. Only this part writes the two tables, apart from the statements that every run passes through
+(claim and bulk insert), which each database has in its own SQL.
+
+Everyone locks the entry of a run before its row: a claim, a promotion and a cancel never wait for each other
+in a circle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from sqlalchemy import ARRAY, BigInteger, Connection, bindparam, delete, func, insert, select, text, update
+
+from fusee.engine.model.states import RunStatus
+from fusee.engine.store.context import StoreContext
+from fusee.engine.store.own_lanes import own_lane
+from fusee.engine.store.tables import assigned, later, line, runs
+from fusee.engine.store.wakes import DELAYED, PENDING
+from fusee.values.chunks import chunks
+
+__all__ = ["Promoted", "QueueEntry", "ReadyQueue"]
+
+
+class QueueEntry(NamedTuple):
+    """A run that is to wait, if its status says so: as pending for a worker, as delayed for its time."""
+
+    run_id: int
+    lane_id: int
+    priority: int
+    due_at: int
+    status: RunStatus = RunStatus.PENDING
+
+
+@dataclass(frozen=True, slots=True)
+class Promoted:
+    """The number of runs that became pending, and the seconds until the next one will."""
+
+    count: int
+    next_in: float | None
+
+    def __bool__(self) -> bool:
+        return self.count > 0
+
+
+class ReadyQueue:
+    def __init__(self, context: StoreContext) -> None:
+        self.context = context
+
+    def add(self, connection: Connection, entries: Iterable[QueueEntry]) -> set[str]:
+        """Add an entry for each run that is pending or delayed; returns the wake-ups to send."""
+        ready, delayed = [], []
+        for run_id, lane_id, priority, due_at, status in entries:
+            if status == RunStatus.PENDING:
+                ready.append({"lane_id": lane_id, "rank": -priority, "due_at": due_at, "run_id": run_id})
+            elif status == RunStatus.DELAYED:
+                delayed.append({"lane_id": lane_id, "due_at": due_at, "run_id": run_id})
+        if ready:
+            connection.execute(insert(line), ready)
+        if delayed:
+            connection.execute(insert(later), delayed)
+        return {hint for hint, some in ((PENDING, ready), (DELAYED, delayed)) if some}
+
+    def lock_first(self, connection: Connection, lane_id: int, limit: int) -> Sequence[Any]:
+        """The first entries of a lane in the order of claims, locked; those that others hold are left out."""
+        query = (
+            select(line)
+            .where(line.c.lane_id == lane_id)
+            .order_by(line.c.rank, line.c.due_at, line.c.run_id)
+            .limit(limit)
+            .with_for_update(skip_locked=self.context.database.capabilities.skip_locked)
+        )
+        return connection.execute(query).all()
+
+    def remove(self, connection: Connection, entries: Sequence[Any]) -> None:
+        """Remove these rows of `fusee_ready`, which this transaction has locked."""
+        if not entries:
+            return
+        if self.context.database.capabilities.arrays:
+            keys = {column.name: [getattr(row, column.name) for row in entries] for column in line.c}
+            connection.execute(_REMOVE_AT_ONCE, keys)
+        else:
+            connection.execute(
+                _REMOVE, [{f"b_{name}": value for name, value in row._mapping.items()} for row in entries]
+            )
+
+    def move(self, connection: Connection, entries: Sequence[Any], to: Sequence[int]) -> None:
+        """Move these rows of `fusee_ready`, which this transaction has locked, to those lanes."""
+        if entries:
+            self.remove(connection, entries)
+            connection.execute(
+                insert(line),
+                [{**row._mapping, "lane_id": lane} for row, lane in zip(entries, to, strict=True)],
+            )
+
+    def withdraw(self, connection: Connection, rows: Sequence[Any]) -> None:
+        """Remove the entries of these runs, wherever they wait; the runs' rows need not be locked."""
+        # Runs that were released together have neighbouring entries: one statement removes them all.
+        ready: dict[tuple[int, int, int], list[int]] = {}
+        for row in rows:
+            if row.status == RunStatus.PENDING:
+                ready.setdefault((row.lane_id, -row.priority, row.due_at), []).append(row.id)
+        for (lane, rank, due), ids in ready.items():
+            key = (line.c.lane_id == lane, line.c.rank == rank, line.c.due_at == due, line.c.run_id.in_(ids))
+            removed = connection.execute(delete(line).where(*key)).rowcount
+            if removed < len(ids):  # claimed just now, or assigned to a worker
+                self._withdraw_assigned(connection, ids)
+        if delayed := [row for row in rows if row.status == RunStatus.DELAYED]:
+            connection.execute(_REMOVE_LATER, [{"b_due_at": r.due_at, "b_run_id": r.id} for r in delayed])
+
+    def _withdraw_assigned(self, connection: Connection, run_ids: Sequence[int]) -> None:
+        """Remove the entries of runs that were assigned to workers, from the workers' own lanes."""
+        for part in chunks(run_ids):
+            query = select(assigned.c.run_id, assigned.c.session_id).where(assigned.c.run_id.in_(part))
+            by_session: dict[int, list[int]] = {}
+            for row in connection.execute(query).all():
+                by_session.setdefault(row.session_id, []).append(row.run_id)
+            for session, ids in by_session.items():
+                key = (line.c.lane_id == own_lane(session), line.c.run_id.in_(ids))
+                connection.execute(delete(line).where(*key))
+
+    async def promote(self, limit: int = 1000) -> Promoted:
+        """Make delayed runs pending whose time has come, the earliest first."""
+
+        def work(connection: Connection) -> Promoted:
+            now = self.context.now(connection)
+            due = (
+                select(later)
+                .where(later.c.due_at <= now)
+                .order_by(later.c.due_at, later.c.run_id)
+                .limit(limit)
+                .with_for_update(skip_locked=self.context.database.capabilities.skip_locked)
+            )
+            rows = connection.execute(due).all()
+            if rows:
+                self._promote(connection, rows)
+            next_at: int | None = connection.execute(select(func.min(later.c.due_at))).scalar_one_or_none()
+            if next_at is None:
+                return Promoted(len(rows), None)
+            next_in = max(0.0, (next_at - now) / 1_000_000)
+            # An entry that is due and was not returned is locked by someone: ask again soon, not at once.
+            return Promoted(len(rows), 0.05 if next_in == 0 and not rows else next_in)
+
+        promoted = await self.context.database.write(work)
+        if promoted.count:
+            self.context.wakes.fire(PENDING)
+        return promoted
+
+    def _promote(self, connection: Connection, rows: Sequence[Any]) -> None:
+        delayed = (runs.c.id.in_([row.run_id for row in rows]), runs.c.status == RunStatus.DELAYED)
+        connection.execute(_REMOVE_LATER, [{"b_due_at": r.due_at, "b_run_id": r.run_id} for r in rows])
+        known = select(runs.c.id, runs.c.lane_id, runs.c.priority, runs.c.due_at).where(*delayed)
+        waiting = connection.execute(known.with_for_update()).all()
+        if waiting:
+            connection.execute(update(runs).where(*delayed).values(status=RunStatus.PENDING))
+            self.add(connection, [QueueEntry(*row) for row in waiting])
+            self.context.notify(connection, PENDING)
+
+
+_REMOVE = delete(line).where(*[column == bindparam(f"b_{column.name}") for column in line.c])
+# Each entry is looked up by its key, whatever the statistics say.
+_REMOVE_AT_ONCE = text(
+    """DELETE FROM fusee_ready WHERE ctid = ANY (ARRAY (
+         SELECT place FROM unnest(:lane_id, :rank, :due_at, :run_id) AS gone (lane_id, rank, due_at, run_id)
+         CROSS JOIN LATERAL (
+           SELECT ctid AS place FROM fusee_ready AS l
+           WHERE l.lane_id = gone.lane_id AND l.rank = gone.rank AND l.due_at = gone.due_at
+             AND l.run_id = gone.run_id LIMIT 1) AS found))"""
+).bindparams(*[bindparam(column.name, type_=ARRAY(BigInteger)) for column in line.c])
+_REMOVE_LATER = delete(later).where(
+    later.c.due_at == bindparam("b_due_at"), later.c.run_id == bindparam("b_run_id")
+)
