@@ -207,7 +207,7 @@ CALLS = {
     "a stop": lambda app: app.bulk_jobs.stop(1),
     "a new workflow": lambda app: app.workflows.get("w"),
     "a limit": lambda app: app.queues.list(),
-    "its own transaction": lambda app: app.store.submissions.enqueue([]),
+    "its own transaction": lambda app: app.store.run_writer.enqueue([]),
 }
 
 

@@ -111,9 +111,7 @@ async def test_a_full_or_read_only_file_is_no_error_of_ours(tmp_path: Path, prag
         for spec in (RunSpec(handler="x" * 100), RunSpec(handler="x", idempotency_key="k")):
             with pytest.raises(StoreUnavailable) as told:
                 for _ in range(500):  # until the pages that there are have been filled
-                    await store.submissions.enqueue(
-                        [spec, RunSpec(handler="x", payload={"much": "x" * 5000})]
-                    )
+                    await store.run_writer.enqueue([spec, RunSpec(handler="x", payload={"much": "x" * 5000})])
             assert told.value.public in {one.sentence for one in SQLITE.values()}
     finally:
         await store.close()

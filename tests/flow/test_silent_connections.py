@@ -80,7 +80,7 @@ async def fill_pools(store: Store) -> None:
     now = text("SELECT 1")
     await asyncio.gather(
         *(store.database.read(lambda c: c.execute(now).scalar_one()) for _ in range(20)),
-        *(store.submissions.enqueue([RunSpec(handler="work")]) for _ in range(20)),
+        *(store.run_writer.enqueue([RunSpec(handler="work")]) for _ in range(20)),
     )
 
 
@@ -105,7 +105,7 @@ async def test_statements_on_dead_connections_are_given_up_and_the_next_ones_wor
         dead = proxy.go_silent()
         assert dead >= 4
         asked = [patiently(store.ping) for _ in range(10)]
-        asked += [patiently(lambda: store.submissions.enqueue([RunSpec(handler="work")])) for _ in range(10)]
+        asked += [patiently(lambda: store.run_writer.enqueue([RunSpec(handler="work")])) for _ in range(10)]
         asked += [patiently(lambda: store.claims.exchange(0, Finished(), Order())) for _ in range(4)]
         await asyncio.wait_for(asyncio.gather(*asked), BACK)
 
@@ -117,7 +117,7 @@ async def test_a_connection_that_missed_its_deadline_is_closed_and_not_used_agai
 
         async def all_closed() -> bool:
             asked = [store.ping() for _ in range(8)] + [
-                store.submissions.enqueue([RunSpec(handler="work")]) for _ in range(8)
+                store.run_writer.enqueue([RunSpec(handler="work")]) for _ in range(8)
             ]
             await asyncio.gather(*asked, return_exceptions=True)
             # PostgreSQL's listener is asked once in ten seconds.
@@ -164,7 +164,7 @@ async def test_many_runs_are_inserted_while_none_of_their_statements_takes_too_l
     many, timeout = COPY_FROM, 4.0
     each = 1.1 * (timeout + SLACK) / 3
     async with opened(postgres_url, statement_timeout=timeout) as store:
-        await store.submissions.enqueue([RunSpec(handler="work")])
+        await store.run_writer.enqueue([RunSpec(handler="work")])
         database: Any = store.database
         (lane,) = await database.read(lambda c: c.execute(select(runs.c.lane_id)).scalars().all())
         async with database._acquired() as connection:

@@ -154,7 +154,7 @@ class World:
 
     async def enqueue(self, count: int = 1, *, store: Store | None = None, **fields: Any) -> list[int]:
         spec = RunSpec(**{"handler": "work", **fields})
-        return [run.id for run in await (store or self.store).submissions.enqueue([spec] * count)]
+        return [run.id for run in await (store or self.store).run_writer.enqueue([spec] * count)]
 
     async def enqueue_one(self, *, store: Store | None = None, **fields: Any) -> int:
         (run_id,) = await self.enqueue(store=store, **fields)

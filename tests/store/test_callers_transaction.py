@@ -46,10 +46,10 @@ async def test_a_rollback_takes_the_run_back_when_it_was_the_first_write(
     store: Store, engine: Engine, known: bool
 ) -> None:
     if known:
-        await store.submissions.enqueue([GREET])
+        await store.run_writer.enqueue([GREET])
     before = await handlers(store)
     with engine.connect() as connection:
-        store.submissions.enqueue_within(connection, [GREET])
+        store.run_writer.enqueue_within(connection, [GREET])
         connection.execute(text("INSERT INTO orders VALUES (7)"))
         connection.rollback()
     assert await handlers(store) == before
@@ -59,7 +59,7 @@ async def test_a_rollback_takes_the_run_back_when_it_was_the_first_write(
 
 async def test_nobody_sees_the_run_before_the_commit(store: Store, engine: Engine) -> None:
     with engine.begin() as connection:
-        store.submissions.enqueue_within(connection, [GREET])
+        store.run_writer.enqueue_within(connection, [GREET])
         assert await handlers(store) == []
     assert await handlers(store) == ["greet"]
 
@@ -67,9 +67,9 @@ async def test_nobody_sees_the_run_before_the_commit(store: Store, engine: Engin
 async def test_a_transaction_that_has_begun_goes_on(store: Store, engine: Engine) -> None:
     with engine.connect() as connection:
         connection.execute(text("INSERT INTO orders VALUES (7)"))
-        store.submissions.enqueue_within(connection, [GREET])
+        store.run_writer.enqueue_within(connection, [GREET])
         connection.rollback()
-        store.submissions.enqueue_within(connection, [GREET])
+        store.run_writer.enqueue_within(connection, [GREET])
         connection.commit()
         assert connection.execute(text("SELECT count(*) FROM orders")).scalar_one() == 0
     assert await handlers(store) == ["greet"]
@@ -77,5 +77,5 @@ async def test_a_transaction_that_has_begun_goes_on(store: Store, engine: Engine
 
 async def test_without_transactions_the_run_is_there_at_once(store: Store, engine: Engine) -> None:
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-        store.submissions.enqueue_within(connection, [GREET])
+        store.run_writer.enqueue_within(connection, [GREET])
         assert await handlers(store) == ["greet"]

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from fusee.batches.model.batch import BatchPhase, BatchStatus
-from fusee.batches.store import insert as batch_births
 from fusee.batches.store import moves as batch_moves
 from fusee.batches.store.queries import BatchFilter, TargetFilter
 from fusee.engine.model.outcome import Effect, End
 from fusee.engine.model.retry import RetryPolicy
+from fusee.engine.store import run_writer
 from fusee.engine.store.contract import Order
 from fusee.engine.store.tables import outbox
 from fusee.errors import Conflict, NotFound
@@ -39,7 +39,7 @@ async def test_also_when_others_draw_numbers_at_the_same_moment(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where runs are numbered by a sequence, those of a portion may not be in a row."""
-    monkeypatch.setattr(batch_births, "_DRAW", "SELECT 1, 1 + :count")
+    monkeypatch.setattr(run_writer, "_DRAW", "SELECT 1, 1 + :count")
     work = await Batchwork.start(world, 20, concurrency=3)
     assert await work.work_through() == [f"t{nr}" for nr in range(20)]
     assert await work.recounted()

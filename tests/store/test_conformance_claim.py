@@ -40,7 +40,7 @@ async def test_claims_go_by_priority_then_due_time_then_age(world: World, handle
         RunSpec(handler=f"work-{n % handlers}", priority=priority, due_at=START + due)
         for n, (priority, due) in enumerate(asked)
     ]
-    ids = [run.id for run in await world.store.submissions.enqueue(specs)]
+    ids = [run.id for run in await world.store.run_writer.enqueue(specs)]
     wanted = [ids[n] for n in sorted(range(len(asked)), key=lambda n: (-asked[n][0], asked[n][1], ids[n]))]
     got: list[int] = []
     for portion in (3, 1, 4, 100):

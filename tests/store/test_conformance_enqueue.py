@@ -46,12 +46,12 @@ async def test_an_accepted_run_is_kept_as_it_was_asked_for(world: World) -> None
 
 
 async def test_nothing_to_enqueue_is_nothing(store: Store) -> None:
-    assert await store.submissions.enqueue([]) == []
+    assert await store.run_writer.enqueue([]) == []
 
 
 async def test_many_are_answered_in_the_order_asked(world: World) -> None:
     specs = [RunSpec(handler=f"work-{n % 3}", payload={"n": n}, priority=n) for n in range(30)]
-    added = await world.store.submissions.enqueue(specs)
+    added = await world.store.run_writer.enqueue(specs)
     assert [(await world.run(run.id)).payload["n"] for run in added] == list(range(30))
     assert [(await world.run(run.id)).handler for run in added[:3]] == ["work-0", "work-1", "work-2"]
     assert all(run.created for run in added)
@@ -60,7 +60,7 @@ async def test_many_are_answered_in_the_order_asked(world: World) -> None:
 @pytest.mark.parametrize("count", [COPY_FROM - 1, COPY_FROM, 2 * COPY_FROM + 1])
 async def test_bulk_is_the_same_as_one_by_one(world: World, count: int) -> None:
     specs = [RunSpec(handler=f"work-{n % 2}", payload={"n": n}, priority=n % 5) for n in range(count)]
-    ids = [run.id for run in await world.store.submissions.enqueue(specs)]
+    ids = [run.id for run in await world.store.run_writer.enqueue(specs)]
     assert len(set(ids)) == count
     query = select(runs.c.id, runs.c.payload, runs.c.priority).where(runs.c.id.in_(ids))
     rows = {row.id: row for row in await world.store.database.read(lambda c: c.execute(query).all())}
@@ -71,7 +71,7 @@ async def test_bulk_is_the_same_as_one_by_one(world: World, count: int) -> None:
 
 async def test_bulk_with_a_delayed_one_among_them(world: World) -> None:
     specs = [RunSpec(handler="work", delay=60 if n == 7 else 0) for n in range(COPY_FROM + 5)]
-    ids = [run.id for run in await world.store.submissions.enqueue(specs)]
+    ids = [run.id for run in await world.store.run_writer.enqueue(specs)]
     assert await world.tally() == {"pending": COPY_FROM + 4, "delayed": 1}
     assert (await world.run(ids[7])).status == "delayed"
 
@@ -83,7 +83,7 @@ async def test_each_payload_is_a_run_as_if_it_had_been_enqueued_alone(world: Wor
         "queue": "mail", "region": "eu", "priority": -7, "timeout": 12.5, "retry": policy
     }  # fmt: skip
     payloads = [{"n": n, "text": f"zürich 漢字 \n \u0000 \\ {n}"} for n in range(count)]
-    added = await world.store.submissions.enqueue_each(RunSpec(handler="work", **options), payloads)
+    added = await world.store.run_writer.enqueue_each(RunSpec(handler="work", **options), payloads)
     ids = [run.id for run in added]
     alone = await world.run(await world.enqueue_one(payload=payloads[0], **options))
     found = [await world.run(run_id) for run_id in (ids[0], ids[-1])]
@@ -96,7 +96,7 @@ async def test_each_payload_is_a_run_as_if_it_had_been_enqueued_alone(world: Wor
 
 
 async def test_each_without_a_payload_is_a_run_without_arguments(world: World) -> None:
-    added = await world.store.submissions.enqueue_each(RunSpec(handler="work"), [None, {"n": 1}, {}])
+    added = await world.store.run_writer.enqueue_each(RunSpec(handler="work"), [None, {"n": 1}, {}])
     assert [(await world.run(run.id)).payload for run in added] == [{}, {"n": 1}, {}]
     rows = {row.id: row.payload for row in await world.rows(runs)}
     assert [rows[run.id] for run in added] == [None, '{"n":1}', None], "nothing is stored for nothing"
@@ -104,7 +104,7 @@ async def test_each_without_a_payload_is_a_run_without_arguments(world: World) -
 
 
 async def test_each_of_nothing_is_nothing(world: World) -> None:
-    assert await world.store.submissions.enqueue_each(RunSpec(handler="work"), []) == []
+    assert await world.store.run_writer.enqueue_each(RunSpec(handler="work"), []) == []
     assert await world.tally() == {}
 
 
@@ -123,7 +123,7 @@ async def test_each_says_which_payload_is_wrong_and_accepts_none(
     payloads: list[dict[str, Any]] = [{"n": n} for n in range(2 * COPY_FROM)]
     payloads[17] = wrong
     with pytest.raises(Invalid, match=complaint) as caught:
-        await world.store.submissions.enqueue_each(RunSpec(handler="work"), payloads)
+        await world.store.run_writer.enqueue_each(RunSpec(handler="work"), payloads)
     assert caught.value.field == "payload"
     assert await world.tally() == {}
 
@@ -131,7 +131,7 @@ async def test_each_says_which_payload_is_wrong_and_accepts_none(
 async def test_each_wakes_workers(world: World) -> None:
     heard: list[str] = []
     world.store.wakes.on("pending", lambda: heard.append("pending"))
-    await world.store.submissions.enqueue_each(RunSpec(handler="work"), [{"n": 1}])
+    await world.store.run_writer.enqueue_each(RunSpec(handler="work"), [{"n": 1}])
     assert heard
 
 
@@ -142,7 +142,7 @@ async def test_callers_at_once_get_ids_of_their_own(world: World) -> None:
 
     async def caller(nr: int, store: Store, size: int) -> list[tuple[int, str]]:
         payloads = [{"caller": nr, "n": n} for n in range(size)]
-        added = await store.submissions.enqueue_each(template, payloads)
+        added = await store.run_writer.enqueue_each(template, payloads)
         return [(run.id, f'{{"caller":{nr},"n":{n}}}') for n, run in enumerate(added)]
 
     callers = [(store, size) for store in (world.store, other) for size in sizes]
@@ -180,8 +180,8 @@ async def test_accepting_wakes_whom_it_concerns(world: World) -> None:
 
 
 async def test_a_key_used_again_is_harmless(world: World) -> None:
-    (first,) = await world.store.submissions.enqueue([KEYED])
-    (again,) = await world.store.submissions.enqueue([KEYED])
+    (first,) = await world.store.run_writer.enqueue([KEYED])
+    (again,) = await world.store.run_writer.enqueue([KEYED])
     assert (first.created, again.created) == (True, False)
     assert first.id == again.id
     assert (await world.run(first.id)).idempotency_key == "order-17"
@@ -190,9 +190,9 @@ async def test_a_key_used_again_is_harmless(world: World) -> None:
 
 async def test_a_key_stays_used_after_the_run_has_ended(world: World) -> None:
     session = await world.session()
-    (first,) = await world.store.submissions.enqueue([KEYED])
+    (first,) = await world.store.run_writer.enqueue([KEYED])
     await world.finish(session, await world.claim_one(session))
-    (again,) = await world.store.submissions.enqueue([KEYED])
+    (again,) = await world.store.run_writer.enqueue([KEYED])
     assert (again.id, again.created) == (first.id, False)
 
 
@@ -207,16 +207,16 @@ async def test_a_key_stays_used_after_the_run_has_ended(world: World) -> None:
     ids=["payload", "handler", "queue", "options"],
 )
 async def test_a_key_used_for_another_request_is_a_conflict(world: World, other: RunSpec) -> None:
-    await world.store.submissions.enqueue([KEYED])
+    await world.store.run_writer.enqueue([KEYED])
     plain = RunSpec(handler="work")
     with pytest.raises(Conflict, match="'order-17' was used for another request"):
-        await world.store.submissions.enqueue([plain, other])
+        await world.store.run_writer.enqueue([plain, other])
     assert await world.tally() == {"pending": 1}, "all or none"
 
 
 async def test_a_key_twice_in_one_call_makes_one_run(world: World) -> None:
     other = RunSpec(handler="work", idempotency_key="order-18")
-    first, second, third, plain = await world.store.submissions.enqueue(
+    first, second, third, plain = await world.store.run_writer.enqueue(
         [KEYED, KEYED, other, RunSpec(handler="work")]
     )
     assert first.id == second.id
@@ -226,21 +226,21 @@ async def test_a_key_twice_in_one_call_makes_one_run(world: World) -> None:
 
 async def test_a_keyed_run_may_be_delayed(world: World) -> None:
     spec = RunSpec(handler="work", delay=60, idempotency_key="later")
-    (first,) = await world.store.submissions.enqueue([spec])
+    (first,) = await world.store.run_writer.enqueue([spec])
     await world.clock.tick(10)
-    (again,) = await world.store.submissions.enqueue([spec])
+    (again,) = await world.store.run_writer.enqueue([spec])
     assert first.id == again.id
     assert (await world.run(first.id)).due_at == START + 60_000_000
 
 
 async def test_keys_differ_by_case_and_accent(world: World) -> None:
     specs = [RunSpec(handler="work", idempotency_key=key) for key in ("a", "A", "ä", "a b")]
-    assert len({run.id for run in await world.store.submissions.enqueue(specs)}) == len(specs)
+    assert len({run.id for run in await world.store.run_writer.enqueue(specs)}) == len(specs)
 
 
 async def test_a_key_belongs_to_its_namespace(world: World) -> None:
-    (here,) = await world.store.submissions.enqueue([KEYED])
-    (there,) = await world.store.for_namespace("tenant").submissions.enqueue([KEYED])
+    (here,) = await world.store.run_writer.enqueue([KEYED])
+    (there,) = await world.store.for_namespace("tenant").run_writer.enqueue([KEYED])
     assert here.id != there.id
     assert there.created
 
@@ -251,7 +251,7 @@ async def test_callers_racing_with_one_key_get_one_run(world: World) -> None:
     specs = [RunSpec(handler="work", payload={"key": key}, idempotency_key=key) for key in keys]
     answers = await asyncio.gather(
         *(
-            store.submissions.enqueue([spec])
+            store.run_writer.enqueue([spec])
             for spec in specs
             for store in (world.store, other)
             for _ in range(3)
@@ -280,9 +280,9 @@ async def test_a_run_that_asks_for_no_labels_is_taken_by_any_worker(
     ids = [
         run.id
         for _ in range(2)
-        for run in await world.store.submissions.enqueue([RunSpec(handler="any", requires=none)])
+        for run in await world.store.run_writer.enqueue([RunSpec(handler="any", requires=none)])
     ]
-    each = await world.store.submissions.enqueue_each(RunSpec(handler="any", requires=none), [{}])
+    each = await world.store.run_writer.enqueue_each(RunSpec(handler="any", requires=none), [{}])
     session = await world.session()
     assert {run.id for run in await world.claim(session)} == {*ids, each[0].id}
     assert [(await world.run(run_id)).requires for run_id in ids] == [{}, {}]
@@ -294,7 +294,7 @@ async def test_a_run_that_asks_for_no_labels_is_taken_by_any_worker(
 async def test_within_the_callers_transaction_a_commit_accepts(world: World) -> None:
     def work(connection: Connection) -> list[int]:
         specs = [RunSpec(handler="within", payload={"n": 1}), RunSpec(handler="within", delay=60), KEYED]
-        return [run.id for run in world.store.submissions.enqueue_within(connection, specs)]
+        return [run.id for run in world.store.run_writer.enqueue_within(connection, specs)]
 
     ids = await world.store.database.write(work)
     assert await world.statuses(ids) == ["pending", "delayed", "pending"]
@@ -307,7 +307,7 @@ async def test_within_the_callers_transaction_a_rollback_accepts_nothing(world: 
         pass
 
     def work(connection: Connection) -> None:
-        world.store.submissions.enqueue_within(connection, [RunSpec(handler="within"), KEYED])
+        world.store.run_writer.enqueue_within(connection, [RunSpec(handler="within"), KEYED])
         raise CallerFailed
 
     with pytest.raises(CallerFailed):
@@ -319,13 +319,13 @@ async def test_within_the_callers_transaction_a_rollback_accepts_nothing(world: 
 
 
 async def test_within_a_conflict_leaves_the_callers_transaction_usable(world: World) -> None:
-    await world.store.submissions.enqueue([KEYED])
+    await world.store.run_writer.enqueue([KEYED])
     other = RunSpec(handler="work", payload={"n": 2}, idempotency_key="order-17")
 
     def work(connection: Connection) -> int:
         with pytest.raises(Conflict):
-            world.store.submissions.enqueue_within(connection, [RunSpec(handler="lost"), other])
-        (run,) = world.store.submissions.enqueue_within(connection, [RunSpec(handler="kept")])
+            world.store.run_writer.enqueue_within(connection, [RunSpec(handler="lost"), other])
+        (run,) = world.store.run_writer.enqueue_within(connection, [RunSpec(handler="kept")])
         return run.id
 
     run_id = await world.store.database.write(work)

@@ -309,5 +309,5 @@ async def test_another_process_hears_of_new_work_where_the_database_can_tell(wor
     for spec, kind in ((RunSpec(handler="work"), "pending"), (RunSpec(handler="work", delay=9), "delayed")):
         heard.clear()
         other.wakes.on(kind, heard.set)
-        await world.store.submissions.enqueue([spec])
+        await world.store.run_writer.enqueue([spec])
         await asyncio.wait_for(heard.wait(), 10)

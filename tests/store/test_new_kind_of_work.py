@@ -17,7 +17,7 @@ from fusee.engine.model.run import Lane
 from fusee.engine.model.states import RunStatus
 from fusee.engine.owners import Judged, Owner, Reaction
 from fusee.engine.store.engine_store import EngineStore
-from fusee.engine.store.run_writer import Birth
+from fusee.engine.store.rows import NewRun
 from fusee.errors import Conflict
 from fusee.stores import Store
 from tests.store.harness import World
@@ -52,7 +52,7 @@ class CountdownOwner(Owner):
     def _insert_step(self, connection: Connection, number: int, now: int) -> None:
         lane = self.engine.lanes.lane_id(connection, Lane("default", "default", "python", "tick"))
         self.engine.run_writer.insert_runs(
-            connection, [Birth(lane_id=lane, kind=self.kind, owner_id=number)], now, "default"
+            connection, [NewRun(lane_id=lane, kind=self.kind, owner_id=number)], now, "default"
         )
 
     def _step_done(self, connection: Connection, rows: Sequence[Row[Any]], now: int) -> Collection[int]:
@@ -112,7 +112,7 @@ async def test_another_end_comes_under_its_own_topic_and_a_retry_asks_first(
     await world.settle(session, await world.claim_one(session), end=End.FAILED, policy=again)
     assert owner.asked_about_retries == 1
     await world.clock.tick(60)
-    await world.store.promotion.promote()
+    await world.store.ready_queue.promote()
     await world.settle(session, await world.claim_one(session), end=End.ABANDONED)
     assert (await world.store.aggregation.aggregate()).counts == {"countdown_ko": 1}
     assert await _left(world) == (3, 1)

@@ -89,8 +89,8 @@ async def _live(store: Store) -> None:
 
 async def _load(store: Store) -> None:
     for handler in ("a", "b", "c"):
-        await store.submissions.enqueue([RunSpec(handler=handler)] * 400)
-        await store.submissions.enqueue(
+        await store.run_writer.enqueue([RunSpec(handler=handler)] * 400)
+        await store.run_writer.enqueue(
             [RunSpec(handler=handler, delay=0.000001 if handler == "a" else 3600)] * 300
         )
 

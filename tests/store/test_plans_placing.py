@@ -45,8 +45,8 @@ async def _place(store: Store) -> None:
 
 
 async def test_no_statement_of_placing_scans_a_table_that_grows(store: Store) -> None:
-    await store.submissions.enqueue([RunSpec(handler="shared")] * 2000)
-    await store.submissions.enqueue([RunSpec(handler="placed", strategy="round_robin", cpu=None)] * 600)
+    await store.run_writer.enqueue([RunSpec(handler="shared")] * 2000)
+    await store.run_writer.enqueue([RunSpec(handler="placed", strategy="round_robin", cpu=None)] * 600)
     await _add_history(store, 20_000)
     await store.database.write(lambda connection: connection.execute(text(ANALYZE[engine_of(store)])).close())
     plans = await plans_of(store, _place, WATCHED)

@@ -122,7 +122,7 @@ class AnythingInAnyOrder(RuleBasedStateMachine):
         policy = RetryPolicy(max_attempts=attempts, base=7, jitter=0)
         spec = RunSpec(handler="work", priority=priority, delay=delay, retry=policy)
         status = "delayed" if delay else "pending"
-        for run in self.do(self.store.submissions.enqueue([spec] * count)):
+        for run in self.do(self.store.run_writer.enqueue([spec] * count)):
             self.runs[run.id] = NaiveRun(priority, self.now + delay * 1_000_000, policy, status)
 
     @rule(data=st.data(), want=st.integers(1, 4))

@@ -90,14 +90,14 @@ class WorkersComeAndGo(RuleBasedStateMachine):
     )
     def enqueue(self, strategy: str, cpu: float | None, priority: int, count: int) -> None:
         spec = RunSpec(handler="work", strategy=str(strategy), cpu=cpu, priority=priority, retry=PATIENT)
-        self.do(self.store.submissions.enqueue([spec] * count))
+        self.do(self.store.run_writer.enqueue([spec] * count))
         self.accepted += count
 
     @rule(strategy=st.sampled_from([None, "round_robin", "affinity"]), count=st.integers(0, 3))
     def change_the_queue(self, strategy: str | None, count: int) -> None:
         self.do(self.store.queues.set_strategy("default", strategy))
         if count:
-            self.do(self.store.submissions.enqueue([RunSpec(handler="work", retry=PATIENT)] * count))
+            self.do(self.store.run_writer.enqueue([RunSpec(handler="work", retry=PATIENT)] * count))
             self.accepted += count
 
     @rule(concurrency=st.sampled_from([None, 1, 3]))

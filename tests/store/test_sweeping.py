@@ -39,7 +39,7 @@ async def test_what_was_claimed_does_not_stand_in_the_way(
     monkeypatch.setattr(sweeping, "LEAST", 2_000)
     monkeypatch.setattr(sweeping, "BALANCE", 0)
     store = await world.another()
-    await store.submissions.enqueue_each(RunSpec(handler="work"), [None] * 20_000)
+    await store.run_writer.enqueue_each(RunSpec(handler="work"), [None] * 20_000)
     (lane,) = await world.lane_ids()
     session = await world.session(ttl=3600)
     for _ in range(36):

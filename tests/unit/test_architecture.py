@@ -37,8 +37,6 @@ WRITTEN_ELSEWHERE: Reasons = {
         "fusee_assigned by placement",
         "fusee_fires by placement",
         "fusee_lanes by placement",
-        "fusee_ready by batches",
-        "fusee_runs by batches",
         "fusee_runs by placement",
         "fusee_runs by tasks",
         "fusee_runs by workflows",
@@ -160,7 +158,7 @@ LONG: dict[str, int] = {
     "bulk/service/jobs.py": 453,
     "bulk/store/checkpoints.py": 484,
     "bulk/store/jobs.py": 444,
-    "engine/store/mysql.py": 418,
+    "engine/store/mysql.py": 402,
     "engine/store/postgres.py": 507,
     "tasks/service/fields.py": 418,
 }

@@ -61,4 +61,4 @@ class Stalls(Service):
             retry=ALERT_RETRY,
             idempotency_key=f"{key}:{since}"[:200],
         )
-        await store.submissions.enqueue([spec])
+        await store.run_writer.enqueue([spec])

@@ -123,7 +123,7 @@ class BatchAsking:
             timeout=timeout,
             retry=ONCE_MORE,
         )
-        ids = [run.id for run in await self.store.engine.submissions.enqueue_each(template, payloads)]
+        ids = [run.id for run in await self.store.engine.run_writer.enqueue_each(template, payloads)]
         sizes = {run_id: len(payload["targets"]) for run_id, payload in zip(ids, payloads, strict=True)}
         try:
             ended = await self._ended(ids, sizes, time.monotonic() + timeout, progress)

@@ -25,8 +25,8 @@ from fusee.engine.store.context import StoreContext
 from fusee.engine.store.lanes import Lanes
 from fusee.engine.store.outbox import PARENT_TOPIC, Outbox
 from fusee.engine.store.own_lanes import entries_in, own_lanes
-from fusee.engine.store.rows import decode, encode, encode_rows
-from fusee.engine.store.run_writer import Birth, RunWriter
+from fusee.engine.store.rows import NewRun, decode, encode, encode_rows
+from fusee.engine.store.run_writer import RunWriter
 from fusee.engine.store.tables import lanes, later, line, runs
 from fusee.engine.store.totals import BATCHES_ENDED, BATCHES_STOPPED, add_to_totals
 from fusee.events import BatchEnded, BatchRollingBack, BatchStopped
@@ -131,10 +131,9 @@ class BatchMoves:
 
     def _start_new(self, connection: Connection, batch: Moving, count: int, now: int) -> None:
         """The next targets in their order."""
-        lane_id, options = self._shared(connection, batch)
         first, end = batch.reached, batch.reached + count
-        alike = Range(batch.id, first, end, batch.namespace, lane_id, batch.spec.priority, options)
-        self.target_runs.insert_range(connection, alike, now)
+        alike = self._alike(connection, batch)
+        self.target_runs.insert_range(connection, Range(batch.id, first, end, batch.namespace, alike), now)
         batch.reached = end
         batch.shift("pending", "running", count)
 
@@ -163,7 +162,7 @@ class BatchMoves:
     ) -> int:
         """Targets that were passed over, and that no other batch has any more."""
         rows = self._next_turns(connection, batch, "parked", count, rivals)
-        ids = self._births_of(connection, batch, [row.payload for row in rows], now)
+        ids = self._insert_runs(connection, batch, [row.payload for row in rows], now)
         self._set_runs(connection, _HAS_RUN, batch, rows, ids)
         batch.parked -= len(rows)
         batch.shift("pending", "running", len(rows))
@@ -196,7 +195,7 @@ class BatchMoves:
         rows = self._next_turns(connection, batch, "retry", count, rivals)
         # What the earlier run did stays known: a retry that finds the target as wanted has not undone it.
         effects = self._effects_of(connection, [row.run_id for row in rows])
-        ids = self._births_of(
+        ids = self._insert_runs(
             connection,
             batch,
             [_with_image(row) for row in rows],
@@ -247,7 +246,7 @@ class BatchMoves:
                 change, [{"b_batch": batch.id, "b_at": row.position, "b_run": run} for row, run in numbers]
             )
 
-    def _births_of(
+    def _insert_runs(
         self,
         connection: Connection,
         batch: Moving,
@@ -256,24 +255,19 @@ class BatchMoves:
         origins: Sequence[int | None] = (),
         effects: Sequence[str | None] = (),
     ) -> list[int]:
-        lane_id, options = self._shared(connection, batch)
-        births = [
-            Birth(
-                lane_id=lane_id,
-                priority=batch.spec.priority,
+        alike = self._alike(connection, batch)
+        new_runs = [
+            alike._replace(
                 payload=payload,
-                options=options,
-                kind="batch",
-                owner_id=batch.id,
                 origin_id=origins[nr] if origins else None,
                 effect=effects[nr] if effects and effects[nr] in TOUCHED else None,
             )
             for nr, payload in enumerate(payloads)
         ]
-        return self.run_writer.insert_runs(connection, births, now, batch.namespace)
+        return self.run_writer.insert_runs(connection, new_runs, now, batch.namespace)
 
-    def _shared(self, connection: Connection, batch: Moving) -> tuple[int, str | None]:
-        """The lane and the options of all runs of a batch."""
+    def _alike(self, connection: Connection, batch: Moving) -> NewRun:
+        """What all runs of a batch have in common."""
         spec = batch.spec
         handler = handler_of(spec.target_type, spec.batch_type)
         lane = Lane(batch.namespace, spec.queue, "python", handler, spec.region)
@@ -282,7 +276,13 @@ class BatchMoves:
             options["timeout"] = spec.timeout
         if spec.retry is not None:
             options["retry"] = spec.retry.to_dict()
-        return self.lanes.lane_id(connection, lane), encode(options, "options") if options else None
+        return NewRun(
+            lane_id=self.lanes.lane_id(connection, lane),
+            priority=spec.priority,
+            options=encode(options, "options") if options else None,
+            kind="batch",
+            owner_id=batch.id,
+        )
 
     # -- stopping
 
@@ -435,7 +435,7 @@ class BatchMoves:
                     "captured": row.image is not None,
                 }
                 payloads.append(encode_rows(payload))
-            ids = self._births_of(connection, batch, payloads, now, [row.run_id for row in rows])
+            ids = self._insert_runs(connection, batch, payloads, now, [row.run_id for row in rows])
             self._set_runs(connection, _HAS_UNDO, batch, rows, ids)
             batch.shift("rollback_pending", "rollback_running", len(rows))
             if batch.rollback_pending and len(rows) < room:

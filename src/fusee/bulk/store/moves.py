@@ -31,8 +31,8 @@ from fusee.engine.store.cancels import Cancels
 from fusee.engine.store.context import StoreContext
 from fusee.engine.store.lanes import Lanes
 from fusee.engine.store.outbox import PARENT_TOPIC, Outbox
-from fusee.engine.store.rows import encode
-from fusee.engine.store.run_writer import Birth, RunWriter
+from fusee.engine.store.rows import NewRun, encode
+from fusee.engine.store.run_writer import RunWriter
 from fusee.engine.store.tables import runs, sessions
 from fusee.values.times import iso
 
@@ -105,8 +105,8 @@ class BulkMoves:
         if apart:
             options["apart"] = list(apart)
         lane_id, text = self.lanes.lane_id(connection, lane), encode(options, "options")
-        births = [
-            Birth(
+        new_runs = [
+            NewRun(
                 lane_id=lane_id,
                 priority=spec.priority,
                 payload=encode(payload, "payload"),
@@ -116,7 +116,7 @@ class BulkMoves:
             )
             for payload in payloads
         ]
-        return self.run_writer.insert_runs(connection, births, now, job.namespace)
+        return self.run_writer.insert_runs(connection, new_runs, now, job.namespace)
 
     def insert_launcher(self, connection: Connection, job: Any, now: int, *, by_business: bool) -> int:
         payload = {"job": job.id, "launch": "business" if by_business else "ask"}
@@ -321,12 +321,12 @@ class BulkMoves:
             "at": iso(now),
             **facts,
         }
-        birth = Birth(
+        new_run = NewRun(
             lane_id=self.lanes.lane_id(connection, Lane(job.namespace, ALERT_QUEUE, "http", "http")),
             payload=encode({"url": alerts.webhook, "method": "POST", "body": body}, "the alert"),
             options=encode({"retry": ALERT_RETRY.to_dict(), "timeout": 30.0}, "options"),
         )
-        self.run_writer.insert_runs(connection, [birth], now, job.namespace)
+        self.run_writer.insert_runs(connection, [new_run], now, job.namespace)
 
     def call_back(self, connection: Connection, job: Any, callback: str, now: int) -> None:
         """Have the business told, where it wants to be."""

@@ -14,8 +14,7 @@ from fusee.engine.store.callback_waits import leave_waiting
 from fusee.engine.store.context import StoreContext
 from fusee.engine.store.outbox import PARENT_TOPIC, Outbox
 from fusee.engine.store.ready_queue import ReadyQueue
-from fusee.engine.store.settle import LONGEST_REASON
-from fusee.engine.store.tables import runs
+from fusee.engine.store.tables import LONGEST_REASON, runs
 from fusee.engine.store.wakes import CANCEL
 from fusee.values.chunks import chunks
 

@@ -16,7 +16,6 @@ from fusee.engine.store.database import Database
 from fusee.engine.store.dead_letters import DeadLetters
 from fusee.engine.store.dispatches import Dispatches
 from fusee.engine.store.edit_lock import EditLock
-from fusee.engine.store.enqueue import Submissions
 from fusee.engine.store.gates import Gates
 from fusee.engine.store.lanes import Lanes
 from fusee.engine.store.outbox import Outbox
@@ -46,10 +45,10 @@ class EngineStore:
         self.owners = Owners()
         self.claims = Claims(context)
         self.ready_queue = ReadyQueue(context)
-        self.run_writer = RunWriter(context, self.ready_queue)
+        self.lanes = Lanes(context)
+        self.run_writer = RunWriter(context, self.ready_queue, self.lanes)
         self.outbox = Outbox(context, self.owners)
         self.cancels = Cancels(context, self.ready_queue, self.outbox)
-        self.lanes = Lanes(context)
         self.retry_policies = RetryPolicies(context)
         self.callback_waits = CallbackWaits(context, self.retry_policies)
         self.outcomes = Outcomes(context, self.owners, self.ready_queue, self.outbox, self.callback_waits)
@@ -63,7 +62,6 @@ class EngineStore:
         self.callbacks = Callbacks(context, self.retry_policies, self.outcomes)
         self.dead_letters = DeadLetters(context, self.cancels)
         self.dispatches = Dispatches(context, self.ready_queue)
-        self.submissions = Submissions(context, self.lanes)
         self.own_lanes = OwnLanes(context, self.ready_queue)
         self.sessions = Sessions(context, self.own_lanes)
         self.starts = Starts(context, self.sessions, self.dispatches)

@@ -19,8 +19,7 @@ from fusee.engine.owners import Owners
 from fusee.engine.store.context import StoreContext
 from fusee.engine.store.outbox import Outbox
 from fusee.engine.store.ready_queue import QueueEntry, ReadyQueue
-from fusee.engine.store.settle import LONGEST_REASON
-from fusee.engine.store.tables import gates, runs
+from fusee.engine.store.tables import LONGEST_REASON, gates, runs
 from fusee.values.chunks import chunks
 
 __all__ = ["Counted", "Gates"]

@@ -28,7 +28,7 @@ from fusee.engine.store.conditions import LOCKED, NO_ANSWER, condition_of, unava
 from fusee.engine.store.contract import Exchanged, Finished, Order
 from fusee.engine.store.database import CONNECT_WITHIN, Capabilities, EngineDatabase, share_out
 from fusee.engine.store.hot import Hot
-from fusee.engine.store.rows import NewRun, claimed_from, encode_rows
+from fusee.engine.store.rows import NewRun, claimed_from, encode_rows, portions
 from fusee.engine.store.watch import Watch
 from fusee.errors import StoreUnavailable
 
@@ -43,7 +43,6 @@ FROZEN_AFTER = 10
 stopped in the middle of a transaction must not keep others from its runs."""
 RECYCLE_AFTER = 5
 ROWS_A_STATEMENT = 1000
-CHARACTERS_A_STATEMENT = 1024 * 1024  # stays below the defaults of max_allowed_packet
 # 1213: we are the deadlock's victim, rolled back. 1205: a lock wait timed out, *not* rolled back.
 AGAIN = {1213, 1205}
 
@@ -229,7 +228,7 @@ class MysqlDatabase(EngineDatabase, Hot):
             await cursor.execute(f"SELECT {self.capabilities.now}, @@auto_increment_increment")
             now, step = await cursor.fetchone()
             ids: list[int] = []
-            for part in _portions(rows):
+            for part in portions(rows, ROWS_A_STATEMENT):
                 await cursor.execute(
                     f"INSERT INTO fusee_runs ({_COLUMNS}) VALUES {_places(9, len(part))}",
                     [value for row in part for value in row.values(namespace, now)],
@@ -351,21 +350,6 @@ class _Again(Exception):
 
 def _numbers(ids: Any) -> str:
     return ",".join([str(int(i)) for i in ids])
-
-
-def _portions(rows: Sequence[NewRun]) -> Iterator[list[NewRun]]:
-    """As many rows as one statement should take, by number and by size."""
-    part: list[NewRun] = []
-    size = 0
-    for row in rows:
-        own = len(row.payload or "") + len(row.options or "")
-        if part and (len(part) >= ROWS_A_STATEMENT or size + own > CHARACTERS_A_STATEMENT):
-            yield part
-            part, size = [], 0
-        part.append(row)
-        size += own
-    if part:
-        yield part
 
 
 def _places(columns: int, rows: int) -> str:

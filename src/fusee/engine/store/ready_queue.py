@@ -14,7 +14,20 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from sqlalchemy import ARRAY, BigInteger, Connection, bindparam, delete, func, insert, select, text, update
+from sqlalchemy import (
+    ARRAY,
+    BigInteger,
+    Connection,
+    Select,
+    bindparam,
+    delete,
+    func,
+    insert,
+    literal,
+    select,
+    text,
+    update,
+)
 
 from fusee.engine.model.states import RunStatus
 from fusee.engine.store.context import StoreContext
@@ -64,6 +77,16 @@ class ReadyQueue:
         if delayed:
             connection.execute(insert(later), delayed)
         return {hint for hint, some in ((PENDING, ready), (DELAYED, delayed)) if some}
+
+    def add_selected(
+        self, connection: Connection, run_ids: Select[Any], lane_id: int, priority: int, due_at: int
+    ) -> None:
+        """Add an entry for each pending run whose number the query returns."""
+        found = run_ids.subquery()
+        shared = {"lane_id": lane_id, "rank": -priority, "due_at": due_at}
+        values = [literal(value, line.c[name].type) for name, value in shared.items()]
+        query = select(*values, found.c.run_id)
+        connection.execute(insert(line).from_select([*shared, "run_id"], query))
 
     def lock_first(self, connection: Connection, lane_id: int, limit: int) -> Sequence[Any]:
         """The first entries of a lane in the order of claims, locked; those that others hold are left out."""

@@ -1,19 +1,25 @@
-"""A `RunSpec` on its way into the table."""
+"""New runs on their way into the table, and what a claim reads from it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 
+from fusee.engine.model.outcome import Effect
 from fusee.engine.model.run import Claimed, RunSpec
-from fusee.engine.model.states import RUN_BIRTH
+from fusee.engine.model.states import RUN_BIRTH, TERMINAL, RunStatus
 from fusee.engine.store.request_keys import asked, digest_of
+from fusee.engine.store.tables import LONGEST_REASON, RARE
 from fusee.errors import Invalid
+from fusee.values.chunks import ROWS_A_STATEMENT
 from fusee.values.names import MOST_PAYLOAD
 
-__all__ = ["Bulk", "NewRun", "claimed_from", "decode", "encode", "encode_rows", "new_run"]
+__all__ = ["Bulk", "NewRun", "claimed_from", "decode", "encode", "encode_rows", "new_run", "portions"]
+
+CHARACTERS_A_STATEMENT = 1024 * 1024
+"""Stays below the defaults of max_allowed_packet."""
 
 _encoder = msgspec.json.Encoder()
 _decode = msgspec.json.Decoder().decode
@@ -22,17 +28,26 @@ _PENDING, _DELAYED = RUN_BIRTH["enqueue"].value, RUN_BIRTH["delay"].value
 
 
 class NewRun(NamedTuple):
-    """One row to insert; the database adds its own time."""
+    """A run to insert, in any state that a run can begin in; the database adds its own time."""
 
     lane_id: int
-    priority: int
-    delay_us: int
-    due_at: int | None
-    payload: str | None
-    options: str | None
-    origin_id: int | None
-    idempotency_key: str | None
-    request_digest: str | None
+    priority: int = 0
+    delay_us: int = 0
+    due_at: int | None = None
+    payload: str | None = None
+    options: str | None = None
+    origin_id: int | None = None
+    idempotency_key: str | None = None
+    request_digest: str | None = None
+    status: RunStatus = RunStatus.PENDING
+    """Pending becomes delayed when the run is due later."""
+    kind: str | None = None
+    owner_id: int | None = None
+    attempt: int = 0
+    """Attempts counted before its first."""
+    reason: str | None = None
+    effect: str | None = None
+    """The effect of the earlier run that this one replaces; it stays until this one has an effect."""
 
     @property
     def immediate(self) -> bool:
@@ -41,8 +56,37 @@ class NewRun(NamedTuple):
     def due(self, now: int) -> int:
         return self.due_at if self.due_at is not None else now + self.delay_us
 
+    def row(self, namespace: str, now: int) -> dict[str, Any]:
+        """The run's row, all of it."""
+        due = self.due(now)
+        status = self.status
+        if status is RunStatus.PENDING and due > now:
+            status = RunStatus.DELAYED
+        over = status in TERMINAL
+        return {
+            "namespace": namespace,
+            "lane_id": self.lane_id,
+            "status": status,
+            "rare": status if status in RARE else None,
+            "priority": self.priority,
+            "attempt": self.attempt,
+            "created_at": now,
+            "due_at": due,
+            "finished_at": now if over else None,
+            "effect": Effect.NONE if over else self.effect,
+            "reason": self.reason[:LONGEST_REASON] if self.reason else None,
+            "origin_id": self.origin_id,
+            "idempotency_key": self.idempotency_key,
+            "request_digest": self.request_digest,
+            "payload": self.payload,
+            "options": self.options,
+            "kind": self.kind,
+            "owner_id": self.owner_id,
+        }
+
     def values(self, namespace: str, now: int) -> tuple[Any, ...]:
-        """The run's row: namespace, lane, status, priority, created, due, origin, payload, options."""
+        """The row of a run that was submitted without a key, for the hot statements: namespace, lane, status,
+        priority, created, due, origin, payload, options."""
         due = self.due(now)
         status = _DELAYED if due > now else _PENDING
         return (
@@ -58,11 +102,26 @@ class NewRun(NamedTuple):
         )
 
     def entry(self, run_id: int, now: int) -> Entry:
-        """Where the run waits."""
+        """The entry in which a run of the hot statements waits."""
         due = self.due(now)
         if due > now:
             return Entry(None, (due, run_id, self.lane_id))
         return Entry((self.lane_id, -self.priority, due, run_id), None)
+
+
+def portions(new: Iterable[NewRun], most: int = ROWS_A_STATEMENT) -> Iterator[list[NewRun]]:
+    """As many runs as one statement should insert, by number and by size."""
+    part: list[NewRun] = []
+    size = 0
+    for run in new:
+        own = len(run.payload or "") + len(run.options or "")
+        if part and (len(part) >= most or size + own > CHARACTERS_A_STATEMENT):
+            yield part
+            part, size = [], 0
+        part.append(run)
+        size += own
+    if part:
+        yield part
 
 
 class Bulk(NamedTuple):
@@ -100,11 +159,11 @@ class Bulk(NamedTuple):
 
     def rows(self) -> Iterator[NewRun]:
         for lane_id, priority, payload, options, origin_id in zip(*self, strict=True):
-            yield NewRun(lane_id, priority, 0, None, payload, options, origin_id, None, None)
+            yield NewRun(lane_id, priority, 0, None, payload, options, origin_id)
 
 
 class Entry(NamedTuple):
-    """A row of `line`, or of `later`."""
+    """A row of `fusee_ready`, or of `fusee_delayed`."""
 
     line: tuple[int, int, int, int] | None
     later: tuple[int, int, int] | None

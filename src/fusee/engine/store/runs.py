@@ -27,8 +27,7 @@ from fusee.engine.store.context import StoreContext
 from fusee.engine.store.request_keys import check_same
 from fusee.engine.store.rows import decode
 from fusee.engine.store.set_aside import reading
-from fusee.engine.store.settle import RARE
-from fusee.engine.store.tables import attempts, callbacks, lanes, later, line, receipts, runs, sessions
+from fusee.engine.store.tables import RARE, attempts, callbacks, lanes, later, line, receipts, runs, sessions
 from fusee.engine.store.wakes import CANCEL, ENDED
 from fusee.errors import Conflict, NotFound
 from fusee.values.chunks import chunks

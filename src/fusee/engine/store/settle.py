@@ -16,7 +16,7 @@ from fusee.engine.store.context import StoreContext
 from fusee.engine.store.contract import Settlement
 from fusee.engine.store.outbox import Outbox
 from fusee.engine.store.ready_queue import QueueEntry, ReadyQueue
-from fusee.engine.store.tables import attempts, runs, tickets
+from fusee.engine.store.tables import LONGEST_REASON, RARE, attempts, runs, tickets
 from fusee.engine.store.totals import RESULTS_REFUSED, add_to_totals
 from fusee.engine.store.wakes import DELAYED, ENDED, PENDING
 from fusee.values.chunks import chunks
@@ -40,15 +40,6 @@ RULED_BY = (
     runs.c.owner_id,
 )
 """What a row must tell before a verdict about it can be written."""
-LONGEST_REASON = 500
-RARE = frozenset(RunStatus) - {
-    RunStatus.PENDING,
-    RunStatus.DELAYED,
-    RunStatus.DISPATCHED,
-    RunStatus.RUNNING,
-    RunStatus.SUCCEEDED,
-}
-"""Found through an index of their own; the others by where they wait, or by the primary key."""
 
 
 class Outcomes:

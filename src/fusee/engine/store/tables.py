@@ -31,9 +31,11 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects import mysql
 
-from fusee.engine.model.states import ACTIVE, TERMINAL
+from fusee.engine.model.states import ACTIVE, TERMINAL, RunStatus
 
 __all__ = [
+    "LONGEST_REASON",
+    "RARE",
     "api_keys",
     "assigned",
     "attempts",
@@ -55,6 +57,16 @@ __all__ = [
 ]
 
 metadata = MetaData()
+
+LONGEST_REASON = 500
+RARE = frozenset(RunStatus) - {
+    RunStatus.PENDING,
+    RunStatus.DELAYED,
+    RunStatus.DISPATCHED,
+    RunStatus.RUNNING,
+    RunStatus.SUCCEEDED,
+}
+"""Found through an index of their own; the others by where they wait, or by the primary key."""
 
 # SQLite numbers rows by itself only when the column is spelled INTEGER.
 Id = BigInteger().with_variant(Integer, "sqlite")

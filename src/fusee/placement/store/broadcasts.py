@@ -16,8 +16,8 @@ from fusee.engine.model.states import RunStatus
 from fusee.engine.store.context import StoreContext
 from fusee.engine.store.outbox import Outbox
 from fusee.engine.store.ready_queue import ReadyQueue
-from fusee.engine.store.rows import decode, encode
-from fusee.engine.store.run_writer import Birth, RunWriter
+from fusee.engine.store.rows import NewRun, decode, encode
+from fusee.engine.store.run_writer import RunWriter
 from fusee.engine.store.tables import runs, sessions
 from fusee.placement.placing import Candidate
 from fusee.tasks.store.tables import fires
@@ -47,9 +47,9 @@ class Broadcasts:
             encode({**options, "worker": w.name, "shard_index": n, "shard_total": many}, "options")
             for n, w in enumerate(workers)
         ]
-        connection.execute(update(runs).where(runs.c.id == run.id).values(options=texts[0]))
-        births = [
-            Birth(
+        self.run_writer.set_options(connection, run.id, texts[0])
+        new_runs = [
+            NewRun(
                 lane_id=run.lane_id,
                 priority=run.priority,
                 due_at=run.due_at,
@@ -60,7 +60,7 @@ class Broadcasts:
             )
             for text in texts[1:]
         ]
-        ids = self.run_writer.insert_runs(connection, births, now, run.namespace)
+        ids = self.run_writer.insert_runs(connection, new_runs, now, run.namespace)
         fire = connection.execute(select(fires).where(fires.c.run_id == run.id)).one_or_none()
         if fire is not None and ids:
             row = dict(fire._mapping)

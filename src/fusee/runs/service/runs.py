@@ -119,7 +119,7 @@ class RunOperations:
         """Accept all or none. A handler that no worker has ever had is refused, unless that is allowed."""
         for spec in specs:
             await self.check(spec, allow_unknown=allow_unknown)
-        enqueued = await self.store.submissions.enqueue(specs)
+        enqueued = await self.store.run_writer.enqueue(specs)
         if self.bus.wants(RunsEnqueued):
             new = (spec for spec, run in zip(specs, enqueued, strict=True) if run.created)
             self._tell(Counter((spec.queue, spec.handler) for spec in new))
@@ -150,7 +150,7 @@ class RunOperations:
                     self._check(replace(template, payload=payload))
                 except Invalid as error:
                     raise Invalid(f"payload {nr}: {error}", field="payload") from None
-        enqueued = await self.store.submissions.enqueue_each(template, payloads)
+        enqueued = await self.store.run_writer.enqueue_each(template, payloads)
         if enqueued:
             self._tell({(template.queue, template.handler): len(enqueued)})
         return enqueued
@@ -169,7 +169,7 @@ class RunOperations:
         for spec in specs:
             if spec.executor != "python":
                 self._check(spec)
-        return self.store.submissions.enqueue_within(connection, specs)
+        return self.store.run_writer.enqueue_within(connection, specs)
 
     def _known(self, handler: str) -> bool:
         return handler in self.handlers or handler in self._elsewhere

@@ -13,8 +13,8 @@ from fusee.engine.model.run import Lane
 from fusee.engine.model.states import RunStatus
 from fusee.engine.store.context import StoreContext
 from fusee.engine.store.lanes import Lanes
-from fusee.engine.store.rows import encode
-from fusee.engine.store.run_writer import Birth, RunWriter
+from fusee.engine.store.rows import NewRun, encode
+from fusee.engine.store.run_writer import RunWriter
 from fusee.tasks.model.task import Alerts
 from fusee.tasks.store.state import ClosedFire, TaskState
 from fusee.values.times import iso
@@ -72,9 +72,9 @@ class TaskAlerts:
         namespace = state.row.namespace
         body = {"event": event, "namespace": namespace, "task": state.row.name, "at": iso(now), **facts}
         lane = Lane(namespace, ALERT_QUEUE, "http", "http")
-        birth = Birth(
+        new_run = NewRun(
             lane_id=self.lanes.lane_id(connection, lane),
             payload=encode({"url": alerts.webhook, "method": "POST", "body": body}, "the alert"),
             options=encode({"retry": ALERT_RETRY.to_dict(), "timeout": 30.0}, "options"),
         )
-        self.run_writer.insert_runs(connection, [birth], now, namespace)
+        self.run_writer.insert_runs(connection, [new_run], now, namespace)

@@ -12,8 +12,8 @@ from fusee.engine.model.run import Lane
 from fusee.engine.model.states import RunStatus
 from fusee.engine.store.context import StoreContext
 from fusee.engine.store.lanes import Lanes, lane_from
-from fusee.engine.store.rows import encode
-from fusee.engine.store.run_writer import Birth, RunWriter
+from fusee.engine.store.rows import NewRun, encode
+from fusee.engine.store.run_writer import RunWriter
 from fusee.engine.store.tables import lanes
 from fusee.tasks.model.fire import Cause, Held
 from fusee.tasks.model.policy import Decision, Ruling
@@ -126,11 +126,11 @@ def _lane(state: TaskState) -> Lane:
     return lane_of(state.spec, state.row.namespace)
 
 
-def _new_runs(one: PlannedFire, lane_id: int) -> list[Birth]:
+def _new_runs(one: PlannedFire, lane_id: int) -> list[NewRun]:
     """The runs of a fire, one for each shard; the first carries the idempotency key."""
     spec = one.state.spec
     status = RunStatus.BLOCKED if one.held is not None else _STATUS[one.ruling.decision]
-    run = Birth(
+    run = NewRun(
         lane_id=lane_id,
         status=status,
         priority=spec.priority,

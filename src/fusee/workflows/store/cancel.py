@@ -18,8 +18,7 @@ from fusee.engine.model.states import RunStatus
 from fusee.engine.store.cancels import Cancels
 from fusee.engine.store.context import StoreContext
 from fusee.engine.store.gates import Gates
-from fusee.engine.store.settle import LONGEST_REASON
-from fusee.engine.store.tables import runs
+from fusee.engine.store.tables import LONGEST_REASON, runs
 from fusee.engine.store.wakes import CANCEL, ENDED
 from fusee.errors import Conflict, NotFound
 from fusee.values.chunks import chunks

@@ -17,8 +17,7 @@ from fusee.engine.model.states import TERMINAL, RunStatus
 from fusee.engine.store.context import StoreContext
 from fusee.engine.store.gates import Counted, Gates
 from fusee.engine.store.outbox import PARENT_TOPIC, Outbox
-from fusee.engine.store.settle import LONGEST_REASON
-from fusee.engine.store.tables import runs
+from fusee.engine.store.tables import LONGEST_REASON, runs
 from fusee.values.chunks import chunks
 from fusee.workflows.model.workflow_run import WorkflowStatus, workflow_status
 from fusee.workflows.store.tables import edges, workflow_nodes, workflow_runs

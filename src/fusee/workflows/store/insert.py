@@ -12,11 +12,11 @@ from sqlalchemy import Connection, insert
 from fusee.engine.model.states import RunStatus
 from fusee.engine.store.context import StoreContext
 from fusee.engine.store.gates import Gates
-from fusee.engine.store.rows import decode
-from fusee.engine.store.run_writer import Birth, RunWriter
+from fusee.engine.store.rows import NewRun, decode
+from fusee.engine.store.run_writer import RunWriter
 from fusee.errors import Invalid
 from fusee.tasks.model.task import TriggerRule
-from fusee.values.chunks import ROWS_A_STATEMENT, chunks
+from fusee.values.chunks import chunks
 from fusee.values.graph import levels_of
 from fusee.workflows.model.workflow_run import WorkflowStatus
 from fusee.workflows.store.tables import edges, workflow_nodes, workflow_runs
@@ -24,7 +24,6 @@ from fusee.workflows.store.tables import edges, workflow_nodes, workflow_runs
 __all__ = ["Draft", "DraftNode", "Shape", "WorkflowWriter"]
 
 KIND = "workflow"
-CHARACTERS_A_STATEMENT = 1024 * 1024  # stays below the defaults of max_allowed_packet
 LARGEST_START = 32 * 1024 * 1024
 
 
@@ -127,9 +126,8 @@ class WorkflowWriter:
         primary = added.inserted_primary_key
         assert primary is not None
         workflow_run_id = int(primary[0])
-        run_ids: list[int] = []
-        for births in _new_runs(draft.nodes, workflow_run_id):
-            run_ids += self.run_writer.insert_runs(connection, births, now)
+        new_runs = list(_new_runs(draft.nodes, workflow_run_id))
+        run_ids = self.run_writer.insert_runs(connection, new_runs, now)
         self._insert_graph(connection, workflow_run_id, draft.nodes, run_ids)
         return workflow_run_id
 
@@ -163,31 +161,23 @@ class WorkflowWriter:
             self.gates.build_gates(connection, rule, needs)
 
 
-def _new_runs(nodes: Sequence[DraftNode], workflow_run_id: int) -> Iterator[list[Birth]]:
-    """The new runs, divided by number and by size into what one statement should insert."""
-    part: list[Birth] = []
-    size = total = 0
+def _new_runs(nodes: Sequence[DraftNode], workflow_run_id: int) -> Iterator[NewRun]:
+    total = 0
     for node in nodes:
         payload = node.payload(workflow_run_id)
-        own = len(payload or "")
-        total += own
+        total += len(payload or "")
         if total > LARGEST_START:
             raise Invalid(
                 f"the payloads of the nodes have over {LARGEST_START} characters together: store large data"
                 " elsewhere and pass a reference to it",
                 field="params",
             )
-        if part and (len(part) >= ROWS_A_STATEMENT or size + own > CHARACTERS_A_STATEMENT):
-            yield part
-            part, size = [], 0
-        part.append(_new_run(node, payload))
-        size += own
-    yield part
+        yield _new_run(node, payload)
 
 
-def _new_run(node: DraftNode, payload: str | None) -> Birth:
+def _new_run(node: DraftNode, payload: str | None) -> NewRun:
     many = len(node.after)
-    return Birth(
+    return NewRun(
         lane_id=node.lane_id,
         status=RunStatus.BLOCKED if many else RunStatus.PENDING,
         priority=node.priority,
