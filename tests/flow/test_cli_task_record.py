@@ -86,9 +86,9 @@ def test_explain_what_was_decided(cli: Cli) -> None:
     assert verdict == "skipped" and rule is not None and rule.startswith("overlap_action SKIP: run ")
     verdict, rule = explained(cli, "line", 30)
     assert verdict == "queued"
-    assert rule == "concurrency_policy QUEUE: 1 of at most 1 under way; in line at place 1"
+    assert rule == "concurrency_policy QUEUE: 1 of at most 1 under way; queued at place 1"
     verdict, rule = explained(cli, "line", 45)
-    assert verdict == "skipped" and rule is not None and "the line is full (1)" in rule
+    assert verdict == "skipped" and rule is not None and "the queue is full (1)" in rule
 
 
 def test_the_record_of_a_deleted_task_is_read_by_name_and_by_number(cli: Cli) -> None:
@@ -226,7 +226,7 @@ def test_simulate_lists_what_differs(polled: Cli) -> None:
     everything = polled.text(*SIMULATE, "--all")
     assert "overlap_action SKIP" not in same and "overlap_action SKIP" in everything
     one = ("--policy", "concurrency=QUEUE", "--policy", "overlap=ALLOW", "--policy", "max_concurrency=1")
-    assert "in line at place 1" in polled.text(*SIMULATE, *one)
+    assert "queued at place 1" in polled.text(*SIMULATE, *one)
 
 
 @pytest.mark.parametrize(

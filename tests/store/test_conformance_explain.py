@@ -52,7 +52,7 @@ async def test_what_was_canceled_before_it_started_has_not_run(works: Clockwork)
     await works.make("t")
     await works.fire_at(1)
     await works.fire_at(2)
-    assert "stands in line" in (await explained(works, 2)).text
+    assert "is queued" in (await explained(works, 2)).text
     await works.cancel("t", 2)
     await works.cancel("t", 1)
     for minute in (1, 2):
@@ -80,7 +80,7 @@ async def test_what_stood_in_line_and_then_ran(works: Clockwork) -> None:
     assert (answer.verdict, "waits for a worker" in answer.text) == ("waiting", True)
     await works.claim()
     answer = await explained(works, 2)
-    assert (answer.verdict, "stood in line before it ran" in answer.text) == ("queued", True)
+    assert (answer.verdict, "was queued before it ran" in answer.text) == ("queued", True)
 
 
 async def test_what_waits_for_other_tasks(works: Clockwork) -> None:

@@ -278,7 +278,7 @@ async def test_a_full_line_leaves_a_row_of_what_it_left_out(works: Clockwork) ->
         "4 skip skipped",
     ]
     assert await works.rule("t", 4) == (
-        "concurrency_policy QUEUE: 1 of at most 1 under way, and the line is full (2)"
+        "concurrency_policy QUEUE: 1 of at most 1 under way, and the queue is full (2)"
     )
     assert (await works.run_of("t", 4)).reason == await works.rule("t", 4)
 

@@ -65,7 +65,7 @@ async def test_a_retry_stands_in_line_behind_the_cap(works: Clockwork, world: Wo
     await works.fire_at(2)
     assert await works.claim() == ["t 2"]
     again = await retry(world, first.id)
-    assert again.status == "blocked" and "in line at place 1" in str(again.rule)
+    assert again.status == "blocked" and "queued at place 1" in str(again.rule)
     assert await works.claim() == []
     await works.succeed("t", 2)
     assert await works.claim() == ["t 1"], "its logical time is that of the run that it does again"

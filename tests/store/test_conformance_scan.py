@@ -331,8 +331,8 @@ async def test_whenever_dispatchers_come_each_due_minute_has_its_row(works: Cloc
             CatchUp.FULL,
             {
                 1: ("ran", "catch_up_mode FULL: 125 s late"),
-                2: ("queued", "concurrency_policy QUEUE: 1 of at most 1 under way; in line at place 1"),
-                3: ("queued", "concurrency_policy QUEUE: 1 of at most 1 under way; in line at place 2"),
+                2: ("queued", "concurrency_policy QUEUE: 1 of at most 1 under way; queued at place 1"),
+                3: ("queued", "concurrency_policy QUEUE: 1 of at most 1 under way; queued at place 2"),
             },
         ),
     ],

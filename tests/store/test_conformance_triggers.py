@@ -69,7 +69,7 @@ async def test_by_hand_at_the_time_of_a_due_fire_takes_nothing_from_the_schedule
         (
             {},
             "0.6 queue blocked (queue)",
-            "concurrency_policy QUEUE: 1 of at most 1 under way; in line at place 1",
+            "concurrency_policy QUEUE: 1 of at most 1 under way; queued at place 1",
         ),
         ({"overlap": Overlap.SKIP}, "0.6 skip skipped", "overlap_action SKIP: run {run} has not ended"),
         (

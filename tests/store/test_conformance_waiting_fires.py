@@ -61,7 +61,7 @@ async def test_what_is_triggered_while_paused_passes_the_held_queue(works: Clock
     await works.store.tasks.steering.steer_task("t", "pause")
     held = await works.store.tasks.triggers.trigger("t")
     assert held.decision == "queue"
-    assert held.rule.endswith("in line at place 4; the task is paused, its queue is held until it is resumed")
+    assert held.rule.endswith("queued at place 4; the task is paused, its queue is held until it is resumed")
     await works.succeed("t", 1)
     assert await works.claim() == []
     await works.go_to(5.5)

@@ -1,4 +1,4 @@
-"""Fires tasks when their time has come."""
+"""The scan: a dispatcher loop that fires tasks when they are due."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["Scan"]
 
 
 class Scan(Service):
-    """Sleeps until the next fire it knows of; a hint wakes it when a task is made or changed."""
+    """Sleeps until the next fire that it knows of; a hint wakes it when a task is created or changed."""
 
     def __init__(
         self, store: TaskStore, bus: Bus, interval: float = 1.0, batch: int = 500, *, region: str = ""

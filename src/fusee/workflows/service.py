@@ -29,7 +29,7 @@ LONGEST_GRAPH = 10_000
 
 @dataclass(frozen=True, slots=True)
 class WorkflowCancelAnswer:
-    """`told`: nodes that run were asked to stop, so many; nothing else of it will start."""
+    """The canceled run; `told` is the number of running nodes that were told to stop."""
 
     run: WorkflowRun
     told: int
@@ -80,9 +80,9 @@ class WorkflowOperations:
         version: int | None = None,
         allow_unknown: bool = False,
     ) -> Workflow:
-        """Make it what is written, and nothing else; refused when it is not at `version`.
+        """Replace its definition as a whole; refused when it is not at `version`.
 
-        What was started before goes on as it was started.
+        Workflow runs that were started before continue unchanged.
         """
         spec = _spec(fields)
         await self._check(spec, allow_unknown)
@@ -91,7 +91,7 @@ class WorkflowOperations:
     async def apply(
         self, fields: Mapping[str, Any] | WorkflowSpec, *, allow_unknown: bool = False
     ) -> tuple[Workflow, str]:
-        """Create it, or make it what is written; also answers `created`, `updated` or `unchanged`."""
+        """Create it, or make it what is written; also returns `created`, `updated` or `unchanged`."""
         spec = _spec(fields)
         try:
             before = await self.store.definitions.workflow(spec.name)
@@ -104,11 +104,11 @@ class WorkflowOperations:
         return after, "unchanged" if after.version == before.version else "updated"
 
     async def delete(self, name: str, *, version: int | None = None) -> None:
-        """Soft: what was started goes on and stays to be seen; the name is free again."""
+        """Delete it softly: its workflow runs continue and stay visible; the name is free again."""
         await self.store.definitions.delete_workflow(name, version)
 
     async def _check(self, spec: WorkflowSpec, allow_unknown: bool) -> None:
-        """Refuse nodes that could never run. Workflows that nodes start may be made later."""
+        """Refuse nodes that could never run. Workflows that nodes start may be created later."""
         tasks = await self.store.definitions.task_specs(
             node.task for node in spec.nodes if node.task is not None
         )
@@ -144,9 +144,9 @@ class WorkflowOperations:
         return await self.store.starts.start_workflow(name, params, idempotency_key=_key(idempotency_key))
 
     async def cancel(self, workflow_run_id: int, reason: str = "canceled by request") -> WorkflowCancelAnswer:
-        """Stop it; when this returns, no node of it will start any more.
+        """Cancel it; when this returns, none of its nodes will start any more.
 
-        A worker may hold a freshly claimed run for a moment before it starts it: the answer waits that long.
+        A worker may hold a newly claimed run for a moment before it starts it: this waits that long.
         """
         done = await self.store.cancels.cancel_workflow_run(workflow_run_id, reason[:500])
         while done.told:
@@ -157,7 +157,7 @@ class WorkflowOperations:
         return WorkflowCancelAnswer(await self.store.queries.workflow_run(workflow_run_id), len(done.told))
 
     async def rerun(self, workflow_run_id: int, *, idempotency_key: str | None = None) -> StartedWorkflow:
-        """Do the nodes that did not succeed again, as a new workflow run whose origin is this one."""
+        """Repeat the nodes that did not succeed, as a new workflow run whose origin is this one."""
         return await self.store.starts.rerun(workflow_run_id, idempotency_key=_key(idempotency_key))
 
     # -- looking
@@ -171,7 +171,7 @@ class WorkflowOperations:
         return await self.store.queries.workflow_run(workflow_run_id)
 
     async def graph(self, workflow_run_id: int, *, after: int = -1, limit: int = 1000) -> GraphPage:
-        """Nodes by position, each with what it waits for, how it stands and which run it is."""
+        """The nodes by position, each with its upstreams, its status and its run."""
         _within("limit", limit, LONGEST_GRAPH)
         return await self.store.queries.workflow_graph(workflow_run_id, after, limit)
 
@@ -182,9 +182,9 @@ class WorkflowOperations:
         *,
         seen: Callable[[WorkflowRun], None] = lambda run: None,
     ) -> WorkflowRun:
-        """The workflow run, once it has ended; `TimeoutError` when that takes longer.
+        """Wait for the workflow run to end, and return it; raises `TimeoutError` after `timeout` seconds.
 
-        `seen` is called with how it stands at each look.
+        `seen` is called with the workflow run at each look.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         pause = 0.01

@@ -25,10 +25,10 @@ class StartsWorkflows(Protocol):
 class WorkflowStarter:
     def __init__(self, workflows: Callable[[], StartsWorkflows]) -> None:
         self.workflows = workflows
-        """Asked at each call: the app may be closed and opened again."""
+        """Called at each start: the app may be closed and opened again."""
 
     async def start(self, run: RunContext, workflow: str, params: dict[str, Any] | None = None) -> Wait:
-        """An attempt that is repeated finds the workflow run that the earlier one started."""
+        """Start the workflow; a repeated attempt finds the workflow run that an earlier one started."""
         try:
             await self.workflows().start_workflow(
                 workflow, params or {}, waiter=Waiter(run.run_id, run.attempt)

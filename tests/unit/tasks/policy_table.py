@@ -9,7 +9,7 @@ Read by the tests of the model, and by those of the store, which bring the situa
 | replace | those before it are canceled; it runs when they have ended |
 | beside | it runs beside them, over the cap (overlap_action PARALLEL) |
 | over | it runs over the cap (concurrency_policy PARALLEL) |
-| no:… | it is left out: by overlap, by failure, by the cap, or because the line is full |
+| no:… | it is left out: by overlap, by failure, by the cap, or because the queue is full |
 
 `+n` behind it: so many attempts count as made before its first, which is number n + 1; a fire left out for a
 failure counts as attempt n itself.

@@ -77,12 +77,12 @@ def test_a_fire_is_decided_as_the_table_says(cell: Cell) -> None:
         (
             Policy(max_concurrency=3),
             Situation(active=3, queued=4),
-            "concurrency_policy QUEUE: 3 of at most 3 under way; in line at place 5",
+            "concurrency_policy QUEUE: 3 of at most 3 under way; queued at place 5",
         ),
         (
             Policy(queue_depth=4),
             Situation(active=1, queued=4),
-            "concurrency_policy QUEUE: 1 of at most 1 under way, and the line is full (4)",
+            "concurrency_policy QUEUE: 1 of at most 1 under way, and the queue is full (4)",
         ),
         (
             Policy(failure=FailureAction.SKIP),

@@ -12,19 +12,19 @@ from fusee.values.durations import US
 __all__ = ["Due", "DueFires", "due_fires"]
 
 MOST_ROWS = 1000
-"""So many fires of one task, up to twice as many, get a row each after an outage; of older ones one row
-tells them all."""
+"""After an outage this many fires of one task, up to twice as many, get a row each; one row covers all older
+fires."""
 
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """One fire whose time has come; `missed` says why it does not run."""
+    """One fire that is due; `missed` says why it does not run."""
 
     at: int
     missed: str | None = None
     late: bool = False
     through: int | None = None
-    """It stands for every fire from `at` to here."""
+    """Its row covers every fire from `at` to this time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class DueFires:
 
 
 def due_fires(schedule: Schedule, first: int, now: int, policy: Policy) -> DueFires:
-    """All fires from `first` (which is one) to `now`, oldest first, judged by the catch-up mode."""
+    """All fires from `first` (itself a fire) to `now`, oldest first, judged by the catch-up mode."""
     times = [
         first,
         *islice(takewhile(lambda at: at <= now, schedule.fires(first)), MOST_ROWS + policy.catch_up_cap),
@@ -51,7 +51,7 @@ def due_fires(schedule: Schedule, first: int, now: int, policy: Policy) -> DueFi
 
 
 def _judge(late: list[int], now: int, policy: Policy, *, made_up_for: bool) -> list[Due]:
-    """`made_up_for`: a fire follows that is on time, and runs for those that COMPACT leaves out."""
+    """`made_up_for`: a fire that is on time follows, and runs for those that COMPACT misses."""
     horizon = now - round(policy.catch_up_window * US)
     within = [at for at in late if at >= horizon]
     window = f"catch_up_window {policy.catch_up_window:g} s: due longer ago than that"
@@ -79,9 +79,9 @@ def _judge(late: list[int], now: int, policy: Policy, *, made_up_for: bool) -> l
 
 
 def _after_an_age(schedule: Schedule, times: list[int], now: int, most: int) -> tuple[Due, list[int]]:
-    """More fires than anyone wants rows of: the last `most`, up to twice as many, and one row for all before.
+    """For too many fires: the last `most`, up to twice as many, and one row for all before them.
 
-    The stretch that holds them is searched for: a schedule may have been busy long ago and quiet since.
+    The period that holds them is found by bisection: a schedule may have been busy long ago and quiet since.
     """
     stretch = (times[-1] - times[0]) // (len(times) - 1) * most * 3 // 2
     few, many = 0, now - times[0]  # stretches that hold too few, and too many or all

@@ -1,4 +1,4 @@
-"""A fire: one time at which a task was to run, and what was decided about it."""
+"""A fire: one time at which a task was due, and what was decided about it."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ __all__ = ["Cause", "Fire", "Held", "fire_end"]
 
 
 class Cause(StrEnum):
-    """Why it fired."""
+    """Why a task fired."""
 
     SCHEDULE = "schedule"
     MANUAL = "manual"
-    """Someone triggered it."""
+    """A person triggered it."""
     AFTER = "after"
     """A task that it waits for has ended."""
     BACKFILL = "backfill"
-    """Someone asked to make up for a stretch of the past."""
+    """A person asked for the fires of a past range."""
 
 
 class Held(StrEnum):
     """Why a fire's runs are blocked."""
 
     QUEUE = "queue"
-    """They stand in the task's line."""
+    """They are in the task's queue."""
     PREVIOUS = "previous"
     """The earlier fire was canceled for this one and has not ended."""
     UPSTREAM = "upstream"
     """They wait for other tasks."""
     BACKFILL = "backfill"
-    """As many of their backfill as may are under way."""
+    """Their backfill has reached its concurrency."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fire:
-    """A row of the record: every due fire has one."""
+    """A row of the fire history: every due fire has one."""
 
     task_id: int
     fire_time: int
@@ -50,14 +50,14 @@ class Fire:
     rule: str
     run_id: int
     run_status: RunStatus | None
-    """None when the run has been pruned."""
+    """None when retention has deleted the run."""
     decided_at: int
     admitted_at: int | None
     through: int | None
     held: Held | None
     backfill_id: int | None
     started_at: int | None = None
-    """When its run was last claimed; None when it never was, or has been pruned."""
+    """When its run was last claimed; None when it never was, or when the run is deleted."""
 
     @property
     def lateness(self) -> float:
@@ -66,10 +66,10 @@ class Fire:
 
 
 def fire_end(statuses: Collection[RunStatus], *, superseded: bool) -> RunStatus | None:
-    """How a fire with these runs (one for each shard) ended, for the failure policy and for who waits for it.
+    """How a fire with these runs (one for each shard) ended, for the failure policy and for downstream tasks.
 
     Succeeded when all did; failed when one failed, timed out, or was canceled by a person. None when nothing
-    was done that could fail: left out, or canceled by its own task's policy.
+    ran that could fail: the fire was skipped, or canceled by its own task's policy.
     """
     bad = {RunStatus.FAILED, RunStatus.TIMED_OUT} | (set() if superseded else {RunStatus.CANCELED})
     if bad & set(statuses):

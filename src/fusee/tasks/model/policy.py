@@ -1,7 +1,8 @@
-"""What becomes of a fire: the policies of a task, and the one function that applies them.
+"""The policies of a task, and the one function that applies them to a fire.
 
-Overlap decides first (is something of this task under way?), then failure (how did the last one end?), then
-the cap. Each answer carries the rule that decided, in words: it is kept with the fire and `explain` tells it.
+Overlap decides first (has an earlier fire of this task not ended?), then failure (how did the last one end?),
+then the cap. Each decision carries the rule that made it, in words: it is stored with the fire, and `explain`
+shows it.
 """
 
 from __future__ import annotations
@@ -30,49 +31,49 @@ __all__ = [
 
 
 class Overlap(Word):
-    """When an earlier fire of the task has not ended."""
+    """What to do when an earlier fire of the task has not ended."""
 
     ALLOW = "ALLOW"
-    """Go on; the cap still counts."""
+    """Run it; the cap still applies."""
     SKIP = "SKIP"
-    """Leave this fire out."""
+    """Skip this fire."""
     CANCEL_PREV = "CANCEL_PREV"
     """Cancel the earlier ones, started or not; this one starts when they have ended."""
     PARALLEL = "PARALLEL"
-    """Start beside them, over the cap if need be; the rule says so."""
+    """Start beside them, even over the cap; the rule says so."""
 
 
 class Concurrency(Word):
-    """When as many fires as `max_concurrency` are under way."""
+    """What to do when `max_concurrency` fires have not ended."""
 
     QUEUE = "QUEUE"
-    """Stand in line, first in, first out; a full line leaves the fire out."""
+    """Queue the fire, first in, first out; when the queue is full, skip it."""
     SKIP = "SKIP"
-    """Leave this fire out."""
+    """Skip this fire."""
     PARALLEL = "PARALLEL"
-    """Start all the same; the rule says so."""
+    """Start it over the cap; the rule says so."""
 
 
 class FailureAction(Word):
-    """When the last fire that ran ended badly."""
+    """What to do when the last fire that ran failed."""
 
     RUN_NEW = "RUN_NEW"
-    """Start anew; attempts count from 1."""
+    """Run it; attempts count from 1."""
     SKIP = "SKIP"
-    """Leave out the next fire only."""
+    """Skip the next fire only."""
     RETRY = "RETRY"
-    """Start; attempts are counted on."""
+    """Run it; attempt numbers continue."""
     PAUSE = "PAUSE"
-    """Pause the task at once, until someone resumes it."""
+    """Pause the task at once, until a person resumes it."""
 
 
 class CatchUp(Word):
-    """When fires were due while nothing could fire them."""
+    """What to do with fires that were due while no dispatcher was running."""
 
     NONE = "NONE"
     """None runs; each is recorded as missed."""
     COMPACT = "COMPACT"
-    """The latest runs for all of them."""
+    """Only the latest one runs."""
     FULL = "FULL"
     """Each runs, oldest first, within the window and the cap."""
 
@@ -80,7 +81,7 @@ class CatchUp(Word):
 class Decision(Word):
     RUN = "run"
     QUEUE = "queue"
-    """It runs when it has come to the head of the line."""
+    """It runs when it reaches the head of the queue."""
     SKIP = "skip"
     MISS = "miss"
 
@@ -91,40 +92,40 @@ class Policy:
 
     overlap: Overlap = Overlap.ALLOW
     max_concurrency: int = 1
-    """Fires under way at once, over all workers; 0 is no cap."""
+    """Fires that may be open at once, over all workers; 0 means no cap."""
     concurrency: Concurrency = Concurrency.QUEUE
     queue_depth: int = 100
     failure: FailureAction = FailureAction.RUN_NEW
     catch_up: CatchUp = CatchUp.COMPACT
     catch_up_window: float = 86400.0
-    """What was due longer ago than this is missed, whatever the mode."""
+    """A fire that was due longer ago than this is missed, whatever the mode."""
     catch_up_cap: int = 100
-    """FULL makes up for so many at most, the latest ones."""
+    """FULL runs at most this many missed fires, the latest ones."""
     grace: float = 10.0
-    """Decided this late, a fire still counts as on time; not longer than until the next one is due."""
+    """A fire decided within this delay counts as on time, but only until the next one is due."""
     jitter: float = 0.0
-    """Start up to so much later, by a fixed share for each fire."""
+    """Each fire starts up to this much later, by an amount that is fixed for that fire."""
     rate: float | None = None
-    """Starts a second at most; what comes faster is delayed."""
+    """Starts per second at most; faster ones are delayed."""
     burst: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Situation:
-    """How a task stands when one of its fires is decided."""
+    """The state of a task when one of its fires is decided."""
 
     active: int = 0
     """Earlier fires that may run and have not ended."""
     queued: int = 0
-    """Earlier fires that stand in line."""
+    """Earlier fires that are queued."""
     queue_held: bool = False
-    """The task is paused: nothing leaves its line until it is resumed."""
+    """The task is paused: no queued fire starts until it is resumed."""
     example: int | None = None
-    """One of their runs, to name it."""
+    """One of their runs, for the rule to name."""
     failed: bool = False
-    """The last fire that ran ended badly (a cancel by policy does not count)."""
+    """The last fire that ran failed (a cancel by policy does not count)."""
     failure_skipped: bool = False
-    """A fire was left out because of that already."""
+    """A fire was already skipped because of that."""
     last_attempt: int = 0
 
     @property
@@ -134,23 +135,23 @@ class Situation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ruling:
-    """The answer, with the rule that gave it."""
+    """A decision, with the rule that made it."""
 
     decision: Decision
     rule: str
     code: str
-    """One word for counting: on_time, caught_up, overlap, failure, concurrency, queue_full, catch_up …"""
+    """One word for metrics: on_time, caught_up, overlap, failure, concurrency, queue_full, catch_up …"""
     cancel_previous: bool = False
     after_previous: bool = False
-    """It waits until the canceled ones have ended."""
+    """The fire waits until the canceled ones have ended."""
     attempt: int = 0
-    """Attempts counted before its first."""
+    """Attempts that are counted before its first one."""
 
 
 def rule_on(
     policy: Policy, now: Situation, code: str = "on_time", why: str = "due, and nothing in its way"
 ) -> Ruling:
-    """Decide a fire that is to run; `code` and `why` are what is said when no policy objects."""
+    """Decide a fire that is due; `code` and `why` are used when no policy objects."""
     over_cap = cancel = False
     if now.under_way:
         match policy.overlap:
@@ -177,8 +178,8 @@ def rule_on(
             attempt=attempt,
         )
     full = 0 < policy.max_concurrency <= now.active
-    in_line = now.queued > 0 and not now.queue_held  # a held line is passed, or nothing could be triggered
-    behind = in_line and policy.concurrency is Concurrency.QUEUE and policy.max_concurrency > 0
+    queued = now.queued > 0 and not now.queue_held  # a held queue is passed, or nothing could be triggered
+    behind = queued and policy.concurrency is Concurrency.QUEUE and policy.max_concurrency > 0
     if over_cap:
         beyond = f", over max_concurrency {policy.max_concurrency}" if full else ""
         rule = f"overlap_action PARALLEL: {_who(now)}; started beside it{beyond}"
@@ -194,9 +195,9 @@ def rule_on(
             return Ruling(decision=Decision.RUN, code="concurrency", rule=rule, attempt=attempt)
         case Concurrency.QUEUE:
             if now.queued >= policy.queue_depth:
-                rule = f"concurrency_policy QUEUE: {cap}, and the line is full ({policy.queue_depth})"
+                rule = f"concurrency_policy QUEUE: {cap}, and the queue is full ({policy.queue_depth})"
                 return _skip("queue_full", rule, attempt)
-            rule = f"concurrency_policy QUEUE: {cap}; in line at place {now.queued + 1}"
+            rule = f"concurrency_policy QUEUE: {cap}; queued at place {now.queued + 1}"
             if now.queue_held:
                 rule += "; the task is paused, its queue is held until it is resumed"
             return Ruling(decision=Decision.QUEUE, code="concurrency", rule=rule, attempt=attempt)
@@ -205,10 +206,10 @@ def rule_on(
 
 
 def rule_on_head(policy: Policy, now: Situation) -> Ruling:
-    """Decide about the first fire in line when there is room for it: it runs, or is left out.
+    """Decide the first queued fire when the cap allows it: it runs, or is skipped.
 
-    A failure that was heard while it stood there is about this fire: it is the next one. For the same reason
-    its attempts are counted from the last end, not from what was known when it joined the line.
+    A fire that failed while this one was queued concerns this one, since it is the next. For the same reason
+    its attempts are counted from the last end, not from the state when it was queued.
     """
     skipped = _skip_after_failure(policy, now)
     return skipped or Ruling(
@@ -217,7 +218,7 @@ def rule_on_head(policy: Policy, now: Situation) -> Ruling:
 
 
 def start_at(policy: Policy, earliest: int, rate_at: int) -> tuple[int, int]:
-    """When a fire may start under the rate, and the rate's new state: the time of the next free start."""
+    """Returns when a fire may start under the rate, and the rate's new state: the next free start."""
     if policy.rate is None:
         return earliest, rate_at
     gap = math.ceil(US / policy.rate)
@@ -226,9 +227,9 @@ def start_at(policy: Policy, earliest: int, rate_at: int) -> tuple[int, int]:
 
 
 def jitter_of(policy: Policy, task_id: int, fire_time: int) -> int:
-    """Microseconds by which this fire starts later: the same each time it is asked."""
+    """Microseconds by which this fire starts later; always the same for the same fire."""
     most = round(policy.jitter * US)
-    # A mix of both numbers, as SplitMix64 does it: neighbours end far apart.
+    # Both numbers are mixed as SplitMix64 does, so that neighbours get very different values.
     mixed = (task_id * 0x9E3779B97F4A7C15 + fire_time) & (2**64 - 1)
     mixed = ((mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9) & (2**64 - 1)
     mixed = ((mixed ^ (mixed >> 27)) * 0x94D049BB133111EB) & (2**64 - 1)
@@ -236,7 +237,7 @@ def jitter_of(policy: Policy, task_id: int, fire_time: int) -> int:
 
 
 def _counted(policy: Policy, now: Situation) -> int:
-    """RETRY and SKIP count attempts on; the others start from none."""
+    """With RETRY and SKIP attempt numbers continue; with the others they start again."""
     if now.failed and policy.failure in (FailureAction.RETRY, FailureAction.SKIP):
         return now.last_attempt
     return 0

@@ -1,4 +1,4 @@
-"""When a task fires: by cron, at an interval, once at a time, or only when something else says so."""
+"""When a task fires: by cron, at an interval, or once at a time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["CronSchedule", "IntervalSchedule", "OnceSchedule", "Schedule", "zone
 
 
 class Schedule(Protocol):
-    """Instants in microseconds since the epoch, each once, in order."""
+    """The instants of a schedule, in microseconds since the epoch, each once, in order."""
 
     def next(self, after: int) -> int | None:
         """The first one later than `after`."""
@@ -44,7 +44,7 @@ class CronSchedule:
 
 @dataclass(frozen=True, slots=True)
 class IntervalSchedule:
-    """Every so often, counted from `anchor`: the first fire is one interval after it."""
+    """Every `every` microseconds from `anchor` on: the first fire is one interval after it."""
 
     every: int
     anchor: int
@@ -78,7 +78,7 @@ class OnceSchedule:
 
 @lru_cache(maxsize=1000)
 def zone_named(name: str) -> ZoneInfo:
-    """The IANA zone; `ValueError` says what is wrong."""
+    """The IANA zone of this name; raises `ValueError` when there is none."""
     try:
         return ZoneInfo(name)
     except Exception:

@@ -1,4 +1,4 @@
-"""What a policy would have done over a stretch of time: the same rules, on a clock made of fires and ends."""
+"""Simulating a policy over a range of time: the same rules, on a clock made of fires and ends."""
 
 from __future__ import annotations
 
@@ -33,28 +33,28 @@ class Simulated:
     start: int | None = None
     end: int | None = None
     canceled: bool = False
-    """By a later fire, through CANCEL_PREV."""
+    """A later fire canceled it, through CANCEL_PREV."""
 
 
 @dataclass(slots=True, order=True)
 class _Going:
     end: int
     at: int
-    """Of those that end at once, the one that was due first."""
+    """The fire time: of fires that end at the same time, the one that was due first comes first."""
     fire: Simulated = field(compare=False)
     failed: bool = field(compare=False)
     attempt: int = field(compare=False)
 
 
 class _Task:
-    """The part of a task's standing that the rules look at."""
+    """The part of a task's state that the rules read."""
 
     def __init__(self, policy: Policy, lasts: Callable[[int], tuple[float, bool]]) -> None:
         self.policy = policy
         self.lasts = lasts
         self.going: list[_Going] = []
-        """A heap: without a cap, thousands are under way at once."""
-        self.line: deque[Simulated] = deque()
+        """A heap: without a cap, thousands may run at once."""
+        self.queue: deque[Simulated] = deque()
         self.failed = self.skipped = self.paused = False
         self.attempt = 0
         self.rate_at = 0
@@ -62,14 +62,14 @@ class _Task:
     def situation(self) -> Situation:
         return Situation(
             active=len(self.going),
-            queued=len(self.line),
+            queued=len(self.queue),
             failed=self.failed,
             failure_skipped=self.skipped,
             last_attempt=self.attempt,
         )
 
     def until(self, now: int) -> None:
-        """Let everything end that ends by `now`, and what stands in line start in its place."""
+        """End every fire that ends by `now`, and start queued fires in their place."""
         while self.going and self.going[0].end <= now:
             first = heapq.heappop(self.going)
             self.failed, self.skipped, self.attempt = first.failed, False, first.attempt
@@ -77,18 +77,18 @@ class _Task:
             self.admit(first.end)
 
     def admit(self, now: int) -> None:
-        """Fill the free places from the line; a paused task holds its line."""
-        while self.line and not self.paused and len(self.going) < (self.policy.max_concurrency or 2**62):
-            fire = self.line.popleft()
+        """Start queued fires as the cap allows; a paused task holds its queue."""
+        while self.queue and not self.paused and len(self.going) < (self.policy.max_concurrency or 2**62):
+            fire = self.queue.popleft()
             ruling = rule_on_head(self.policy, self.situation())
             if ruling.decision is Decision.RUN:
                 self.start(fire, ruling, now)
             else:
                 fire.decision, fire.rule = ruling.decision, ruling.rule
-                self.leave_out(ruling)
+                self.record_skip(ruling)
 
-    def leave_out(self, ruling: Ruling) -> None:
-        """One fire was left out because the last failed: the next one runs."""
+    def record_skip(self, ruling: Ruling) -> None:
+        """One fire was skipped because the last one failed: the next one runs."""
         self.skipped, self.attempt = True, ruling.attempt
 
     def start(self, fire: Simulated, ruling: Ruling, earliest: int) -> None:
@@ -100,36 +100,36 @@ class _Task:
     def cancel(self, now: int) -> None:
         for one in self.going:
             one.fire.end, one.fire.canceled = now, True
-        for fire in self.line:
+        for fire in self.queue:
             fire.canceled = True
         self.going.clear()
-        self.line.clear()
+        self.queue.clear()
 
 
 def simulate(
     policy: Policy, times: Iterable[int], lasts: Callable[[int], tuple[float, bool]], task_id: int = 0
 ) -> list[Simulated]:
-    """`times` in order; `lasts` tells how many seconds the fire of a time takes, and whether it fails.
+    """Simulate the fires of `times`, in order; `lasts` returns the seconds of a fire, and whether it fails.
 
-    Assumes that someone was there to fire each in time: catch-up plays no part.
+    Every fire is decided on time, so catch-up plays no part.
     """
     task = _Task(policy, lasts)
-    answer: list[Simulated] = []
+    fires: list[Simulated] = []
     for at in times:
         task.until(at)
         if task.paused:
-            answer.append(Simulated(at, Decision.SKIP, "failure_action PAUSE: the task would be paused"))
+            fires.append(Simulated(at, Decision.SKIP, "failure_action PAUSE: the task would be paused"))
             continue
         ruling = rule_on(policy, task.situation())
         fire = Simulated(at, ruling.decision, ruling.rule)
-        answer.append(fire)
+        fires.append(fire)
         if ruling.cancel_previous:
             task.cancel(at)
         if ruling.decision is Decision.RUN:
             task.start(fire, ruling, at + jitter_of(policy, task_id, at))
         elif ruling.decision is Decision.QUEUE:
-            task.line.append(fire)
+            task.queue.append(fire)
         elif ruling.code == "failure":
-            task.leave_out(ruling)
+            task.record_skip(ruling)
     task.until(2**62)
-    return answer
+    return fires

@@ -31,14 +31,14 @@ BATCH_HANDLER = "fusee.batch"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alerts:
-    """Where to tell, and what of: delivered as http runs of their own, so retried and recorded."""
+    """Where alerts are sent, and about what. Each is an http run of its own, so retried and recorded."""
 
     webhook: str
     on_failure: bool = True
     on_failures_in_a_row: int | None = None
-    """Told at the n-th failure in a row, and at no other; then `on_failure` is off unless asked for."""
+    """Sent at the n-th failure in a row, and at no other; `on_failure` is then off unless it is given."""
     on_lateness: float | None = None
-    """Seconds; a fire decided later than this is told of."""
+    """Seconds; an alert is sent for a fire that is decided later than this."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Tasks as code: make the store's tasks what a list of documents says, and tell what that changes."""
+"""Tasks as code: bring the stored tasks in line with a list of documents, and report each change."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ async def apply(
 ) -> list[Change]:
     """Create, update and, with `prune`, delete; upstreams before what waits for them.
 
-    Every document is checked before the first is written, then each task is one transaction; `tell` hears of
-    each that was done. Applying the same documents again changes nothing.
+    Every document is checked before the first is written, then each task is one transaction; `tell` is called
+    with each change that was made. Applying the same documents again changes nothing.
     """
     wanted = await _read(tasks, documents, group)
     await _check_all(tasks, wanted, allow_unknown)
@@ -119,7 +119,7 @@ async def _make_so(tasks: TaskOperations, wanted: _Wanted, prune: bool, allow_un
             change = await _compare(tasks, wanted, prune)
             if change.action == "create":
                 raise
-            # Another process made it just now: two that start at once apply the same.
+            # Another process created it just now: two that start at the same time apply the same documents.
     if change.action == "update":
         await tasks.replace(wanted.spec.name, wanted.spec, allow_unknown=allow_unknown)
     await _switch(tasks, wanted)
@@ -133,7 +133,7 @@ async def _compare(tasks: TaskOperations, wanted: _Wanted, prune: bool) -> Chang
         return Change(wanted.spec.name, "create")
     before, after = fields_from(task.spec), fields_from(wanted.spec)
     if not prune:
-        # Whose it is matters to prune only: a task as it was exported is unchanged, whoever made it.
+        # The group matters to prune only: a task as it was exported is unchanged, whoever created it.
         before["labels"] = before["labels"] | {LABEL: after["labels"][LABEL]}
     differences = [(key, before[key], after[key]) for key in after if before[key] != after[key]]
     if _is_on(task) != wanted.enabled:
@@ -152,12 +152,12 @@ async def _switch(tasks: TaskOperations, wanted: _Wanted) -> None:
 
 
 def _is_on(task: Task) -> bool:
-    """A paused task is on: applying does not undo what someone, or a failure, paused."""
+    """A paused task counts as on: applying does not undo a pause by a person or by a failure."""
     return task.status is not TaskStatus.DISABLED
 
 
 async def _surplus(tasks: TaskOperations, wanted: Sequence[_Wanted], group: str, prune: bool) -> list[str]:
-    """Tasks of this group that are not wanted any more; those that wait for others first."""
+    """Tasks of this group that no document names; downstream tasks first."""
     if not prune:
         return []
     names = {one.spec.name for one in wanted}

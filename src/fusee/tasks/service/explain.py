@@ -1,4 +1,4 @@
-"""Why a task did, or did not, run at a time: from the record, or from what the task is."""
+"""Why a task did, or did not, run at a time: from the fire history, or from its definition."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _CAUSES = {
 }
 _VERDICTS = {
     Decision.RUN: ("ran", "ran"),
-    Decision.QUEUE: ("queued", "stood in line before it ran"),
+    Decision.QUEUE: ("queued", "was queued before it ran"),
     Decision.SKIP: ("skipped", "was skipped"),
     Decision.MISS: ("missed", "was missed"),
 }
 _WAITS = {
-    Held.QUEUE: ("queued", "stands in line"),
+    Held.QUEUE: ("queued", "is queued"),
     Held.PREVIOUS: ("waiting", "waits for the canceled one before it to end"),
     Held.UPSTREAM: ("waiting", "waits for other tasks"),
     Held.BACKFILL: ("waiting", "waits for its turn in the backfill"),
@@ -36,7 +36,7 @@ _WAITS = {
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """The answer in one sentence, the rule that decided, and the rows it stands on."""
+    """The explanation in one sentence, the rule that decided, and the fires it is based on."""
 
     task: str
     at: int
@@ -50,12 +50,12 @@ class Explanation:
 
 def explain(task: Task, at: int, fires: Sequence[Fire], now: int) -> Explanation:
     if fires:
-        return _from_record(task, at, fires)
-    verdict, text = _without_record(task, at, now)
+        return _from_history(task, at, fires)
+    verdict, text = _without_history(task, at, now)
     return Explanation(task.name, at, verdict, text, None, ())
 
 
-def _from_record(task: Task, at: int, fires: Sequence[Fire]) -> Explanation:
+def _from_history(task: Task, at: int, fires: Sequence[Fire]) -> Explanation:
     first = fires[0]
     verdict, what = _what_became(fires)
     when = iso(first.fire_time)
@@ -83,7 +83,9 @@ def _what_became(fires: Sequence[Fire]) -> tuple[str, str]:
     """(verdict, words): what was decided, or what came in between before it started."""
     first = fires[0]
     statuses = {fire.run_status for fire in fires}
-    started = any(fire.started_at is not None for fire in fires) or None in statuses  # pruned: it had ended
+    started = (
+        any(fire.started_at is not None for fire in fires) or None in statuses
+    )  # its row is deleted: it had ended
     if first.decision in (Decision.SKIP, Decision.MISS) or started:
         return _VERDICTS[first.decision]
     if statuses == {RunStatus.CANCELED}:
@@ -99,7 +101,7 @@ def _stopped(task: Task) -> str:
     return f"{task.name} is {task.status}" + (f" ({task.reason})" if task.reason else "")
 
 
-def _without_record(task: Task, at: int, now: int) -> tuple[str, str]:
+def _without_history(task: Task, at: int, now: int) -> tuple[str, str]:
     schedule = task.schedule()
     when = iso(at)
     if schedule is None:
@@ -111,7 +113,7 @@ def _without_record(task: Task, at: int, now: int) -> tuple[str, str]:
         if task.status is not TaskStatus.ENABLED:
             then = f"; {_stopped(task)}, so nothing follows until that changes"
         return "not_due", f"{task.name} is not due at {when} by its schedule{then}"
-    # What was due before it was stopped has its row: what lies behind the last one never was due.
+    # Fires that were due before the task was stopped have their rows: later ones never were due.
     if task.status is not TaskStatus.ENABLED and at > max(task.last_fire_at or 0, task.anchor):
         why = f": {task.reason}" if task.reason else ""
         since = f" since {iso(task.updated_at)}" if at > task.updated_at else ""
@@ -129,7 +131,7 @@ def _without_record(task: Task, at: int, now: int) -> tuple[str, str]:
     if task.next_fire_at is not None and at >= task.next_fire_at:
         return (
             "not_yet",
-            f"{task.name} is due at {when}, and no dispatcher has come to it yet: is one running?",
+            f"{task.name} is due at {when}, and no dispatcher has decided it yet: is one running?",
         )
     return (
         "no_record",

@@ -1,4 +1,4 @@
-"""What another policy would have done, beside what was done."""
+"""Simulating another policy for a task, beside what happened."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CATCH_UP = ("catch_up", "catch_up_window", "catch_up_cap", "grace")
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One time: what would be done, and what was."""
+    """One fire time: what the policy would do, and what was done."""
 
     simulated: Simulated
     actual: Past | None
@@ -33,7 +33,7 @@ class Simulation:
     policy: Policy
     fires: Sequence[Compared]
     duration: float
-    """Seconds taken for fires of which the record knows none."""
+    """Seconds that are assumed for fires whose duration is not in the fire history."""
     known: int
     """Fires whose own duration and end were used."""
 

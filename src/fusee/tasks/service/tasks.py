@@ -87,7 +87,7 @@ class TaskOperations:
         return spec
 
     async def get(self, ref: str | int, *, deleted: bool = False) -> Task:
-        """`deleted`: also one that was deleted, whose record is kept."""
+        """With `deleted`, also a deleted task: its fire history is kept."""
         return await self.store.definitions.task(ref, deleted=deleted)
 
     async def list(self, wanted: TaskFilter) -> Sequence[Task]:
@@ -102,7 +102,7 @@ class TaskOperations:
         version: int | None = None,
         allow_unknown: bool = False,
     ) -> Task:
-        """Make it what is written, and nothing else; refused when it is not at `version`."""
+        """Replace its definition as a whole; refused when it is not at `version`."""
         spec = await self._spec(fields)
         await self.check_runnable(spec, allow_unknown)
         return await self.store.steering.update_task(ref, spec, version)
@@ -115,7 +115,7 @@ class TaskOperations:
         version: int | None = None,
         allow_unknown: bool = False,
     ) -> Task:
-        """Change the fields that are given; null takes one back to its default."""
+        """Change the given fields; null resets a field to its default."""
         task = await self.store.definitions.task(ref)
         if "template" in fields or "with" in fields:
             raise Invalid(
@@ -134,17 +134,17 @@ class TaskOperations:
     async def steer(
         self, ref: str | int, verb: str, *, reason: str | None = None, version: int | None = None
     ) -> Task:
-        """pause, resume, enable or disable; asked twice, nothing changes."""
+        """Pause, resume, enable or disable it; repeating that changes nothing."""
         if verb not in VERBS:
             raise Invalid(f"a task can {', '.join(VERBS)}, not {verb!r:.40}")
         return await self.store.steering.steer_task(ref, verb, reason, version)
 
     async def clear_queue(self, ref: str | int, *, reason: str = "cleared by hand") -> int:
-        """Leave out every fire that stands in line; returns how many. What runs goes on."""
+        """Skip every queued fire; returns how many. Running fires continue."""
         return await self.store.steering.clear_queue(ref, reason[:200])
 
     async def delete(self, ref: str | int, *, version: int | None = None) -> Task:
-        """Soft: its runs and fires are kept, its name is free again. What waits is left out."""
+        """Delete it softly: its runs and fires are kept, its name is free again, held fires are skipped."""
         return await self.store.steering.steer_task(ref, "delete", None, version)
 
     async def _spec(self, fields: Mapping[str, Any] | TaskSpec) -> TaskSpec:
@@ -205,7 +205,7 @@ class TaskOperations:
         )
 
     async def restart(self, ref: str | int, *, idempotency_key: str | None = None) -> Triggered:
-        """Do its last fire again, under the policies: the same payload, logical time and shards."""
+        """Repeat its last fire under the policies: the same payload, logical time and shards."""
         _check_key(idempotency_key)
         return await self.store.triggers.restart_task(ref, idempotency_key=idempotency_key)
 
@@ -219,7 +219,7 @@ class TaskOperations:
         dry_run: bool = False,
         idempotency_key: str | None = None,
     ) -> Backfilled:
-        """Run the fires of a stretch of the past that did not run."""
+        """Run the fires of a past range that did not run."""
         if end < begin:
             raise Invalid("to lies before from", field="to")
         if type(concurrency) is not int or not 1 <= concurrency <= 1000:
@@ -268,7 +268,7 @@ class TaskOperations:
         policy: Mapping[str, Any] | None = None,
         duration: float | None = None,
     ) -> Simulation:
-        """What another policy would have done from `begin` to `end`, beside what was done."""
+        """Simulate another policy from `begin` to `end`, beside what was done."""
         if end < begin:
             raise Invalid("to lies before from", field="to")
         task = await self.store.definitions.task(ref)
@@ -285,14 +285,14 @@ class TaskOperations:
                 due = takewhile(lambda at: at <= last, schedule.fires(max(begin - 1, task.anchor)))
                 times = sorted({*times, *islice(due, LONGEST_SIMULATION + 1)})
             if len(times) > LONGEST_SIMULATION:
-                raise Invalid(f"more than {LONGEST_SIMULATION} fires: choose a shorter stretch", field="to")
+                raise Invalid(f"more than {LONGEST_SIMULATION} fires: choose a shorter range", field="to")
             return simulation(task, times, past, policy or {}, duration)
 
-        return await asyncio.to_thread(work)  # seconds of computing, should the stretch be centuries
+        return await asyncio.to_thread(work)  # a range of centuries takes seconds to compute
 
 
 def _action(spec: TaskSpec) -> tuple[Any, ...]:
-    """What of a task is looked at by `check_runnable`: a change of anything else needs no second look."""
+    """The fields that `check_runnable` reads: a change of other fields needs no new check."""
     return spec.executor, spec.handler, spec.payload, spec.workflow, spec.batch, spec.alerts
 
 

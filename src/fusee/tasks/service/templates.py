@@ -1,4 +1,4 @@
-"""Task templates: define them, and make tasks of them."""
+"""Task templates: defining them, and creating tasks from them."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ class TemplateOperations:
     async def replace(
         self, name: str, fields: Mapping[str, Any] | TemplateSpec, *, version: int | None = None
     ) -> TaskTemplate:
-        """Make it what is written; tasks that were made of it stay as they are."""
+        """Replace its definition; tasks that were created from it stay as they are."""
         spec = _spec(fields)
         if spec.name != name:
             raise Conflict("a template keeps its name: create another, and delete this one")
         return await self.templates.replace(name, spec, version)
 
     async def apply(self, fields: Mapping[str, Any] | TemplateSpec) -> tuple[TaskTemplate, str]:
-        """Create it, or make it what is written; also answers `created`, `updated` or `unchanged`."""
+        """Create it, or make it what is written; also returns `created`, `updated` or `unchanged`."""
         spec = _spec(fields)
         try:
             before = await self.templates.get(spec.name)
@@ -79,7 +79,7 @@ class TemplateOperations:
 
     async def expanded(self, fields: Mapping[str, Any]) -> Mapping[str, Any]:
         """The fields of a task that names a `template`: those of the template with the parameters `with`, and
-        what the task says itself over them. Others are answered as they are."""
+        what the task says itself over them. Other fields are returned as they are."""
         if not isinstance(fields, Mapping) or not {"template", "with"} & fields.keys():
             return fields
         name = fields.get("template")

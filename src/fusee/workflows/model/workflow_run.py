@@ -1,4 +1,4 @@
-"""One start of a workflow: how it stands, as a total function of how its nodes ended."""
+"""A workflow run: its status is a total function of how its nodes ended."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["WorkflowNode", "WorkflowRun", "WorkflowStatus", "workflow_status"]
 
 
 class WorkflowStatus(Word):
-    """How a workflow run stands. It is over when every node has ended, and not before."""
+    """The status of a workflow run. It has ended when every node has ended, and not before."""
 
     RUNNING = "running"
     """Some node has not ended."""
@@ -31,7 +31,7 @@ class WorkflowStatus(Word):
 def workflow_status(
     *, total: int, ended: int, succeeded: int, skipped: int, canceled: int, cancel_requested: bool
 ) -> WorkflowStatus:
-    """How a workflow run with these counts stands; what ended in another way than these has failed.
+    """The status of a workflow run with these counts; nodes that ended in another way have failed.
 
     A node is skipped when it says so itself, or when its trigger rule cannot be met any more. In the
     second case some node before it failed, was canceled or skipped itself, and is counted as that: so
