@@ -155,7 +155,7 @@ class _Stage:
 
     @property
     def operations(self) -> TaskOperations:
-        return TaskOperations(self.store, _anything_goes, Reach(()), now_us=self.clock.now_us)
+        return TaskOperations(self.store.tasks, _anything_goes, Reach(()), now_us=self.clock.now_us)
 
     def seconds(self, us: int) -> float:
         return (us - self.scene.begin_us) / US
