@@ -54,8 +54,12 @@ class Store(EngineStore):
         self.batches = BatchStore(self.context, self)
         self.bulk = BulkStore(self.context, self)
         self.api_keys = ApiKeys(self.context)
-        self.broadcasts = Broadcasts(self.context, self.ready_queue, self.run_writer, self.outbox)
-        self.assignments = Assignments(self.context, self.ready_queue, self.own_lanes, self.broadcasts)
+        self.broadcasts = Broadcasts(
+            self.context, self.run_writer, self.cancels, self.tasks.writer.add_shards
+        )
+        self.assignments = Assignments(
+            self.context, self.ready_queue, self.lanes, self.own_lanes, self.edit_lock, self.broadcasts
+        )
         for noun in (self.tasks, self.workflows, self.batches, self.bulk):
             self.owners.register(noun.owner)
 

@@ -33,15 +33,6 @@ WRITTEN_ELSEWHERE: Reasons = {
     "declared with the tables of another package": [
         "fusee_api_keys by access",
     ],
-    "written where it happens, past the part that owns the table": [
-        "fusee_assigned by placement",
-        "fusee_fires by placement",
-        "fusee_lanes by placement",
-        "fusee_runs by placement",
-        "fusee_runs by tasks",
-        "fusee_runs by workflows",
-        "fusee_edit_locks by placement",
-    ],
 }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, delete, func, select, update
+from sqlalchemy import Connection, Row, delete, func, select, update
 
 from fusee.engine.model.outcome import Effect
 from fusee.engine.model.states import RUN, RunStatus
@@ -96,3 +96,44 @@ class Cancels:
         self.ready_queue.withdraw(connection, rows)
         if sent := [row.id for row in rows if row.status == RunStatus.DISPATCHED]:
             connection.execute(delete(dispatched).where(dispatched.c.run_id.in_(sent)))
+
+    def cancel_blocked(
+        self, connection: Connection, run_ids: Sequence[int], reason: str, now: int
+    ) -> list[int]:
+        """Cancel those that are blocked; returns them. Their owner is not told through the outbox: it is the
+        caller, who counts them in the same transaction."""
+        blocked = select(runs.c.id).where(runs.c.id.in_(run_ids), runs.c.status == RunStatus.BLOCKED)
+        ids = list(connection.execute(blocked.order_by(runs.c.id).with_for_update()).scalars())
+        if ids:
+            connection.execute(
+                update(runs)
+                .where(runs.c.id.in_(ids))
+                .values(
+                    status=RunStatus.CANCELED,
+                    rare=RunStatus.CANCELED,
+                    finished_at=now,
+                    cancel_requested_at=now,
+                    reason=reason,
+                    effect=Effect.NONE,
+                )
+            )
+        return ids
+
+    def skip_pending(
+        self, connection: Connection, entry: Row[Any], run: Row[Any], reason: str, now: int
+    ) -> None:
+        """Skip a pending run that no worker can take; its entry in the ready queue is locked."""
+        connection.execute(
+            update(runs)
+            .where(runs.c.id == run.id)
+            .values(
+                status=RunStatus.SKIPPED,
+                rare=RunStatus.SKIPPED,
+                finished_at=now,
+                effect=func.coalesce(runs.c.effect, Effect.NONE),
+                reason=reason,
+            )
+        )
+        self.ready_queue.remove(connection, [entry])
+        if run.kind is not None:
+            self.outbox.add_ends(connection, [(run.kind, run.id)])

@@ -164,6 +164,16 @@ class Gates:
             shut_out += [row.id for row in rows]
         return shut_out
 
+    def set_due(self, connection: Connection, run_ids: Sequence[int], due_at: int) -> None:
+        """Blocked runs are due at that time when their gate opens."""
+        blocked = (runs.c.id.in_(run_ids), runs.c.status == RunStatus.BLOCKED)
+        connection.execute(update(runs).where(*blocked).values(due_at=due_at))
+
+    def set_attempt(self, connection: Connection, run_ids: Sequence[int], attempt: int) -> None:
+        """Set the number of attempts that are counted before the first one of these blocked runs."""
+        blocked = (runs.c.id.in_(run_ids), runs.c.status == RunStatus.BLOCKED)
+        connection.execute(update(runs).where(*blocked).values(attempt=attempt))
+
     def forget_gates(self, connection: Connection, run_ids: Iterable[int]) -> None:
         ids = list(run_ids)
         for part in chunks(ids):

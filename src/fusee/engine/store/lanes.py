@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, func, insert, select
+from sqlalchemy import Connection, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from fusee.engine.model.run import Lane
@@ -80,6 +80,10 @@ class Lanes:
         except IntegrityError:  # someone else was first
             # Read with a lock: the snapshot of a caller's own transaction may be older than that lane.
             return int(connection.execute(query.with_for_update(read=True)).scalar_one())
+
+    def set_turn(self, connection: Connection, lane_id: int, turn: str | None) -> None:
+        """Remember where a strategy that takes workers in turn goes on."""
+        connection.execute(update(lanes).where(lanes.c.id == lane_id).values(turn=turn))
 
 
 def lane_from(row: Any) -> Lane:

@@ -8,9 +8,9 @@ claims from a lane that it has not read.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sqlalchemy import Connection, delete, select
+from sqlalchemy import Connection, Row, delete, insert, select
 
 from fusee.engine.model.states import RunStatus, SessionState
 from fusee.engine.store.context import StoreContext
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from fusee.engine.store.ready_queue import ReadyQueue
 
 __all__ = [
+    "Assignment",
     "OwnLanes",
     "assigned_by_lane",
     "entries_in",
@@ -69,10 +70,45 @@ def assigned_by_lane(connection: Connection, lane_ids: Sequence[int]) -> list[tu
     return [(lane, len(due), min(due)) for lane, due in found.items()]
 
 
+class Assignment(NamedTuple):
+    """A worker for a pending run: the run's entry in the ready queue, locked, and what it will need there."""
+
+    entry: Row[Any]
+    session: int
+    cpu: float
+    memory: int
+
+
 class OwnLanes:
     def __init__(self, context: StoreContext, ready_queue: ReadyQueue) -> None:
         self.context = context
         self.ready_queue = ready_queue
+
+    def assign(self, connection: Connection, chosen: Sequence[Assignment], now: int) -> None:
+        """Move each entry to its worker's own lane, and remember what the worker has been given."""
+        if not chosen:
+            return
+        to = [own_lane(one.session) for one in chosen]
+        self.ready_queue.move(connection, [one.entry for one in chosen], to)
+        self.forget(connection, [one.entry.run_id for one in chosen])
+        connection.execute(
+            insert(assigned),
+            [
+                {
+                    "run_id": one.entry.run_id,
+                    "session_id": one.session,
+                    "assigned_at": now,
+                    "cpu": one.cpu,
+                    "memory": one.memory,
+                }
+                for one in chosen
+            ],
+        )
+
+    def forget(self, connection: Connection, run_ids: Sequence[int]) -> None:
+        """These runs no longer count as assigned to a worker."""
+        for part in chunks(run_ids):
+            connection.execute(delete(assigned).where(assigned.c.run_id.in_(part)))
 
     def return_orphans(self, connection: Connection) -> int:
         """Return runs that are assigned to workers which are no longer alive to their home lanes; returns

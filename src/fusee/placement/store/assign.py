@@ -1,6 +1,6 @@
-"""Giving runs to workers by a strategy: entries move from the line at home to workers' own lanes, in batches.
+"""Assigning runs to workers by a strategy: entries move from their home lane to workers' lanes, in batches.
 
-One dispatcher at a time does this, so that what a worker has free is counted once. Where nothing asks for a
+One dispatcher at a time does this, so that a worker's free capacity is counted once. Where nothing asks for a
 strategy, a pass is three reads.
 """
 
@@ -11,19 +11,19 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, and_, delete, insert, or_, select, update
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy import Connection, and_, or_, select
 
 from fusee.engine.model.run import Lane
 from fusee.engine.model.states import RunStatus, SessionState
 from fusee.engine.model.strategy import Need, Strategy
 from fusee.engine.store.context import StoreContext
-from fusee.engine.store.lanes import lane_from
-from fusee.engine.store.own_lanes import OwnLanes, entries_in, homes, own_lane, own_lanes
+from fusee.engine.store.edit_lock import EditLock
+from fusee.engine.store.lanes import Lanes, lane_from
+from fusee.engine.store.own_lanes import Assignment, OwnLanes, entries_in, homes, own_lane, own_lanes
 from fusee.engine.store.ready_queue import ReadyQueue
 from fusee.engine.store.rows import decode
 from fusee.engine.store.sessions import SESSION, session_from, sessions_with_load
-from fusee.engine.store.tables import assigned, edit_locks, lanes, line, queues, runs, sessions
+from fusee.engine.store.tables import assigned, lanes, line, queues, runs, sessions
 from fusee.engine.store.wakes import PENDING
 from fusee.placement.placing import Candidate, Chooser
 from fusee.placement.store.broadcasts import Broadcasts
@@ -85,16 +85,24 @@ class Asked:
 
 class Assignments:
     def __init__(
-        self, context: StoreContext, ready_queue: ReadyQueue, own_lanes: OwnLanes, broadcasts: Broadcasts
+        self,
+        context: StoreContext,
+        ready_queue: ReadyQueue,
+        lanes: Lanes,
+        own_lanes: OwnLanes,
+        edit_lock: EditLock,
+        broadcasts: Broadcasts,
     ) -> None:
         self.context = context
         self.ready_queue = ready_queue
+        self.lanes = lanes
+        self.edit_lock = edit_lock
         self.own_lanes = own_lanes
         self.broadcasts = broadcasts
 
     async def assign(self, region: str = "") -> Assigned:
-        """Take back what lost its worker, and give what waits to workers; with a region, only what may run
-        there. Every namespace's."""
+        """Return runs that lost their worker, and assign pending runs to workers, in all namespaces; with a
+        region, only runs that may run there."""
         if not await self.context.database.read(self._anything_placed):
             return Assigned()
         did = await self.context.database.write(lambda connection: self._assign(connection, region))
@@ -112,7 +120,8 @@ class Assignments:
         )
 
     def _assign(self, connection: Connection, region: str) -> Assigned:
-        if not self._my_turn(connection):
+        # Another dispatcher may be at it: the same run must not be assigned twice.
+        if not self.edit_lock.try_turn(connection, _TURN):
             return Assigned(in_use=True, busy=True)
         now = self.context.now(connection)
         returned = self.own_lanes.return_orphans(connection) + self._tidy(connection, now)
@@ -128,23 +137,8 @@ class Assignments:
             self.context.notify(connection, PENDING)
         return Assigned(placed, returned, in_use=bool(wanted))
 
-    def _my_turn(self, connection: Connection) -> bool:
-        """False when another dispatcher has it: what it gives away, we must not give away too."""
-        mine = select(edit_locks.c.name).where(edit_locks.c.name == _TURN)
-        locked = mine.with_for_update(skip_locked=self.context.database.capabilities.skip_locked)
-        if connection.execute(locked).one_or_none() is not None:
-            return True
-        if connection.execute(mine).one_or_none() is not None:
-            return False
-        try:
-            with connection.begin_nested():
-                connection.execute(insert(edit_locks).values(name=_TURN))
-            return True
-        except IntegrityError:
-            return False
-
     def _placed_lanes(self, connection: Connection) -> list[PlacedLane]:
-        """The lanes whose runs are given to workers, by their own wish or by their queue's."""
+        """The lanes whose runs are assigned to workers, by their own strategy or by their queue's."""
         asks = or_(queues.c.strategy.is_not(None), lanes.c.region.like("%!%"))
         found = []
         for row in connection.execute(_LANES.where(asks).order_by(lanes.c.id)):
@@ -160,8 +154,8 @@ class Assignments:
         return {row.id for row in rows if _strategy(row)[1] == Strategy.SHARED}
 
     def _tidy(self, connection: Connection, now: int) -> int:
-        """Forget what has ended or gone elsewhere; take back what a worker has not taken for long, or for
-        a while and nobody asks for a strategy any more: one that never heard of it does not look."""
+        """Forget runs that have ended or moved on. Return runs that a worker has not claimed for long, or for
+        a while when nobody asks for a strategy any more: a worker of an older version never looks."""
         given = connection.execute(select(assigned)).all()
         if not given:
             return 0
@@ -196,8 +190,7 @@ class Assignments:
                     connection, line.c.lane_id == own_lane(session), line.c.run_id.in_(part)
                 )
             over += ids
-        for part in chunks(over):
-            connection.execute(delete(assigned).where(assigned.c.run_id.in_(part)))
+        self.own_lanes.forget(connection, over)
         return back
 
     def _candidates(self, connection: Connection) -> Mapping[str, list[Candidate]]:
@@ -222,7 +215,7 @@ class Assignments:
             return 0
         entries = self.ready_queue.lock_first(connection, one.id, WINDOW)
         known = self._known(connection, [row.run_id for row in entries])
-        chosen: list[tuple[Any, Candidate, Asked]] = []
+        chosen: list[Assignment] = []
         made = 0
         for entry in entries:
             run = known.get(entry.run_id)
@@ -242,41 +235,19 @@ class Assignments:
             else:
                 worker = chooser.choose(asked.need, asked.key, asked.apart)
             if worker is not None:
-                chosen.append((entry, worker, asked))
-        self._give(connection, chosen, now)
+                chosen.append(Assignment(entry, worker.session, asked.need.cpu, asked.need.memory))
+        self.own_lanes.assign(connection, chosen, now)
         if chooser.turn != one.turn:
-            connection.execute(update(lanes).where(lanes.c.id == one.id).values(turn=chooser.turn))
+            self.lanes.set_turn(connection, one.id, chooser.turn)
         return len(chosen) + made
 
     def _known(self, connection: Connection, run_ids: Sequence[int]) -> dict[int, Any]:
-        """The runs that wait; one that does not, and still has its entry, is left to whoever ends it."""
+        """The runs that are pending; one that is not, and still has its entry, is left to whoever ends it."""
         found: dict[int, Any] = {}
         for part in chunks(run_ids):
             query = select(runs).where(runs.c.id.in_(part), runs.c.status == RunStatus.PENDING)
             found |= {row.id: row for row in connection.execute(query)}
         return found
-
-    def _give(self, connection: Connection, chosen: Sequence[tuple[Any, Candidate, Asked]], now: int) -> None:
-        if not chosen:
-            return
-        self.ready_queue.move(
-            connection, [entry for entry, _, _ in chosen], [own_lane(w.session) for _, w, _ in chosen]
-        )
-        for part in chunks([entry.run_id for entry, _, _ in chosen]):
-            connection.execute(delete(assigned).where(assigned.c.run_id.in_(part)))
-        connection.execute(
-            insert(assigned),
-            [
-                {
-                    "run_id": entry.run_id,
-                    "session_id": worker.session,
-                    "assigned_at": now,
-                    "cpu": asked.need.cpu,
-                    "memory": asked.need.memory,
-                }
-                for entry, worker, asked in chosen
-            ],
-        )
 
 
 _LANES = select(lanes, queues.c.strategy, queues.c.paused).outerjoin(

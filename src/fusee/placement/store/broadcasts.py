@@ -1,26 +1,22 @@
-"""A broadcast: the run that was asked for becomes one for each worker that is there.
+"""A broadcast: the run that was submitted becomes one run for each worker that is alive.
 
-The first keeps its number; the others are born beside it, as shards of the same fire where a task fired it.
-Each names its worker, and waits for no other.
+The first keeps its number; the others are inserted beside it, as shards of the same fire where a task fired
+it. Each names its worker, and waits for no other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, func, insert, select, update
+from sqlalchemy import Connection, func, select
 
-from fusee.engine.model.outcome import Effect
-from fusee.engine.model.states import RunStatus
+from fusee.engine.store.cancels import Cancels
 from fusee.engine.store.context import StoreContext
-from fusee.engine.store.outbox import Outbox
-from fusee.engine.store.ready_queue import ReadyQueue
 from fusee.engine.store.rows import NewRun, decode, encode
 from fusee.engine.store.run_writer import RunWriter
-from fusee.engine.store.tables import runs, sessions
+from fusee.engine.store.tables import sessions
 from fusee.placement.placing import Candidate
-from fusee.tasks.store.tables import fires
 
 __all__ = ["Broadcasts"]
 
@@ -30,15 +26,19 @@ COMES_BACK_WITHIN = 60_000_000
 
 class Broadcasts:
     def __init__(
-        self, context: StoreContext, ready_queue: ReadyQueue, run_writer: RunWriter, outbox: Outbox
+        self,
+        context: StoreContext,
+        run_writer: RunWriter,
+        cancels: Cancels,
+        add_shards: Callable[[Connection, int, Sequence[int]], None],
     ) -> None:
         self.context = context
-        self.ready_queue = ready_queue
         self.run_writer = run_writer
-        self.outbox = outbox
+        self.cancels = cancels
+        self.add_shards = add_shards
 
     def spread(self, connection: Connection, run: Any, workers: Sequence[Candidate], now: int) -> int:
-        """Name a worker for each; answers how many runs there are now, none when nobody is there."""
+        """Name a worker for each; returns how many runs there are now, 0 when no worker is alive."""
         if not workers:
             return 0
         options = decode(run.options) or {}
@@ -61,33 +61,17 @@ class Broadcasts:
             for text in texts[1:]
         ]
         ids = self.run_writer.insert_runs(connection, new_runs, now, run.namespace)
-        fire = connection.execute(select(fires).where(fires.c.run_id == run.id)).one_or_none()
-        if fire is not None and ids:
-            row = dict(fire._mapping)
-            shards = [{**row, "shard": n, "run_id": run_id} for n, run_id in enumerate(ids, 1)]
-            connection.execute(insert(fires), shards)
+        if ids:
+            self.add_shards(connection, run.id, ids)
         return many
 
     def give_up_if_left(self, connection: Connection, entry: Any, run: Any, worker: str, now: int) -> int:
-        """Its worker is not there: it is skipped, unless that one may come back; 1 when it was."""
+        """Skip a run whose worker is gone, unless that worker may come back; returns 1 when it was."""
         query = select(func.max(func.coalesce(sessions.c.ended_at, sessions.c.expires_at))).where(
             sessions.c.namespace == run.namespace, sessions.c.worker == worker
         )
         left_at = connection.execute(query).scalar_one_or_none()
         if left_at is not None and left_at > now - COMES_BACK_WITHIN:
             return 0
-        connection.execute(
-            update(runs)
-            .where(runs.c.id == run.id)
-            .values(
-                status=RunStatus.SKIPPED,
-                rare=RunStatus.SKIPPED,
-                finished_at=now,
-                effect=func.coalesce(runs.c.effect, Effect.NONE),
-                reason=f"broadcast: worker {worker} has left",
-            )
-        )
-        self.ready_queue.remove(connection, [entry])
-        if run.kind is not None:
-            self.outbox.add_ends(connection, [(run.kind, run.id)])
+        self.cancels.skip_pending(connection, entry, run, f"broadcast: worker {worker} has left", now)
         return 1

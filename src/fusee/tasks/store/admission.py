@@ -67,7 +67,7 @@ class Admission:
             state.queued -= 1
             ruling = rule_on_head(state.spec.policy, state.situation())
             if run_ids and shards[0].attempt != ruling.attempt:
-                self._set_attempt(connection, run_ids, ruling.attempt)
+                self.gates.set_attempt(connection, run_ids, ruling.attempt)
             if run_ids and ruling.decision is Decision.SKIP:
                 state.skip_for_failure(ruling.attempt)
                 skipped |= dict.fromkeys(run_ids, ruling.rule)
@@ -76,7 +76,7 @@ class Admission:
                 state.active.append(OpenFire(at, None, None))
                 start = state.start_at(now)
                 if state.spec.after and shards[0].cause in WAITS_FOR_OTHERS:
-                    connection.execute(update(runs).where(runs.c.id.in_(run_ids)).values(due_at=start))
+                    self.gates.set_due(connection, run_ids, start)
                     since = self._fire_before(connection, state, at)
                     gated.append(Gated(task_id, at, since, state.spec.trigger_rule, run_ids))
                 elif start > now:
@@ -91,11 +91,6 @@ class Admission:
         self._set_held(connection, [run_id for one in gated for run_id in one.run_ids], Held.UPSTREAM)
         self.upstreams.create_gates(connection, gated)
         return again
-
-    def _set_attempt(self, connection: Connection, run_ids: Sequence[int], attempt: int) -> None:
-        """Set the number of attempts before their first one; none of these runs has started."""
-        mine = (runs.c.id.in_(run_ids), runs.c.status == RunStatus.BLOCKED)
-        connection.execute(update(runs).where(*mine).values(attempt=attempt))
 
     def skip_held(
         self, connection: Connection, task_id: int, held: Sequence[Held], code: str, rule: str, now: int

@@ -79,6 +79,14 @@ class FireWriter:
         self.lanes = lanes
         self.upstreams = upstreams
 
+    def add_shards(self, connection: Connection, run_id: int, others: Sequence[int]) -> None:
+        """These runs belong to the fire of that run, if a task fired it: as its next shards."""
+        fire = connection.execute(select(fires).where(fires.c.run_id == run_id)).one_or_none()
+        if fire is not None:
+            row = dict(fire._mapping)
+            shards = [{**row, "shard": n, "run_id": other} for n, other in enumerate(others, 1)]
+            connection.execute(insert(fires), shards)
+
     def write(self, connection: Connection, planned: Sequence[PlannedFire], now: int) -> None:
         """Write those of the planned fires that are not written yet."""
         planned = [one for one in planned if not one.run_ids]

@@ -13,7 +13,6 @@ from typing import Any
 
 from sqlalchemy import Connection, delete, func, select, update
 
-from fusee.engine.model.outcome import Effect
 from fusee.engine.model.states import RunStatus
 from fusee.engine.store.cancels import Cancels
 from fusee.engine.store.context import StoreContext
@@ -112,26 +111,8 @@ class WorkflowCancels:
     ) -> list[int]:
         """Cancel those of these nodes that are blocked. They are counted here: ten thousand outbox rows would
         only say what is known already."""
-        query = (
-            select(runs.c.id)
-            .where(runs.c.id.in_(run_ids), runs.c.status == RunStatus.BLOCKED)
-            .order_by(runs.c.id)
-            .with_for_update()
-        )
-        blocked = list(connection.execute(query).scalars())
+        blocked = self.cancels.cancel_blocked(connection, run_ids, reason, now)
         if blocked:
-            connection.execute(
-                update(runs)
-                .where(runs.c.id.in_(blocked))
-                .values(
-                    status=RunStatus.CANCELED,
-                    rare=RunStatus.CANCELED,
-                    finished_at=now,
-                    cancel_requested_at=now,
-                    reason=reason,
-                    effect=Effect.NONE,
-                )
-            )
             self.ends.mark_nodes(connection, blocked, RunStatus.CANCELED)
             self.gates.forget_gates(connection, blocked)
         return blocked
