@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import pytest
 
-from tests.unit.source import ROOT, Module, modules, writes_of
+from tests.unit.source import ROOT, Module, modules, writes, writes_of
 
 LONGEST_FILE = 400
 DEEPEST_CLASS = 2
@@ -46,6 +46,24 @@ def written_elsewhere(code: Iterable[Module]) -> Iterator[str]:
 
 def test_each_table_is_written_by_the_package_that_declares_it() -> None:
     exactly(written_elsewhere(modules()), WRITTEN_ELSEWHERE)
+
+
+HOT = ("engine/store/mysql.py", "engine/store/postgres.py", "engine/store/sqlite.py")
+"""The statements that every run passes through, in each database's own SQL."""
+
+
+@pytest.mark.parametrize(
+    ("table", "verbs", "owner"),
+    [
+        ("fusee_ready", ("insert", "delete", "update"), "engine/store/ready_queue.py"),
+        ("fusee_delayed", ("insert", "delete", "update"), "engine/store/ready_queue.py"),
+        ("fusee_runs", ("insert",), "engine/store/run_writer.py"),
+    ],
+)
+def test_the_ready_queue_and_new_runs_have_one_writer(table: str, verbs: tuple[str, ...], owner: str) -> None:
+    found = {write.module.where for write in writes() if write.table == table and write.verb in verbs}
+    assert owner in found
+    assert found <= {owner, *HOT}, f"{table} is written past its owner: {sorted(found - {owner, *HOT})}"
 
 
 # --- classes ------------------------------------------------------------------------------------------
