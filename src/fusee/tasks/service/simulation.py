@@ -48,6 +48,8 @@ def simulation(
     try:
         policy = policy_from(changes, task.spec.policy)
         replace(task.spec, policy=policy)  # refuses what a task would be refused for
+    except Invalid:  # names the field itself
+        raise
     except ValueError as error:
         raise Invalid(str(error), field="policy") from None
     for name in CATCH_UP:
