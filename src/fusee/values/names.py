@@ -15,7 +15,9 @@ __all__ = [
     "PREFIX",
     "check_key",
     "check_name",
+    "check_optional_key",
     "check_prefix",
+    "check_within",
 ]
 
 NAME = r"[A-Za-z0-9_][A-Za-z0-9_.:/-]{0,127}"
@@ -62,6 +64,17 @@ def check_key(value: object, what: str) -> str:
             field=what,
         )
     return value
+
+
+def check_optional_key(value: str | None) -> str | None:
+    """An idempotency key that the caller may leave out."""
+    return None if value is None else check_key(value, "idempotency_key")
+
+
+def check_within(what: str, value: int, most: int) -> None:
+    """A number of things to return, from 1 to `most`."""
+    if not 1 <= value <= most:
+        raise Invalid(f"{what} must be from 1 to {most}", field=what)
 
 
 def _shown(value: object) -> str:

@@ -12,7 +12,7 @@ from fusee.engine.model.run import RunSpec
 from fusee.engine.model.session import START_CERTAIN_AFTER
 from fusee.engine.store.request_keys import KeyedRequest
 from fusee.errors import Conflict, Invalid, NotFound
-from fusee.values.names import check_key
+from fusee.values.names import check_optional_key, check_within
 from fusee.workflows.model.action import action_of, payload_of
 from fusee.workflows.model.workflow import WORKFLOW, NodeSpec, Workflow, WorkflowSpec, WorkflowSummary
 from fusee.workflows.model.workflow_run import WorkflowRun
@@ -60,7 +60,7 @@ class WorkflowOperations:
         """(the workflow, whether it is new): the same request under the same key gets the same one."""
         spec = _spec(fields)
         await self._check(spec, allow_unknown)
-        request = KeyedRequest.of(_key(idempotency_key), "workflow", spec.to_dict())
+        request = KeyedRequest.of(check_optional_key(idempotency_key), "workflow", spec.to_dict())
         workflow = await self.store.definitions.create_workflow(spec, request)
         return workflow, request is None or not request.repeated
 
@@ -69,7 +69,7 @@ class WorkflowOperations:
 
     async def list(self, wanted: WorkflowFilter | None = None) -> Sequence[WorkflowSummary]:
         wanted = wanted or WorkflowFilter()
-        _within("limit", wanted.limit, LONGEST_LIST)
+        check_within("limit", wanted.limit, LONGEST_LIST)
         return await self.store.definitions.workflows(wanted)
 
     async def replace(
@@ -141,7 +141,9 @@ class WorkflowOperations:
         """Start all of it or nothing."""
         if params is not None and not isinstance(params, Mapping):
             raise Invalid("params must be an object: a value for each parameter", field="params")
-        return await self.store.starts.start_workflow(name, params, idempotency_key=_key(idempotency_key))
+        return await self.store.starts.start_workflow(
+            name, params, idempotency_key=check_optional_key(idempotency_key)
+        )
 
     async def cancel(self, workflow_run_id: int, reason: str = "canceled by request") -> WorkflowCancelAnswer:
         """Cancel it; when this returns, none of its nodes will start any more.
@@ -158,13 +160,15 @@ class WorkflowOperations:
 
     async def rerun(self, workflow_run_id: int, *, idempotency_key: str | None = None) -> StartedWorkflow:
         """Repeat the nodes that did not succeed, as a new workflow run whose origin is this one."""
-        return await self.store.starts.rerun(workflow_run_id, idempotency_key=_key(idempotency_key))
+        return await self.store.starts.rerun(
+            workflow_run_id, idempotency_key=check_optional_key(idempotency_key)
+        )
 
     # -- looking
 
     async def runs(self, wanted: WorkflowRunFilter | None = None) -> Sequence[WorkflowRun]:
         wanted = wanted or WorkflowRunFilter()
-        _within("limit", wanted.limit, LONGEST_LIST)
+        check_within("limit", wanted.limit, LONGEST_LIST)
         return await self.store.queries.workflow_runs(wanted)
 
     async def run(self, workflow_run_id: int) -> WorkflowRun:
@@ -172,7 +176,7 @@ class WorkflowOperations:
 
     async def graph(self, workflow_run_id: int, *, after: int = -1, limit: int = 1000) -> GraphPage:
         """The nodes by position, each with its upstreams, its status and its run."""
-        _within("limit", limit, LONGEST_GRAPH)
+        check_within("limit", limit, LONGEST_GRAPH)
         return await self.store.queries.workflow_graph(workflow_run_id, after, limit)
 
     async def wait(
@@ -206,17 +210,3 @@ class WorkflowOperations:
 
 def _spec(fields: Mapping[str, Any] | WorkflowSpec) -> WorkflowSpec:
     return fields if isinstance(fields, WorkflowSpec) else WORKFLOW.read(fields)
-
-
-def _key(key: str | None) -> str | None:
-    if key is not None:
-        try:
-            check_key(key, "idempotency_key")
-        except ValueError as error:
-            raise Invalid(str(error), field="idempotency_key") from None
-    return key
-
-
-def _within(what: str, value: int, most: int) -> None:
-    if not 1 <= value <= most:
-        raise Invalid(f"{what} must be from 1 to {most}", field=what)

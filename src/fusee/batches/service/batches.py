@@ -18,7 +18,7 @@ from fusee.batches.store.store import BatchStore
 from fusee.engine.store.parent import Waiter
 from fusee.engine.store.request_keys import KeyedRequest, RequestDigest, asked
 from fusee.errors import Conflict, Invalid, StoreUnavailable
-from fusee.values.names import check_key
+from fusee.values.names import check_optional_key, check_within
 
 __all__ = ["BatchOperations"]
 
@@ -67,7 +67,7 @@ class BatchOperations:
         registered = self.operations.get(spec.target_type, spec.batch_type)
         if registered is None:
             await self._known(spec)
-        _check_key(idempotency_key)
+        check_optional_key(idempotency_key)
         request = RequestDigest("batch", {**asked(spec), "apply": apply})
         batch_id, new = await self.store.intake.open_batch(spec, idempotency_key, waiter)
         if not new and idempotency_key is not None:
@@ -155,12 +155,12 @@ class BatchOperations:
         return await self.store.queries.batch(batch_id)
 
     async def list(self, wanted: BatchFilter) -> Sequence[Batch]:
-        _within("limit", wanted.limit)
+        check_within("limit", wanted.limit, LONGEST_LIST)
         return await self.store.queries.batches(wanted)
 
     async def tasks(self, batch_id: int, wanted: TargetFilter) -> Sequence[BatchTask]:
         """Its targets, each with where it stands."""
-        _within("limit", wanted.limit)
+        check_within("limit", wanted.limit, LONGEST_LIST)
         return await self.store.queries.batch_tasks(batch_id, wanted)
 
     async def plan(
@@ -208,7 +208,7 @@ class BatchOperations:
         idempotency_key: str | None = None,
     ) -> tuple[Batch, int]:
         """(the batch, how many targets are tried again); a repeat under the same key tries nothing again."""
-        _check_key(idempotency_key)
+        check_optional_key(idempotency_key)
         asked_for = {"batch": batch_id, "canceled": canceled, "version": version}
         request = KeyedRequest.of(idempotency_key, "batch retry", asked_for)
         return await self.store.commands.retry_batch(
@@ -239,11 +239,6 @@ class BatchOperations:
         await self.store.commands.wake_batch(batch_id)
 
 
-def _check_key(key: str | None) -> None:
-    if key is not None:
-        check_key(key, "idempotency_key")
-
-
 async def _checked(targets: Targets, spec: BatchSpec, registered: Any) -> AsyncIterator[TargetSpec]:
     number = 0
     async for given in _each(targets):
@@ -270,8 +265,3 @@ def _changes(task: BatchTask) -> dict[str, tuple[Any, Any]]:
         for name, value in task.after.items()
         if name not in before or before[name] != value
     }
-
-
-def _within(what: str, value: int) -> None:
-    if not 1 <= value <= LONGEST_LIST:
-        raise Invalid(f"{what} must be from 1 to {LONGEST_LIST}", field=what)

@@ -33,7 +33,7 @@ from fusee.bulk.store.store import BulkStore
 from fusee.engine.store.request_keys import KeyedRequest, asked, digest_of
 from fusee.errors import Conflict, FuseeError, Invalid
 from fusee.values.merging import merged
-from fusee.values.names import check_key, check_name
+from fusee.values.names import check_name, check_optional_key, check_within
 
 __all__ = ["BulkOperations"]
 
@@ -86,7 +86,7 @@ class BulkOperations:
         """(the job, whether it is new). Its source is looked at, and its business asked, before it exists.
 
         `waiter` is a run that waits for the job's end."""
-        _check_key(idempotency_key)
+        check_optional_key(idempotency_key)
         digest = None
         if idempotency_key is not None:
             digest = digest_of("create", {"job": _as_asked(fields), "data": data, "start": start})
@@ -295,7 +295,7 @@ class BulkOperations:
 
     async def list(self, wanted: BulkFilter | None = None) -> Sequence[BulkJob]:
         wanted = wanted or BulkFilter()
-        _within("limit", wanted.limit)
+        check_within("limit", wanted.limit, LONGEST_LIST)
         return await self.store.queries.bulk_jobs(wanted)
 
     async def loads(self) -> Sequence[BulkLoad]:
@@ -307,7 +307,7 @@ class BulkOperations:
 
     async def quarantine(self, job_id: int, *, after: int = -1, limit: int = 100) -> Sequence[Quarantined]:
         """A page of quarantined items, by index, from `after` on."""
-        _within("limit", limit)
+        check_within("limit", limit, LONGEST_LIST)
         return await self.store.queries.bulk_quarantine(job_id, after=after, limit=limit)
 
     async def quarantined(self, job_id: int) -> AsyncIterator[Quarantined]:
@@ -322,7 +322,7 @@ class BulkOperations:
         """Append to the job's data log; answers the line's number."""
         if not isinstance(text, str) or not text.strip():
             raise Invalid("text must not be empty", field="text")
-        _check_key(idempotency_key)
+        check_optional_key(idempotency_key)
         request = KeyedRequest.of(idempotency_key, "log line", {"job": job_id, "text": text})
         return await self.store.jobs.log_bulk_data(job_id, text, who, request)
 
@@ -332,7 +332,7 @@ class BulkOperations:
         """What its business wrote (`data`), and what was done to it (`operator`)."""
         if kind not in (None, "data", "operator"):
             raise Invalid("kind must be data or operator", field="kind")
-        _within("limit", limit)
+        check_within("limit", limit, LONGEST_LIST)
         return await self.store.queries.bulk_logs(job_id, kind=kind, after=after, limit=limit)
 
     # -- again, and back
@@ -389,7 +389,7 @@ class BulkOperations:
         )
 
     async def _before(self, key: str | None, digest: str) -> BulkJob | None:
-        _check_key(key)
+        check_optional_key(key)
         return None if key is None else await self.store.jobs.bulk_job_under(key, digest)
 
     async def _follow_up(
@@ -441,13 +441,3 @@ def _as_asked(fields: Mapping[str, Any] | BulkSpec) -> dict[str, Any]:
     if not isinstance(fields, Mapping):
         return {}
     return {name: value for name, value in BULK.named(fields).items() if value is not None}
-
-
-def _check_key(key: str | None) -> None:
-    if key is not None:
-        check_key(key, "idempotency_key")
-
-
-def _within(what: str, value: int) -> None:
-    if not 1 <= value <= LONGEST_LIST:
-        raise Invalid(f"{what} must be from 1 to {LONGEST_LIST}", field=what)

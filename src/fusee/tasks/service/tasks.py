@@ -24,7 +24,7 @@ from fusee.tasks.store.history import FireFilter
 from fusee.tasks.store.store import TaskStore
 from fusee.tasks.store.tasks import TaskFilter
 from fusee.tasks.store.triggers import Triggered
-from fusee.values.names import check_key
+from fusee.values.names import check_optional_key, check_within
 
 __all__ = ["TaskOperations"]
 
@@ -68,7 +68,7 @@ class TaskOperations:
         allow_unknown: bool = False,
     ) -> tuple[Task, bool]:
         """(the task, whether it is new): the same request under the same key gets the same task."""
-        _check_key(idempotency_key)
+        check_optional_key(idempotency_key)
         spec = await self.checked(fields, allow_unknown=allow_unknown)
         request = KeyedRequest.of(idempotency_key, "task", {"task": spec.to_dict(), "enabled": enabled})
         status = TaskStatus.ENABLED if enabled else TaskStatus.DISABLED
@@ -91,7 +91,7 @@ class TaskOperations:
         return await self.store.definitions.task(ref, deleted=deleted)
 
     async def list(self, wanted: TaskFilter) -> Sequence[Task]:
-        _within("limit", wanted.limit, LONGEST_LIST)
+        check_within("limit", wanted.limit, LONGEST_LIST)
         return await self.store.definitions.tasks(wanted)
 
     async def replace(
@@ -196,7 +196,7 @@ class TaskOperations:
         """Fire now, under the policies. `payload` goes over the task's own, member by member."""
         if payload is not None and not isinstance(payload, Mapping):
             raise Invalid("payload must be an object: its members go over the task's own", field="payload")
-        _check_key(idempotency_key)
+        check_optional_key(idempotency_key)
         if payload:
             spec = (await self.store.definitions.task(ref)).spec
             await self.check_runnable(replace(spec, payload=spec.run_payload(payload)), allow_unknown=True)
@@ -206,7 +206,7 @@ class TaskOperations:
 
     async def restart(self, ref: str | int, *, idempotency_key: str | None = None) -> Triggered:
         """Repeat its last fire under the policies: the same payload, logical time and shards."""
-        _check_key(idempotency_key)
+        check_optional_key(idempotency_key)
         return await self.store.triggers.restart_task(ref, idempotency_key=idempotency_key)
 
     async def backfill(
@@ -224,7 +224,7 @@ class TaskOperations:
             raise Invalid("to lies before from", field="to")
         if type(concurrency) is not int or not 1 <= concurrency <= 1000:
             raise Invalid("concurrency must be a whole number from 1 to 1000", field="concurrency")
-        _check_key(idempotency_key)
+        check_optional_key(idempotency_key)
         return await self.store.backfills.start(
             ref, begin, end, concurrency=concurrency, dry_run=dry_run, idempotency_key=idempotency_key
         )
@@ -233,7 +233,7 @@ class TaskOperations:
 
     async def next(self, ref: str | int, count: int = 5, after: int | None = None) -> Sequence[int]:
         """When it fires next; nothing for a task that is not enabled, or has no schedule."""
-        _within("count", count, MOST_NEXT)
+        check_within("count", count, MOST_NEXT)
         return self.upcoming(await self.store.definitions.task(ref), count, after)
 
     def upcoming(self, task: Task, count: int = 5, after: int | None = None) -> Sequence[int]:
@@ -251,7 +251,7 @@ class TaskOperations:
         return None if spec.cron is None else Cron.parse(spec.cron).describe(language)
 
     async def fires(self, ref: str | int, wanted: FireFilter) -> Sequence[Fire]:
-        _within("limit", wanted.limit, LONGEST_LIST)
+        check_within("limit", wanted.limit, LONGEST_LIST)
         return await self.store.history.fires(ref, wanted)
 
     async def explain(self, ref: str | int, at: int) -> Explanation:
@@ -294,17 +294,3 @@ class TaskOperations:
 def _action(spec: TaskSpec) -> tuple[Any, ...]:
     """The fields that `check_runnable` reads: a change of other fields needs no new check."""
     return spec.executor, spec.handler, spec.payload, spec.workflow, spec.batch, spec.alerts
-
-
-def _check_key(key: str | None) -> None:
-    if key is None:
-        return
-    try:
-        check_key(key, "idempotency_key")
-    except ValueError as error:
-        raise Invalid(str(error), field="idempotency_key") from None
-
-
-def _within(what: str, value: int, most: int) -> None:
-    if not 1 <= value <= most:
-        raise Invalid(f"{what} must be from 1 to {most}", field=what)

@@ -15,6 +15,7 @@ from fusee.tasks.service.old_names import ALIASES
 from fusee.tasks.store.store import TaskStore
 from fusee.tasks.store.templates import TaskTemplates
 from fusee.values.merging import merged
+from fusee.values.names import check_within
 
 __all__ = ["TemplateOperations", "template_from"]
 
@@ -48,8 +49,7 @@ class TemplateOperations:
 
     async def list(self, *, after: str | None = None, limit: int = 50) -> Sequence[TaskTemplate]:
         """By name."""
-        if not 1 <= limit <= LONGEST_LIST:
-            raise Invalid(f"limit must be from 1 to {LONGEST_LIST}", field="limit")
+        check_within("limit", limit, LONGEST_LIST)
         return await self.templates.list(after=after, limit=limit)
 
     async def replace(
