@@ -1,4 +1,4 @@
-"""Cron expressions: read, refused with a reason, said in words, and turned into instants in a time zone.
+"""Cron expressions: parsed, refused with a reason, described in words, and turned into instants of a zone.
 
     errors      CronError, which points at the field
     fields      what one field may hold: numbers, names, ranges, steps, lists
@@ -8,7 +8,7 @@
     dial        matches on a wall clock, without zones
     zones       the offsets of a time zone, as stretches
     expression  `Cron`: all of it together, and the rules for daylight saving
-    describe    the schedule in words: shapes, then english and chinese
+    english, chinese  the schedule in words; shapes is what they share
 
 The dialect is Spring's numbering (0 and 7 are Sunday, seconds in front) with Debian's rules for the two day
 fields and for daylight saving. It is ours because cronsim keeps those rules for five fields only, and

@@ -1,4 +1,4 @@
-"""A refusal names the expression, what is wrong, and the field as the user counted it."""
+"""CronError: it names the expression, what is wrong, and the field as the user counts it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class CronError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class FieldPosition:
-    """Where in which expression we are reading, so that a refusal can say so."""
+    """The expression and the field that are being parsed, for the message of a refusal."""
 
     expression: str
     field: str

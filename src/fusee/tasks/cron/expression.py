@@ -19,19 +19,21 @@ from functools import lru_cache
 from itertools import islice
 from zoneinfo import ZoneInfo
 
-from fusee.tasks.cron.describe import describe
+from fusee.tasks.cron import chinese, english
 from fusee.tasks.cron.dial import DAY, Dial
 from fusee.tasks.cron.parse import read
 from fusee.tasks.cron.zones import EARLIEST, LATEST, offsets_of
 
-__all__ = ["Cron", "next_fires"]
+__all__ = ["LANGUAGES", "Cron", "next_fires"]
+
+LANGUAGES = {"en": english.describe, "zh": chinese.describe}
 
 _MICROSECONDS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Cron:
-    """When something fires. Two are equal if they are written the same, after normalising."""
+    """A cron expression. Two are equal when their normalised texts are equal."""
 
     text: str
     """Always six fields, in capitals; macros are spelt out."""
@@ -80,8 +82,11 @@ class Cron:
             at = max(end, dial.next(end - DAY) - DAY)
 
     def describe(self, language: str = "en") -> str:
-        """The schedule in words: "en" or "zh"."""
-        return describe(read(self.text), language)
+        """The schedule in words of a language: "en" or "zh", also with a region as in "zh-CN"."""
+        words = LANGUAGES.get(language.replace("_", "-").partition("-")[0].lower())
+        if words is None:
+            raise ValueError(f"no words for {language[:20]!r}; there are {', '.join(LANGUAGES)}")
+        return words(read(self.text))
 
 
 def next_fires(cron: Cron, after: int, zone: ZoneInfo, count: int = 5) -> list[int]:

@@ -1,4 +1,4 @@
-"""Why an expression can never fire; it is refused when it is written, not found silent years later."""
+"""Why an expression can never fire: it is refused when it is written, not found silent years later."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _EVERY_WEEKDAY = (Span(WEEKDAY.low, WEEKDAY.low + WEEKDAY.size - 1, star=True),)
 def why_never(
     day: str, days: Sequence[Part], months: Sequence[Span], weekday: str, masks: tuple[int, ...]
 ) -> str | None:
-    """None where it can fire.
+    """The reason; None when it can fire.
 
     Every month begins on every weekday within the 400 years after which the calendar repeats, February 29
     too; so a month can match if and only if its length has a mask that is not empty.

@@ -1,8 +1,9 @@
-"""A time zone as stretches of constant offset, so that finding the next fire is whole-number arithmetic.
+"""A time zone as periods of constant offset, so that finding the next fire is whole-number arithmetic.
 
-`zoneinfo` answers for one instant and keeps its list of transitions to itself. We ask it once a day for about
-a year at a time, close in on each change, and remember. A pair of changes that undo each other within a day
-would be missed; in the whole tz database the closest such pair is almost four days apart (Freetown, 1939).
+`zoneinfo` gives the offset of one instant and hides its list of transitions. We read the offset of each day
+for about a year at a time, find each change by bisection, and keep the result. A pair of changes that undo
+each other within a day would be missed; in the whole tz database the closest such pair is almost four days
+apart (Freetown, 1939).
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class OffsetPeriod(NamedTuple):
 
 
 class Offsets:
-    """One zone's stretches, found as they are asked for."""
+    """The periods of one zone, found when they are needed."""
 
     __slots__ = ("_blocks", "_latest", "_zone")
 
@@ -54,7 +55,7 @@ class Offsets:
         self._latest = OffsetPeriod(0, 0, 0, 0)
 
     def at(self, second: int) -> OffsetPeriod:
-        """The stretch that holds this second; it may be cut where a block ends, with no change of offset."""
+        """The period that holds this second; it may end with a block, without a change of offset."""
         latest = self._latest
         if latest[0] <= second < latest[1]:
             return latest
