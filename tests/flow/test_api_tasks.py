@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from fusee.access.service import KeyOperations
-from fusee.surfaces.cli.shapes import run_object
-from fusee.surfaces.rest.shapes import RunOut
+from fusee.runs.rest.shapes import RunOut
 from fusee.tasks.model.task import TaskSpec
 from fusee.tasks.rest.definition import TASK_BODIES
 from fusee.tasks.service.fields import FIELDS, fields_from
 from fusee.tasks.service.http_fields import HTTP
 from fusee.tasks.service.old_names import ALIASES
+from fusee.values.fields import shown as shown_of
 
 TASKS = "/api/v1/tasks"
 JSON = {"Content-Type": "application/json"}
@@ -650,8 +650,8 @@ def test_the_description_knows_every_field_and_its_default():
 async def test_the_command_line_shows_a_run_as_the_api_does(served):
     _, accepted, _ = await served.ask("POST", "/api/v1/runs", json={"handler": "greet"})
     run = await served.app.store.runs.run(accepted["id"])
-    shown = RunOut.of(run, []).model_dump()
-    assert run_object(run, []) == shown
+    printed = shown_of(run, attempts=[])
+    assert RunOut(**printed).model_dump(mode="json") == printed
 
 
 async def test_fires_by_hand_are_counted(served):

@@ -13,9 +13,8 @@ from sqlalchemy import text
 from fusee import Fusee
 from fusee.clock import ManualClock
 from fusee.surfaces.cli.exits import Exit
-from fusee.surfaces.rest.times import show_time
 from fusee.tasks.rest.fire_shapes import ExplanationOut, FireOut, SimulationOut
-from fusee.values.times import iso
+from fusee.values.times import iso, show_time
 from tests.flow.conftest import Cli
 from tests.store.harness import ProcessClock, World
 

@@ -228,7 +228,7 @@ def test_what_asks_for_resources_is_placed() -> None:
     [
         ({"strategy": "fastest"}, "strategy must be one of shared, round_robin"),
         ({"cpu": 0}, "cpu must be a number of cores above 0"),
-        ({"memory": 1.5}, "memory must be a whole number of bytes"),
+        ({"memory": 1.5}, "memory must be a size such as 512MB"),
         ({"cpu": 1, "strategy": "shared"}, "not shared"),
         ({"hash_key": "k", "strategy": "round_robin"}, "hash_key goes with strategy consistent_hash"),
         ({"strategy": "affinity", "region": "r" * 101}, "region must be at most 100"),

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fusee.engine.model.retry import RetryPolicy
-from fusee.engine.model.run import EXECUTORS, Lane, RunSpec
+from fusee.engine.model.run import Lane, RunSpec
+from fusee.engine.model.run_fields import EXECUTORS
 from fusee.values.names import LONGEST_KEY, check_key, check_name
 
 INNER = string.ascii_letters + string.digits + "_.:/-"
@@ -81,15 +82,15 @@ GOOD: list[tuple[str, Any]] = [
 
 REFUSED: list[tuple[str, Any]] = [
     *(("handler", bad) for bad in ("", " ", "a b", None, 7, "ü")),
-    *(("executor", bad) for bad in ("", "java", None, "PYTHON")),
+    *(("executor", bad) for bad in ("", "java", None, "py")),
     *(("payload", bad) for bad in ([1], "x", 3, True)),
     *(("queue", bad) for bad in ("", "a b", None)),
     *(("region", bad) for bad in ("a b", "-")),
     *(("priority", bad) for bad in (-1001, 1001, 1.0, "1", True, None)),
-    *(("delay", bad) for bad in (-1, -0.001, "1", True, None, float("nan"), float("inf"), 1e10)),
+    *(("delay", bad) for bad in (-1, -0.001, "soon", True, None, float("nan"), float("inf"), 1e10)),
     *(("due_at", bad) for bad in (-1, 1.5, "1", True, 2**62)),
-    *(("timeout", bad) for bad in (0, -1, "1", True, float("nan"), float("inf"), 30 * 86400 + 1)),
-    *(("retry", bad) for bad in ({}, 3, "yes")),
+    *(("timeout", bad) for bad in (0, -1, "soon", True, float("nan"), float("inf"), 30 * 86400 + 1)),
+    *(("retry", bad) for bad in ([], 3, "yes")),
     *(("idempotency_key", bad) for bad in ("", "a\n", 3, "k" * 201)),
 ]
 

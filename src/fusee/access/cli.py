@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from fusee.surfaces.cli.answer import Answer, Noun
 from fusee.surfaces.cli.commands import command, lists, steer
-from fusee.surfaces.cli.moments import time_text
 from fusee.surfaces.cli.options import Group, option
 from fusee.surfaces.cli.output import ago
+from fusee.values.fields import shown
 
 if TYPE_CHECKING:
     from fusee.access.service import KeyOperations
@@ -21,19 +21,8 @@ if TYPE_CHECKING:
 __all__ = ["key"]
 
 
-def _object(one: ApiKey) -> dict[str, Any]:
-    return {
-        "id": one.id,
-        "name": one.name,
-        "role": one.role,
-        "namespace": one.namespace,
-        "created_at": time_text(one.created_at),
-        "revoked_at": time_text(one.revoked_at),
-    }
-
-
 KEYS: Noun[ApiKey] = Noun(
-    shape=_object,
+    shape=shown,
     none="no keys yet: `fusee key create NAME` makes one",
     columns={
         ">id": lambda one: one.id,

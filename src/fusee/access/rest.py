@@ -2,26 +2,52 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Request, Response
+from pydantic import BaseModel, Field
 
+from fusee.access.store import ApiKey
+from fusee.surfaces.rest.answers import answer_of
 from fusee.surfaces.rest.asking import Admin, IdempotencyKey, audit, body_of, checked_key
-from fusee.surfaces.rest.bodies import KeyIn
+from fusee.surfaces.rest.bodies import Incoming
 from fusee.surfaces.rest.context import operations_of
 from fusee.surfaces.rest.keyring import Keyring
 from fusee.surfaces.rest.reading import read_json
-from fusee.surfaces.rest.shapes import KeyMade, KeyOut, KeyPage
+from fusee.values.fields import shown
 
 __all__ = ["router"]
 
 router = APIRouter(prefix="/api/v1/keys", tags=["keys"], dependencies=[Admin])
 
 
-@router.get("")
-async def list_keys(request: Request) -> KeyPage:
+class KeyIn(Incoming):
+    """A key to make."""
+
+    name: str = Field(description="Whom or what it is for.")
+    role: str = Field(default="operator", description="viewer, operator or admin")
+
+
+KeyOut = answer_of("KeyOut", ApiKey)
+
+
+class KeyPage(BaseModel):
+    items: list[KeyOut]  # type: ignore[valid-type]
+
+
+class KeyMade(BaseModel):
+    """The key is shown this once."""
+
+    id: int
+    name: str
+    role: str
+    key: str
+
+
+@router.get("", response_model=KeyPage)
+async def list_keys(request: Request) -> dict[str, Any]:
     """The keys, revoked ones too; never the keys themselves."""
-    return KeyPage(items=[KeyOut.of(key) for key in await operations_of(request).keys.list()])
+    return {"items": [shown(key) for key in await operations_of(request).keys.list()]}
 
 
 @router.post(

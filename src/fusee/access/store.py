@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from sqlalchemy import Connection, func, insert, select, update
 
@@ -10,6 +11,7 @@ from fusee.engine.store.context import StoreContext
 from fusee.engine.store.request_keys import KeyedRequest, made_before, remember, write_once
 from fusee.engine.store.tables import api_keys
 from fusee.errors import Conflict, NotFound
+from fusee.values.kinds import TIME
 
 __all__ = ["ApiKey", "ApiKeys"]
 
@@ -22,8 +24,8 @@ class ApiKey:
     namespace: str
     name: str
     role: str
-    created_at: int
-    revoked_at: int | None
+    created_at: Annotated[int, TIME]
+    revoked_at: Annotated[int | None, TIME]
 
 
 class ApiKeys:

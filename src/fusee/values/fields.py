@@ -38,6 +38,8 @@ class Mark(Enum):
     """It is not shown."""
     DETAIL = auto()
     """It is shown of one, and left out of lists."""
+    INNER = auto()
+    """Callers do not give it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +127,8 @@ def _declared(model: type, above: tuple[str, ...]) -> Iterator[Field]:
         found = _field((*above, attribute), hints[attribute], default, given=True)
         if Mark.FLAT in found.marks:
             for inner in _declared(found.type, found.path):
-                yield dataclasses.replace(inner, optional=True) if found.optional else inner
+                marks = inner.marks | (found.marks - {Mark.FLAT})
+                yield dataclasses.replace(inner, optional=inner.optional or found.optional, marks=marks)
         else:
             yield found
     for attribute, member in vars(model).items():
@@ -193,7 +196,11 @@ def shown(model: Any, *, brief: bool = False, **more: Any) -> dict[str, Any]:
 @cache
 def _to_show(model: type, brief: bool) -> tuple[tuple[Field, Callable[[Any], Any]], ...]:
     hidden = {Mark.HIDDEN, Mark.DETAIL} if brief else {Mark.HIDDEN}
-    return tuple((field, field.kind.show) for field in fields_of(model).values() if not field.marks & hidden)
+    return tuple(
+        (field, field.kind.brief if brief else field.kind.show)
+        for field in fields_of(model).values()
+        if not field.marks & hidden
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -209,7 +216,11 @@ class Form(Generic[S]):
 
     @cached_property
     def fields(self) -> Mapping[str, Field]:
-        return {name: field for name, field in fields_of(self.spec).items() if field.given}  # type: ignore[arg-type]
+        return {
+            name: field
+            for name, field in fields_of(self.spec).items()  # type: ignore[arg-type]
+            if field.given and Mark.INNER not in field.marks
+        }
 
     @cached_property
     def names(self) -> Mapping[str, Field]:
@@ -267,8 +278,18 @@ class Form(Generic[S]):
             if value is None and field.required:
                 raise Invalid(f"{name} is missing", field=name)
             if value is not None:
-                values[field.path[0]] = field.kind.written(value, name)
+                *flat, attribute = field.path
+                into = values.setdefault(flat[0], {}) if flat else values
+                into[attribute] = field.kind.written(value, name)
+        for attribute, model in self._flat.items():
+            values[attribute] = model(**values.get(attribute, {}))
         return self.spec(**values)
+
+    @cached_property
+    def _flat(self) -> Mapping[str, Callable[..., Any]]:
+        """The attributes that hold models of their own."""
+        hints = get_type_hints(self.spec)
+        return {field.path[0]: hints[field.path[0]] for field in self.fields.values() if len(field.path) == 2}
 
     def schema(
         self, says: str, *, only: Collection[str] | None = None, **more: Mapping[str, Any]

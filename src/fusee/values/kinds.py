@@ -93,6 +93,10 @@ class Kind:
     def show(self, value: Any) -> Any:
         return plain(value)
 
+    def brief(self, value: Any) -> Any:
+        """The same in a list."""
+        return self.show(value)
+
 
 @dataclass(frozen=True, slots=True)
 class Text(Kind):
@@ -270,17 +274,17 @@ class Share(Kind):
 
 @dataclass(frozen=True, slots=True)
 class Object(Kind):
-    """A JSON object."""
+    """A JSON object; `hint` is told when it is none."""
 
-    examples: tuple[Mapping[str, Any], ...] = ()
+    hint: str = ""
 
     def read(self, value: Any, what: str) -> Any:
         if not isinstance(value, Mapping):
-            raise Invalid(f"{what} must be an object, not {value!r:.60}", field=what)
+            raise Invalid(f"{what} must be an object{self.hint or f', not {value!r:.60}'}", field=what)
         return value
 
     def schema(self) -> dict[str, Any]:
-        return {"type": "object"} | ({"examples": [*self.examples]} if self.examples else {})
+        return {"type": "object"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from functools import lru_cache
 from urllib.parse import quote, unquote
 
+from fusee.errors import Invalid
+
 __all__ = ["has_labels", "requires_from", "requires_text"]
 
 MOST = 10
@@ -19,12 +21,16 @@ def requires_text(given: object) -> str:
     if isinstance(given, str):
         given = requires_from(given)
     if not isinstance(given, Mapping) or len(given) > MOST:
-        raise ValueError(f'requires must be an object of at most {MOST} labels, such as {{"gpu": "true"}}')
+        raise Invalid(
+            f'requires must be an object of at most {MOST} labels, such as {{"gpu": "true"}}',
+            field="requires",
+        )
     for name, value in given.items():
         good = isinstance(name, str) and isinstance(value, str) and 0 < len(name) <= LONGEST
         if not good or len(value) > LONGEST:
-            raise ValueError(
-                f"requires has {name!r:.80}: {value!r:.80}; both must be texts of up to {LONGEST} characters"
+            raise Invalid(
+                f"requires has {name!r:.80}: {value!r:.80}; both must be texts of up to {LONGEST} characters",
+                field="requires",
             )
     return "&".join(f"{quote(name, safe='/')}={quote(given[name], safe='/')}" for name in sorted(given))
 

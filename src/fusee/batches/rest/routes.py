@@ -16,12 +16,12 @@ from fusee.batches.rest.shapes import (
     BatchOut,
     BatchPage,
     BatchPlanIn,
+    BatchRetriedOut,
     BatchRetryIn,
     BatchTaskPage,
     PlanPage,
     RecordedPage,
     RecountOut,
-    RetriedOut,
     RollbackIn,
     SteerIn,
     changes_shown,
@@ -222,7 +222,7 @@ async def cancel_batch(request: Request, batch_id: BatchId) -> Shown:
     return shown(made)
 
 
-@_steering("retry", BatchRetryIn, RetriedOut)
+@_steering("retry", BatchRetryIn, BatchRetriedOut)
 async def retry_batch(request: Request, batch_id: BatchId, idempotency_key: IdempotencyKey = None) -> Shown:
     """Try the failed targets again, and no others."""
     wish = await read_json(request, BatchRetryIn, "a retry", optional=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Any
 
 from pydantic import BaseModel, Field
 
@@ -11,29 +11,25 @@ from fusee.batches.fields import BATCH, TARGET
 from fusee.batches.model.batch import Batch, BatchStatus, BatchTask, PlanAction
 from fusee.surfaces.rest.answers import answer_of, page_of
 from fusee.surfaces.rest.asking import Body, body_of
-from fusee.surfaces.rest.bodies import Incoming
+from fusee.surfaces.rest.bodies import Incoming, Version
 
 __all__ = [
     "CREATE",
     "BatchOut",
     "BatchPage",
     "BatchPlanIn",
+    "BatchRetriedOut",
     "BatchRetryIn",
     "BatchTaskOut",
     "BatchTaskPage",
     "PlanPage",
     "RecordedPage",
     "RecountOut",
-    "RetriedOut",
     "RollbackIn",
     "SteerIn",
     "changes_shown",
 ]
 
-Version = Annotated[
-    int | None,
-    Field(default=None, ge=1, description="The version that you saw; refused with 409 when it is stale."),
-]
 
 _TARGETS = {
     "type": "array",
@@ -136,7 +132,7 @@ def changes_shown(task: BatchTask, changes: Mapping[str, tuple[Any, Any]], **mor
     }
 
 
-class RetriedOut(BaseModel):
+class BatchRetriedOut(BaseModel):
     batch: BatchOut  # type: ignore[valid-type]
     retried: int
 

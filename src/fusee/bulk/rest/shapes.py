@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
 from pydantic import BaseModel, Field
 
@@ -11,7 +11,7 @@ from fusee.bulk.model.business import KnownBusiness
 from fusee.bulk.model.job import BulkJob, BulkLog, Quarantined, Segment
 from fusee.surfaces.rest.answers import answer_of, page_of
 from fusee.surfaces.rest.asking import Body
-from fusee.surfaces.rest.bodies import Incoming, Reason
+from fusee.surfaces.rest.bodies import VERSION, Incoming, Reason, Version
 
 __all__ = [
     "ADJUST",
@@ -37,16 +37,6 @@ __all__ = [
     "SegmentOut",
 ]
 
-Version = Annotated[
-    int | None,
-    Field(default=None, ge=1, description="The version that you saw; refused with 409 when it is stale."),
-]
-_VERSION = {
-    "type": ["integer", "null"],
-    "minimum": 1,
-    "default": None,
-    "description": "The version that you saw; refused with 409 when it is stale.",
-}
 _START = {"type": "boolean", "default": False, "description": "Start it at once."}
 CREATE = Body(
     "BulkIn",
@@ -61,7 +51,7 @@ ADJUST = Body(
     BULK.schema(
         "At least one of these; item_attempts and item_backoff only while the job does not run.",
         only=ADJUSTABLE,
-        version=_VERSION,
+        version=VERSION,
     ),
 )
 FOLLOWING_UP = Body(
@@ -76,7 +66,7 @@ BUSINESS_CHANGE = Body(
     BUSINESS.schema(
         "Other values for some fields; null takes one away, or a member of headers or defaults.",
         only=[name for name in BUSINESS.fields if name != "name"],
-        version=_VERSION,
+        version=VERSION,
     ),
 )
 

@@ -3,40 +3,49 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated, Any
 
-__all__ = ["QueueLimits", "QueueStats", "TokenBucket"]
+from fusee.errors import Invalid
+from fusee.values.fields import Form, Mark, conform
+from fusee.values.kinds import FLAG, TIME, Kind, Whole, is_number
+
+__all__ = ["LIMITS", "QueueLimits", "QueueStats", "TokenBucket"]
+
+
+class _Rate(Kind):
+    def read(self, value: Any, what: str) -> Any:
+        if not is_number(value) or not 0 < value <= 1e6:
+            raise Invalid(
+                f"{what} must be starts a second, above 0, at most 1000000, not {value!r:.40}", field=what
+            )
+        return value
+
+    def schema(self) -> dict[str, Any]:
+        return {"type": "number", "exclusiveMinimum": 0, "maximum": 1e6}
 
 
 @dataclass(frozen=True, slots=True)
 class QueueLimits:
     """Global, counted in the store: at most `concurrency` running, at most `rate` starts a second."""
 
-    paused: bool = False
-    concurrency: int | None = None
-    rate: float | None = None
-    burst: int | None = None
-    strategy: str | None = None
+    paused: Annotated[bool, FLAG, "Whether none of its runs starts."] = False
+    concurrency: Annotated[int | None, Whole(1, 10**6), "Most runs at once, counted over all workers."] = None
+    rate: Annotated[float | None, _Rate(), "Most starts per second, counted over all workers."] = None
+    burst: Annotated[int | None, Whole(1, 10**6), "Most starts at once; goes with a rate."] = None
+    strategy: Annotated[str | None, Mark.INNER] = None
     """How its runs find their worker; none is `shared`. No limit: it is set on its own."""
 
     def __post_init__(self) -> None:
-        if self.concurrency is not None and (
-            type(self.concurrency) is not int or not 1 <= self.concurrency <= 10**6
-        ):
-            raise ValueError(
-                f"concurrency must be a whole number from 1 to 1000000, not {self.concurrency!r:.40}"
-            )
-        if self.rate is not None and not (
-            isinstance(self.rate, int | float) and not isinstance(self.rate, bool) and 0 < self.rate <= 1e6
-        ):
-            raise ValueError(f"rate must be starts a second, above 0, at most 1000000, not {self.rate!r:.40}")
-        if self.burst is not None and (type(self.burst) is not int or not 1 <= self.burst <= 10**6):
-            raise ValueError(f"burst must be a whole number from 1 to 1000000, not {self.burst!r:.40}")
+        conform(self)
         if self.burst is not None and self.rate is None:
-            raise ValueError("burst goes with a rate: give both")
+            raise Invalid("burst goes with a rate: give both", field="burst")
 
     @property
     def limited(self) -> bool:
         return self.paused or self.concurrency is not None or self.rate is not None
+
+
+LIMITS = Form(called="a queue", spec=QueueLimits, example='{"concurrency": 5, "rate": 10}')
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +73,15 @@ class QueueStats:
     """A queue as people see it."""
 
     name: str
-    limits: QueueLimits
+    limits: Annotated[QueueLimits, Mark.FLAT]
     blocked: int
     delayed: int
     pending: int
     running: int
     waiting: int
-    oldest_pending_at: int | None
-    unserved: tuple[str, ...] = ()
-    """Handlers with pending runs that no live worker has."""
+    oldest_pending_at: Annotated[int | None, TIME]
+    unserved: Annotated[tuple[str, ...], "Handlers with pending runs that no live worker has."] = ()
+
+    @property
+    def strategy(self) -> Annotated[str, "How its runs find their worker, where they do not say so."]:
+        return self.limits.strategy or "shared"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -85,9 +87,10 @@ class RetryPolicy:
         """Read what a user or the store wrote; refuses what it does not know."""
         known = {"max_attempts", "backoff", "base", "max", "jitter", "on"}
         if unknown := set(value) - known:
-            raise Invalid(
-                f"retry has no {sorted(unknown)[0]!r:.60}; it has {', '.join(sorted(known))}", field="retry"
-            )
+            name = sorted(str(one) for one in unknown)[0][:60]
+            near = difflib.get_close_matches(name, known, 1)
+            hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(sorted(known))}"
+            raise Invalid(f"retry has no {name!r}; {hint}", field="retry")
         fields = dict(value)
         if isinstance(fields.get("backoff"), str):
             fields["backoff"] = fields["backoff"].lower()
@@ -120,6 +123,11 @@ class _Retry(Kind):
     def read(self, value: Any, what: str) -> Any:
         if isinstance(value, RetryPolicy):
             return value
+        if isinstance(value, str):
+            try:
+                value = json.loads(value)
+            except (ValueError, RecursionError):
+                raise Invalid(f"{what} must be an object, or the JSON text of one", field=what) from None
         if not isinstance(value, Mapping):
             raise Invalid(f"{what} must be an object, not {value!r:.60}", field=what)
         given = {name: part for name, part in value.items() if part is not None}
@@ -149,7 +157,8 @@ class _Retry(Kind):
             "on": {**ends, "description": "Which ends are retried; [] retries nothing."},
         }
         nullable = {name: or_null(member) for name, member in members.items()}
-        return {"type": "object", "properties": nullable, "additionalProperties": False}
+        policy = {"type": "object", "properties": nullable, "additionalProperties": False}
+        return {"anyOf": [policy, {"type": "string"}], "examples": [{"max_attempts": 5, "base": "10s"}]}
 
 
 RETRY = _Retry()

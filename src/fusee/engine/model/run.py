@@ -4,20 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
 from fusee.engine.model.outcome import Effect, End
 from fusee.engine.model.retry import RetryPolicy
-from fusee.engine.model.run_fields import EXECUTORS
+from fusee.engine.model.run_fields import (
+    DUE,
+    REQUIRES,
+    Cpu,
+    Executor,
+    HashKey,
+    IdempotencyKey,
+    Memory,
+    Priority,
+    Queue,
+    Region,
+    Retry,
+    Timeout,
+    UsedStrategy,
+)
 from fusee.engine.model.states import RunStatus
-from fusee.engine.model.strategy import Strategy, check_need, check_strategy
+from fusee.engine.model.strategy import Strategy
+from fusee.errors import Invalid
+from fusee.values.fields import Mark, conform
+from fusee.values.kinds import TIME, Kind, Name, Object, Seconds
 from fusee.values.labels import requires_text
-from fusee.values.names import KNOWN_NAMES, LONGEST_TIMEOUT, check_key, check_name
+from fusee.values.names import KNOWN_NAMES
 
-__all__ = ["EXECUTORS", "Attempt", "Claimed", "Lane", "Run", "RunSpec"]
+__all__ = ["Attempt", "Claimed", "Lane", "Run", "RunSpec"]
 
-LOWEST_PRIORITY, HIGHEST_PRIORITY = -1000, 1000
 LONGEST_DELAY = 10 * 366 * 86400.0
+SHORT_ERROR = 500
+"""Characters of an error in a list."""
 LONGEST_REGION = 100
 LONGEST_PLACE = 128
 """Characters that a lane has for region, strategy and required labels."""
@@ -60,33 +78,41 @@ class Lane:
 class RunSpec:
     """What a caller asks for; checked when it is made. Not frozen: many are made in a row."""
 
-    handler: str
-    payload: Mapping[str, Any] | None = None
-    executor: str = "python"
-    queue: str = "default"
-    region: str = ""
-    priority: int = 0
-    delay: float = 0.0
-    """Seconds from now, by the database's clock."""
-    due_at: int | None = None
-    """Microseconds since the epoch; wins over `delay`."""
-    timeout: float | None = None
-    retry: RetryPolicy | None = None
-    idempotency_key: str | None = None
-    request: str = "run"
+    handler: Annotated[str, Name(), "The handler that runs; shell and http need none."]
+    payload: Annotated[
+        Mapping[str, Any] | None,
+        Object(": its members are the handler's arguments"),
+        "The handler's arguments by name, or what the executor takes; at most 1 MiB.",
+    ] = None
+    executor: Executor = "python"
+    queue: Queue = "default"
+    region: Region = ""
+    priority: Priority = 0
+    delay: Annotated[
+        float,
+        Seconds(0, LONGEST_DELAY),
+        "How long it waits before it is due, from now, by the database's clock.",
+    ] = 0.0
+    due_at: Annotated[int | None, DUE, "When it is due: RFC 3339 with an offset; it wins over `delay`."] = (
+        None
+    )
+    timeout: Timeout = None
+    retry: Retry = None
+    idempotency_key: IdempotencyKey = None
+    request: Annotated[str, Mark.INNER] = "run"
     """The kind of request that its key belongs to: this run alone, or many (`runs/3`, `lines`)."""
-    origin_id: int | None = None
+    origin_id: Annotated[int | None, Mark.INNER] = None
     """The run this one does again."""
-    strategy: str = ""
-    """How it finds its worker (`Strategy`); empty: as its queue says."""
-    cpu: float | None = None
-    """Cores that its worker must have free; it is then given to one, by least load unless told otherwise."""
-    memory: int | None = None
-    """Bytes, in the same way."""
-    hash_key: str | None = None
-    """What consistent hashing goes by; else the payload."""
-    requires: Mapping[str, str] | str = ""
-    """Labels that its worker must have; kept as text, see `requires_text`."""
+    strategy: UsedStrategy = ""
+    cpu: Annotated[
+        Cpu, "Cores that its worker must have free; by least load, unless a strategy is named."
+    ] = None
+    memory: Memory = None
+    hash_key: Annotated[HashKey, "The key that `consistent_hash` uses; without one, the payload."] = None
+    requires: Annotated[
+        Mapping[str, str] | str, REQUIRES, 'Labels that its worker must have, such as {"gpu": "true"}.'
+    ] = ""
+    """Kept as text, see `requires_text`."""
 
     def __post_init__(self) -> None:
         # Nothing but a handler and arguments, names seen before: a million of these are made in a row.
@@ -112,55 +138,28 @@ class RunSpec:
             self._check()
 
     def _check(self) -> None:
-        check_name(self.handler, "handler")
-        check_name(self.queue, "queue")
-        if self.region:
-            check_name(self.region, "region")
-        self._check_placing()
-        if self.executor not in EXECUTORS:
-            raise ValueError(f"executor must be one of {', '.join(EXECUTORS)}, not {self.executor!r:.60}")
-        if self.payload is not None and not isinstance(self.payload, Mapping):
-            raise ValueError("payload must be an object: its members are the handler's arguments")
-        if type(self.priority) is not int or not LOWEST_PRIORITY <= self.priority <= HIGHEST_PRIORITY:
-            raise ValueError(
-                f"priority must be a whole number from {LOWEST_PRIORITY} to {HIGHEST_PRIORITY},"
-                f" not {self.priority!r:.60}"
-            )
-        if not (_is_number(self.delay) and 0 <= self.delay <= LONGEST_DELAY):
-            raise ValueError(f"delay must be seconds from 0 to {LONGEST_DELAY:.0f}, not {self.delay!r:.60}")
-        if self.due_at is not None and (type(self.due_at) is not int or not 0 <= self.due_at < 2**62):
-            raise ValueError(f"due_at must be microseconds since 1970, not {self.due_at!r:.60}")
-        if self.timeout is not None and not (
-            _is_number(self.timeout) and 0 < self.timeout <= LONGEST_TIMEOUT
-        ):
-            raise ValueError(
-                f"timeout must be seconds above 0, at most {LONGEST_TIMEOUT:.0f}, not {self.timeout!r:.60}"
-            )
-        if self.retry is not None and not isinstance(self.retry, RetryPolicy):
-            raise ValueError("retry must be a RetryPolicy")
-        if self.idempotency_key is not None:
-            check_key(self.idempotency_key, "idempotency_key")
-
-    def _check_placing(self) -> None:
-        check_need(self.cpu, self.memory)
+        conform(self)
         if self.hash_key is not None:
-            check_key(self.hash_key, "hash_key")
-            if self.strategy and check_strategy(self.strategy) != Strategy.CONSISTENT_HASH:
-                raise ValueError(f"hash_key goes with strategy consistent_hash, not with {self.strategy}")
+            if self.strategy and self.strategy != Strategy.CONSISTENT_HASH:
+                raise Invalid(
+                    f"hash_key goes with strategy consistent_hash, not with {self.strategy}", field="hash_key"
+                )
             self.strategy = str(Strategy.CONSISTENT_HASH)
-        if not self.strategy and (self.cpu is not None or self.memory is not None):
+        needs = self.cpu is not None or self.memory is not None
+        if not self.strategy and needs:
             self.strategy = str(Strategy.LEAST_LOADED)
-        if self.strategy:
-            self.strategy = check_strategy(self.strategy)
-            if self.strategy == Strategy.SHARED and (self.cpu is not None or self.memory is not None):
-                raise ValueError("cpu and memory need a strategy that chooses the worker: not shared")
-            if len(self.region) > LONGEST_REGION:
-                raise ValueError(f"region must be at most {LONGEST_REGION} characters beside a strategy")
+        if self.strategy == Strategy.SHARED and needs:
+            raise Invalid("cpu and memory need a strategy that chooses the worker: not shared", field="cpu")
+        if self.strategy and len(self.region) > LONGEST_REGION:
+            raise Invalid(
+                f"region must be at most {LONGEST_REGION} characters beside a strategy", field="region"
+            )
         self.requires = requires_text(self.requires)
         if self.requires and len(place := self.lane("").place) > LONGEST_PLACE:
-            raise ValueError(
+            raise Invalid(
                 f"requires must be shorter: with region and strategy it is {len(place)} characters long,"
-                f" and at most {LONGEST_PLACE} are kept"
+                f" and at most {LONGEST_PLACE} are kept",
+                field="requires",
             )
 
     def lane(self, namespace: str) -> Lane:
@@ -189,10 +188,6 @@ class RunSpec:
         return options or None
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and value == value
-
-
 @dataclass(slots=True)
 class Claimed:
     """A run in a worker's hands. `attempt` is its fencing token; JSON stays text until it is needed."""
@@ -218,18 +213,26 @@ class Claimed:
 class Attempt:
     """One try that did not end its run in success, kept for the reader."""
 
-    run_id: int
+    run_id: Annotated[int, Mark.HIDDEN]
     attempt: int
     end: End
     worker: str | None
-    started_at: int | None
-    finished_at: int
+    started_at: Annotated[int | None, TIME]
+    finished_at: Annotated[int, TIME]
     error: str | None
     output: str | None
     effect: Effect | None
-    late_end: str | None = None
-    """What the worker reported after it had lost the run; refused, and kept here."""
-    late_at: int | None = None
+    late_end: Annotated[
+        str | None, "What the worker reported after it had lost the run; refused, and kept here."
+    ] = None
+    late_at: Annotated[int | None, TIME] = None
+
+
+class _Error(Kind):
+    """The text of an error, cut short in lists."""
+
+    def brief(self, value: Any) -> Any:
+        return value if len(value) <= SHORT_ERROR else value[:SHORT_ERROR] + "…"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -247,37 +250,40 @@ class Run:
     priority: int
     attempt: int
     spent: int
-    payload: Any
-    timeout: float | None
-    retry: RetryPolicy | None
-    result: Any
-    error: str | None
-    output: str | None
+    payload: Annotated[Any, Mark.DETAIL]
+    timeout: Annotated[float | None, Mark.DETAIL]
+    retry: Annotated[RetryPolicy | None, Mark.DETAIL]
+    result: Annotated[Any, Mark.DETAIL]
+    error: Annotated[str | None, _Error()]
+    output: Annotated[str | None, Mark.DETAIL]
     effect: Effect | None
     idempotency_key: str | None
-    origin_id: int | None
+    origin_id: Annotated[int | None, "The run that this one does again."]
     worker: str | None
-    created_at: int
-    due_at: int
-    started_at: int | None
-    finished_at: int | None
-    cancel_requested_at: int | None
-    callback_deadline: int | None = None
-    """Until when a waiting run waits for the service that it called; not told in lists."""
-    kind: str | None = None
-    """task, workflow, batch or bulk; none for an ad-hoc run."""
-    fire_time: int | None = None
-    """The logical time of a scheduled run."""
+    created_at: Annotated[int, TIME]
+    due_at: Annotated[int, TIME]
+    started_at: Annotated[int | None, TIME]
+    finished_at: Annotated[int | None, TIME]
+    cancel_requested_at: Annotated[int | None, TIME]
+    callback_deadline: Annotated[
+        int | None,
+        TIME,
+        Mark.DETAIL,
+        "Until when a waiting run waits for the service that it called.",
+    ] = None
+    kind: Annotated[str | None, "task, workflow, batch or bulk; none for an ad-hoc run."] = None
+    fire_time: Annotated[int | None, TIME, "The logical time of a scheduled run."] = None
     shard_index: int = 0
     shard_total: int = 1
     task: str | None = None
-    requires: Mapping[str, str] = field(default_factory=dict, hash=False)
-    strategy: str = ""
-    cpu: float | None = None
-    memory: int | None = None
-    hash_key: str | None = None
-    target: str | None = None
-    """Of a broadcast: the worker that it is for."""
+    requires: Annotated[Mapping[str, str], "Labels that its worker must have."] = field(
+        default_factory=dict, hash=False
+    )
+    strategy: Annotated[UsedStrategy, "How it was assigned to its worker; null: as its queue says."] = ""
+    cpu: Annotated[float | None, Mark.DETAIL] = None
+    memory: Annotated[int | None, Mark.DETAIL] = None
+    hash_key: Annotated[str | None, Mark.DETAIL] = None
+    target: Annotated[str | None, "Of a broadcast: the worker that it is for."] = None
 
     @property
     def ended(self) -> bool:

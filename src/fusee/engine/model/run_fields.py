@@ -10,16 +10,21 @@ from typing import Annotated, Any
 from fusee.engine.model.retry import RETRY, RetryPolicy
 from fusee.engine.model.strategy import Strategy
 from fusee.errors import Invalid
-from fusee.values.kinds import Kind, Name, Seconds, Whole, is_number
+from fusee.values.kinds import Kind, Name, Object, Seconds, Whole, is_number
 from fusee.values.labels import requires_from, requires_text
 from fusee.values.names import LONGEST_TIMEOUT, check_key
 from fusee.values.sizes import bytes_from
+from fusee.values.times import parse_time
 
 __all__ = [
+    "DUE",
     "EXECUTORS",
+    "HIGHEST_PRIORITY",
+    "REQUIRES",
     "Cpu",
     "Executor",
     "HashKey",
+    "IdempotencyKey",
     "JsonObject",
     "Memory",
     "Payload",
@@ -33,6 +38,9 @@ __all__ = [
 ]
 
 EXECUTORS = ("python", "shell", "http", "kubernetes", "dask")
+
+
+LOWEST_PRIORITY, HIGHEST_PRIORITY = -1000, 1000
 
 
 class _Executor(Kind):
@@ -73,7 +81,7 @@ class JsonObject(Kind):
 
 
 class _Strategy(Kind):
-    shown = str
+    shown = str | None
 
     def read(self, value: Any, what: str) -> Any:
         if value == "":
@@ -115,7 +123,7 @@ class _Memory(Kind):
         return {"anyOf": kinds, "examples": [1048576, "512MB", "8GiB"]}
 
 
-class _HashKey(Kind):
+class _Key(Kind):
     def read(self, value: Any, what: str) -> Any:
         return check_key(value, what)
 
@@ -143,15 +151,39 @@ class _Requires(Kind):
         return requires_from(value) if isinstance(value, str) else dict(value)
 
 
+class _Due(Kind):
+    """A moment: microseconds since the epoch in a model, RFC 3339 with an offset where a caller writes."""
+
+    shown = str
+
+    def written(self, value: Any, what: str) -> Any:
+        try:
+            return parse_time(value)
+        except ValueError as error:
+            raise Invalid(f"{what} {error}", field=what) from None
+
+    def read(self, value: Any, what: str) -> Any:
+        if type(value) is not int or not 0 <= value < 2**62:
+            raise Invalid(f"{what} must be microseconds since 1970, not {value!r:.60}", field=what)
+        return value
+
+    def schema(self) -> dict[str, Any]:
+        return {"type": "string", "format": "date-time", "examples": ["2030-01-31T09:00:00Z"]}
+
+
+DUE, REQUIRES = _Due(), _Requires()
+
 Payload = Annotated[
     Mapping[str, Any],
-    JsonObject(": its members are the handler's arguments"),
+    Object(": its members are the handler's arguments"),
     "The handler's arguments by name, or what the executor takes; at most 1 MiB.",
 ]
 Executor = Annotated[str, _Executor(), f"One of {', '.join(EXECUTORS)}."]
 Queue = Annotated[str, Name(), "The queue in which its runs wait."]
 Region = Annotated[str, Name(empty=True), "Only workers in this region take its runs."]
-Priority = Annotated[int, Whole(-1000, 1000), "-1000 to 1000; a higher priority is claimed first."]
+Priority = Annotated[
+    int, Whole(LOWEST_PRIORITY, HIGHEST_PRIORITY), "-1000 to 1000; a higher priority is claimed first."
+]
 Timeout = Annotated[
     float | None,
     Seconds(0, LONGEST_TIMEOUT, above=True),
@@ -167,7 +199,10 @@ UsedStrategy = Annotated[
 ]
 Cpu = Annotated[float | None, _Cpu(), "Cores that its worker must have free."]
 Memory = Annotated[int | None, _Memory(), "Memory that its worker must have free: bytes, `512MB`, `8GiB`."]
-HashKey = Annotated[str | None, _HashKey(), "The key that `consistent_hash` uses."]
+IdempotencyKey = Annotated[
+    str | None, _Key(), "The same key again returns the same run; it wins over the header."
+]
+HashKey = Annotated[str | None, _Key(), "The key that `consistent_hash` uses."]
 Requires = Annotated[
-    Mapping[str, str], _Requires(), 'Labels that its worker must have, such as {"gpu": "true"}.'
+    Mapping[str, str], REQUIRES, 'Labels that its worker must have, such as {"gpu": "true"}.'
 ]

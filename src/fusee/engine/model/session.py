@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
 from fusee.engine.model.retry import RetryPolicy
 from fusee.engine.model.states import SessionState
+from fusee.values.fields import Mark
+from fusee.values.kinds import TIME, Kind
 
 __all__ = ["START_CERTAIN_AFTER", "START_WITHIN", "Lease", "Session", "WorkerInfo"]
 
@@ -32,22 +34,26 @@ class WorkerInfo:
     queues: tuple[str, ...]
     region: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
-    address: str = ""
-    """Where it can be reached, for people; nothing of ours connects to it."""
-    cpu: float | None = None
-    """Cores that it has to give to work which asks for some; None declares nothing."""
-    memory: int | None = None
-    """Bytes, in the same way."""
-    given: bool = True
+    address: Annotated[str, "Where it can be reached, for people; nothing of ours connects to it."] = ""
+    cpu: Annotated[
+        float | None, "Cores that it has to give to work which asks for some; null declares nothing."
+    ] = None
+    memory: Annotated[int | None, "Bytes, in the same way."] = None
+    given: Annotated[bool, Mark.HIDDEN] = True
     """Whether it claims from a lane of its own what strategies give to it; an older version does not."""
-    policies: Mapping[str, RetryPolicy] = field(default_factory=dict)
+    policies: Annotated[Mapping[str, RetryPolicy], Mark.HIDDEN] = field(default_factory=dict)
     """How its handlers are retried, where not by the default: who recovers its runs must know."""
-    checks: tuple[str, ...] = ()
+    checks: Annotated[tuple[str, ...], Mark.HIDDEN] = ()
     """Businesses of this worker that want to be asked before a job of theirs is accepted."""
-    defaults: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    defaults: Annotated[Mapping[str, Mapping[str, Any]], Mark.HIDDEN] = field(default_factory=dict)
     """What its businesses' bulk jobs are unless they say otherwise: who creates one may not have the code."""
-    broker: str = "database"
+    broker: Annotated[str, Mark.HIDDEN] = "database"
     """What brings it runs; a message broker is named with the version of its messages, as `rabbitmq/1`."""
+
+
+class _Load(Kind):
+    def show(self, value: Any) -> Any:
+        return round(value, 3)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,32 +62,29 @@ class Session:
 
     id: int
     namespace: str
-    info: WorkerInfo
+    info: Annotated[WorkerInfo, Mark.FLAT]
     state: SessionState
     running: int
-    started_at: int
-    seen_at: int
-    expires_at: int
-    ended_at: int | None
-    drain_asked_at: int | None = None
-    """When someone asked it to leave."""
-    assigned: int = 0
-    """Runs that a strategy gave it and that have not ended."""
-    cpu_taken: float = 0.0
+    started_at: Annotated[int, TIME]
+    seen_at: Annotated[int, TIME]
+    expires_at: Annotated[int, TIME]
+    ended_at: Annotated[int | None, TIME]
+    drain_asked_at: Annotated[int | None, TIME, "When someone asked it to leave."] = None
+    assigned: Annotated[int, "Runs that a strategy assigned to it and that have not ended."] = 0
+    cpu_taken: Annotated[float, Mark.HIDDEN] = 0.0
     """Of what it declares, what those runs ask for."""
-    memory_taken: int = 0
+    memory_taken: Annotated[int, Mark.HIDDEN] = 0
 
     @property
-    def load(self) -> float:
-        """The share of its slots in use, at its last renewal."""
+    def load(self) -> Annotated[float, _Load(), "The share of its slots in use, at its last renewal."]:
         return self.running / self.info.capacity
 
     @property
-    def cpu_free(self) -> float | None:
+    def cpu_free(self) -> Annotated[float | None, "Cores that no assigned run asks for."]:
         return None if self.info.cpu is None else max(0.0, self.info.cpu - self.cpu_taken)
 
     @property
-    def memory_free(self) -> int | None:
+    def memory_free(self) -> Annotated[int | None, "Bytes that no assigned run asks for."]:
         return None if self.info.memory is None else max(0, self.info.memory - self.memory_taken)
 
     @property

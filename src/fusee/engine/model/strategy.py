@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fusee.errors import Invalid
 from fusee.values.words import Word
 
-__all__ = ["Need", "Strategy", "check_need", "check_strategy"]
+__all__ = ["Need", "Strategy", "check_strategy"]
 
 
 class Strategy(Word):
@@ -41,12 +42,4 @@ def check_strategy(value: object, what: str = "strategy") -> str:
     try:
         return str(Strategy(value))  # type: ignore[arg-type]
     except ValueError:
-        raise ValueError(f"{what} must be one of {', '.join(Strategy)}, not {value!r:.60}") from None
-
-
-def check_need(cpu: object, memory: object) -> None:
-    number = isinstance(cpu, int | float) and not isinstance(cpu, bool)
-    if cpu is not None and not (number and 0 < cpu <= 100_000):  # type: ignore[operator]
-        raise ValueError(f"cpu must be a number of cores above 0, at most 100000, not {cpu!r:.60}")
-    if memory is not None and (type(memory) is not int or not 0 < memory < 2**62):
-        raise ValueError(f"memory must be a whole number of bytes above 0, not {memory!r:.60}")
+        raise Invalid(f"{what} must be one of {', '.join(Strategy)}, not {value!r:.60}", field=what) from None

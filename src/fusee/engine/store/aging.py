@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy import Connection, select, update
 
-from fusee.engine.model.run import HIGHEST_PRIORITY
+from fusee.engine.model.run_fields import HIGHEST_PRIORITY
 from fusee.engine.model.states import RunStatus
 from fusee.engine.store.context import StoreContext
 from fusee.engine.store.own_lanes import assigned_by_lane

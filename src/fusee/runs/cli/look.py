@@ -13,7 +13,7 @@ from fusee.surfaces.cli.answer import Answer, Noun
 from fusee.surfaces.cli.commands import command, lists
 from fusee.surfaces.cli.options import option
 from fusee.surfaces.cli.output import ago, clean, facts, human, status_text, table
-from fusee.surfaces.cli.shapes import run_object
+from fusee.values.fields import shown
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -38,7 +38,7 @@ def _why(run: Run) -> str:
 
 
 RUNS: Noun[Run] = Noun(
-    shape=run_object,
+    shape=shown,
     line=lambda run: f"{run.id}\t{run.handler}\t{run.status}\tattempt {run.attempt}",
     none="no runs yet",
     no_match="no run matches",
@@ -89,7 +89,10 @@ async def show(runs: RunOperations, /, run_id: int) -> Answer:
       fusee run show 42 --json | jq .result
     """
     found = await runs.get(run_id)
-    return Answer(lambda: run_object(found.run, found.attempts), lambda: list(_whole(found)))
+    return Answer(
+        lambda: shown(found.run, attempts=[shown(attempt) for attempt in found.attempts]),
+        lambda: list(_whole(found)),
+    )
 
 
 def _whole(found: RunWithAttempts) -> Iterator[Any]:

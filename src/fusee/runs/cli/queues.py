@@ -11,7 +11,7 @@ from fusee.surfaces.cli.answer import Answer, Noun
 from fusee.surfaces.cli.commands import command, lists, steer
 from fusee.surfaces.cli.options import Group, option
 from fusee.surfaces.cli.output import ago, clean
-from fusee.surfaces.cli.shapes import queue_object
+from fusee.values.fields import shown
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -42,7 +42,7 @@ def _styled(text: str, style: str) -> Text:
 
 
 QUEUES: Noun[QueueStats] = Noun(
-    shape=queue_object,
+    shape=shown,
     line=lambda queue: f"{queue.name}: {_limits(queue.limits) or 'no limits'}",
     none="no queue has work or limits",
     columns={

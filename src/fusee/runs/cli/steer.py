@@ -15,7 +15,7 @@ from fusee.surfaces.cli.exits import Exit
 from fusee.surfaces.cli.follow import Progress, follow
 from fusee.surfaces.cli.options import KEY, TIMEOUT, Wait, reasoned
 from fusee.surfaces.cli.output import Out
-from fusee.surfaces.cli.shapes import run_object
+from fusee.values.fields import shown
 
 if TYPE_CHECKING:
     from fusee.engine.model.run import Run
@@ -55,7 +55,7 @@ async def ended(runs: RunOperations, out: Out, run_ids: Sequence[int], wait: Wai
         left[:] = [run_id for run_id in left if run_id not in ends]
         return ends
 
-    def shown(found: Mapping[int, RunStatus]) -> Progress:
+    def so_far(found: Mapping[int, RunStatus]) -> Progress:
         what = f"waiting for run {first}" if total == 1 else f"waiting for {total} runs"
         return what, len(found), total, " " if total == 1 else ""
 
@@ -63,7 +63,7 @@ async def ended(runs: RunOperations, out: Out, run_ids: Sequence[int], wait: Wai
         return f"run {first}" if total == 1 else f"{len(left)} of {total} runs"
 
     timeout = wait.timeout
-    await follow(out, look, shown, lambda found: len(found) == total, timeout=timeout, line=late)
+    await follow(out, look, so_far, lambda found: len(found) == total, timeout=timeout, line=late)
     bad = [run_id for run_id, status in ends.items() if status != "succeeded"]
     code = Exit.UNSUCCESSFUL if bad else Exit.OK
     if total <= SHOWN or (out.json and total <= SHOWN_AS_JSON):
@@ -81,7 +81,7 @@ async def _each(found: Sequence[Run], runs: RunOperations, out: Out, code: Exit)
     if not out.json:
         for run in found:
             lines.append(ended_line(run, (await runs.get(run.id)).attempts if run.attempt > 1 else ()))
-    objects = [run_object(run) for run in found]
+    objects = [shown(run) for run in found]
     return Answer(objects[0] if len(objects) == 1 else {"items": objects}, *lines, exit=code)
 
 

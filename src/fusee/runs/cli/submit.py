@@ -156,9 +156,11 @@ def _check(words: tuple[str, ...], given: dict[str, Any]) -> None:
 
 def _spec(words: tuple[str, ...], given: dict[str, Any]) -> RunSpec:
     from fusee.runs.service.runs import spec_from
+    from fusee.values.times import show_time
 
     fields = {name: given[name] for name in AS_THEY_ARE}
-    fields |= {"due_at": given["at"], "idempotency_key": given["key"]}
+    due = None if given["at"] is None else show_time(given["at"])
+    fields |= {"due_at": due, "idempotency_key": given["key"]}
     if given["requires"]:
         fields["requires"] = dict(member_from(label, "--require") for label in given["requires"])
     if given["max_attempts"] is not None:

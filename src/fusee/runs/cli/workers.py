@@ -12,7 +12,7 @@ from fusee.surfaces.cli.commands import command, lists
 from fusee.surfaces.cli.exits import Exit, Failure
 from fusee.surfaces.cli.options import duration, option
 from fusee.surfaces.cli.output import Out, ago, human
-from fusee.surfaces.cli.shapes import worker_object
+from fusee.values.fields import shown
 
 if TYPE_CHECKING:
     from fusee.engine.model.session import Session
@@ -34,7 +34,7 @@ def _handlers(session: Session) -> str:
 
 
 WORKERS: Noun[Session] = Noun(
-    shape=worker_object,
+    shape=shown,
     line=lambda worker: f"{worker.id}\t{worker.info.name}\t{worker.state}",
     none="no worker is alive: `fusee worker --app myproject.jobs:app` starts one",
     no_match="no worker matches",
@@ -104,7 +104,7 @@ async def drain(workers: WorkerOperations, out: Out, /, name: str, wait: float |
     """
     asked = await workers.drain(name)
     left = await workers.wait_until_down(asked, wait) if wait is not None else asked
-    data = {"items": [worker_object(session) for session in asked], "left": len(asked) - len(left)}
+    data = {"items": [shown(session) for session in asked], "left": len(asked) - len(left)}
     if wait is None or not left:
         return Answer(data, f"{name}: " + ("is draining" if wait is None else "has left"))
     Answer(data).print(out)

@@ -11,11 +11,10 @@ from fastapi import APIRouter, Header, Request, Response
 from fusee.engine.model.states import RunStatus
 from fusee.errors import Denied
 from fusee.facts import facts
+from fusee.runs.rest.shapes import CallbackIn, CallbackOut
 from fusee.surfaces.rest.asking import RunId, body_of
-from fusee.surfaces.rest.bodies import CallbackIn
 from fusee.surfaces.rest.context import context_of, services_of
 from fusee.surfaces.rest.reading import read_json
-from fusee.surfaces.rest.shapes import CallbackOut
 
 __all__ = ["is_callback", "router"]
 

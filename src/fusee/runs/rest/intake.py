@@ -7,16 +7,13 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import msgspec
-from pydantic import ValidationError
 from starlette.requests import Request
 
 from fusee.engine.model.run import RunSpec
 from fusee.engine.store.contract import Enqueued
 from fusee.errors import FuseeError, TooLarge
-from fusee.runs.service.runs import RunOperations
-from fusee.surfaces.rest.bodies import RunIn
+from fusee.runs.service.runs import RunOperations, spec_from
 from fusee.surfaces.rest.context import context_of, operations_of, services_of
-from fusee.surfaces.rest.explain import explain
 from fusee.surfaces.rest.lines import lines_of
 from fusee.surfaces.rest.problems import Problem, problem_of
 from fusee.surfaces.rest.reading import parse_json
@@ -142,12 +139,10 @@ class Intake:
 
 
 def _spec(value: Any, key: str | None) -> RunSpec:
-    if not isinstance(value, dict):
-        raise Problem(422, 'a run is an object such as {"handler": "send_mail", "payload": {"to": "a@b.c"}}')
-    try:
-        return RunIn.model_validate(value).spec(key)
-    except ValidationError as error:
-        raise explain(error, RunIn, "a run") from None
+    """With that idempotency key unless it has its own."""
+    if key is not None and isinstance(value, dict) and value.get("idempotency_key") is None:
+        value = {**value, "idempotency_key": key}
+    return spec_from(value)
 
 
 def placed(error: Problem | FuseeError, where: str, **place: int) -> Problem | FuseeError:

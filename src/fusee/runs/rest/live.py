@@ -5,19 +5,21 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Request, Response
+from msgspec.json import encode
 from starlette.responses import StreamingResponse
 
 from fusee.config import parse_duration
 from fusee.engine.model.run import Run
 from fusee.errors import FuseeError
+from fusee.runs.rest.shapes import RunOut, run_shown
 from fusee.runs.service.runs import RunOperations
 from fusee.surfaces.rest.asking import RunId, Viewer
 from fusee.surfaces.rest.context import context_of, operations_of, services_of
 from fusee.surfaces.rest.problems import Problem
-from fusee.surfaces.rest.shapes import RunOut, RunSummary
+from fusee.values.fields import shown
 
 __all__ = ["router"]
 
@@ -65,6 +67,7 @@ def _followers(request: Request) -> Followers:
     "/{run_id}/wait",
     dependencies=[Viewer],
     responses={202: {"model": RunOut, "description": "It has not ended yet: ask again."}},
+    response_model=RunOut,
 )
 async def wait_for_run(
     request: Request,
@@ -73,7 +76,7 @@ async def wait_for_run(
     timeout: Annotated[
         str, Query(description="In seconds, or as `20s`; bounded by api.request_timeout.")
     ] = "20s",
-) -> RunOut:
+) -> dict[str, Any]:
     """Answers when the run has ended, or with 202 and the run as it stands when the time is up."""
     services, runs = services_of(request), operations_of(request).runs
     try:
@@ -92,7 +95,7 @@ async def wait_for_run(
             await asyncio.gather(waiting, closing, return_exceptions=True)
     found = await runs.get(run_id)
     response.status_code = 200 if found.run.ended else 202
-    return RunOut.of(found.run, found.attempts)
+    return run_shown(found)
 
 
 @router.get(
@@ -153,4 +156,4 @@ async def _events(
 
 
 def _event(kind: str, event_id: str, run: Run) -> str:
-    return f"event: {kind}\nid: {event_id}\ndata: {RunSummary.of(run).model_dump_json()}\n\n"
+    return f"event: {kind}\nid: {event_id}\ndata: {encode(shown(run, brief=True)).decode()}\n\n"

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Request
 
-from fusee.errors import Invalid
+from fusee.engine.model.queue import LIMITS
+from fusee.runs.rest.shapes import LIMIT, LIMIT_CHANGE, QueueOut, QueuePage, StrategyIn
 from fusee.surfaces.rest.asking import Operator, Viewer, audit, body_of
-from fusee.surfaces.rest.bodies import LimitsChangeIn, LimitsIn, StrategyIn
 from fusee.surfaces.rest.context import operations_of
 from fusee.surfaces.rest.paths import OF_QUEUE, QUEUE
-from fusee.surfaces.rest.reading import read_json
-from fusee.surfaces.rest.shapes import QueueOut, QueuePage
+from fusee.surfaces.rest.reading import read_json, read_object
+from fusee.values.fields import shown
 from fusee.values.names import NAME
 
 __all__ = ["router"]
 
 router = APIRouter(prefix="/api/v1")
+Shown = dict[str, Any]
+SAYS = f"limits are an object such as {LIMITS.example}"
 
 Name = Annotated[
     str,
@@ -28,20 +30,20 @@ Name = Annotated[
 ]
 
 
-@router.get("/queues", dependencies=[Viewer], tags=["queues"])
-async def list_queues(request: Request) -> QueuePage:
+@router.get("/queues", dependencies=[Viewer], tags=["queues"], response_model=QueuePage)
+async def list_queues(request: Request) -> Shown:
     """Every queue that has work or limits."""
-    return QueuePage(items=[QueueOut.of(stats) for stats in await operations_of(request).queues.list()])
+    return {"items": [shown(stats) for stats in await operations_of(request).queues.list()]}
 
 
-@router.post(f"/queues{OF_QUEUE}/pause", dependencies=[Operator], tags=["queues"])
-async def pause_queue(request: Request, name: Name) -> QueueOut:
+@router.post(f"/queues{OF_QUEUE}/pause", dependencies=[Operator], tags=["queues"], response_model=QueueOut)
+async def pause_queue(request: Request, name: Name) -> Shown:
     """Nothing of this queue starts any more; what runs goes on."""
     return await _pause(request, name, True)
 
 
-@router.post(f"/queues{OF_QUEUE}/resume", dependencies=[Operator], tags=["queues"])
-async def resume_queue(request: Request, name: Name) -> QueueOut:
+@router.post(f"/queues{OF_QUEUE}/resume", dependencies=[Operator], tags=["queues"], response_model=QueueOut)
+async def resume_queue(request: Request, name: Name) -> Shown:
     return await _pause(request, name, False)
 
 
@@ -50,46 +52,52 @@ async def resume_queue(request: Request, name: Name) -> QueueOut:
     dependencies=[Operator],
     tags=["queues"],
     openapi_extra=body_of(StrategyIn),
+    response_model=QueueOut,
 )
-async def place_queue(request: Request, name: Name) -> QueueOut:
+async def place_queue(request: Request, name: Name) -> Shown:
     """Choose how the queue's runs find their worker; workers follow within a second."""
     wanted = await read_json(request, StrategyIn, "strategy")
     stats = await operations_of(request).queues.place(name, wanted.strategy)
     audit(request, "queue placed", queue=name, strategy=wanted.strategy)
-    return QueueOut.of(stats)
+    return shown(stats)
 
 
-@router.get(f"/queues{QUEUE}", dependencies=[Viewer], tags=["queues"])
-async def get_queue(request: Request, name: Name) -> QueueOut:
-    return QueueOut.of(await operations_of(request).queues.get(name))
+@router.get(f"/queues{QUEUE}", dependencies=[Viewer], tags=["queues"], response_model=QueueOut)
+async def get_queue(request: Request, name: Name) -> Shown:
+    return shown(await operations_of(request).queues.get(name))
 
 
-@router.put(f"/queues{QUEUE}", dependencies=[Operator], tags=["queues"], openapi_extra=body_of(LimitsIn))
-async def limit_queue(request: Request, name: Name) -> QueueOut:
+@router.put(
+    f"/queues{QUEUE}",
+    dependencies=[Operator],
+    tags=["queues"],
+    openapi_extra=body_of(LIMIT),
+    response_model=QueueOut,
+)
+async def limit_queue(request: Request, name: Name) -> Shown:
     """Replace the queue's limits; they hold across all workers within a second."""
-    wanted = await read_json(request, LimitsIn, "limits")
-    try:
-        limits = wanted.limits()
-    except ValueError as error:
-        raise Invalid(str(error), field=str(error).split(" ", 1)[0]) from None
+    limits = LIMITS.read(await read_object(request, SAYS))
     stats = await operations_of(request).queues.limit(name, limits)
-    audit(request, "queue limited", queue=name, **wanted.model_dump())
-    return QueueOut.of(stats)
+    audit(request, "queue limited", queue=name, **{field: getattr(limits, field) for field in LIMITS.fields})
+    return shown(stats)
 
 
 @router.patch(
-    f"/queues{QUEUE}", dependencies=[Operator], tags=["queues"], openapi_extra=body_of(LimitsChangeIn)
+    f"/queues{QUEUE}",
+    dependencies=[Operator],
+    tags=["queues"],
+    openapi_extra=body_of(LIMIT_CHANGE),
+    response_model=QueueOut,
 )
-async def change_queue(request: Request, name: Name) -> QueueOut:
+async def change_queue(request: Request, name: Name) -> Shown:
     """Change the limits that are given; null lifts one, and what is left out stays."""
-    wanted = await read_json(request, LimitsChangeIn, "limits")
-    changes = wanted.model_dump(exclude_unset=True)
+    changes = LIMITS.named(await read_object(request, SAYS))
     stats = await operations_of(request).queues.change(name, changes)
     audit(request, "queue limited", queue=name, **changes)
-    return QueueOut.of(stats)
+    return shown(stats)
 
 
-async def _pause(request: Request, name: str, paused: bool) -> QueueOut:
+async def _pause(request: Request, name: str, paused: bool) -> Shown:
     stats = await operations_of(request).queues.pause(name, paused)
     audit(request, "queue paused" if paused else "queue resumed", queue=name)
-    return QueueOut.of(stats)
+    return shown(stats)

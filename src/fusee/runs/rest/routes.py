@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Request, Response
 
 from fusee.engine.model.states import RunStatus
 from fusee.engine.store.runs import RunFilter
 from fusee.runs.rest.intake import Intake
+from fusee.runs.rest.shapes import (
+    SUBMIT,
+    Accepted,
+    RunOut,
+    RunPage,
+    RunRetriedOut,
+    RunSummary,
+    StreamAccepted,
+    run_shown,
+)
 from fusee.surfaces.rest.asking import (
     AllowUnknown,
     IdempotencyKey,
@@ -19,7 +29,7 @@ from fusee.surfaces.rest.asking import (
     body_of,
     checked_key,
 )
-from fusee.surfaces.rest.bodies import CancelIn, RunIn
+from fusee.surfaces.rest.bodies import CancelIn
 from fusee.surfaces.rest.context import operations_of
 from fusee.surfaces.rest.explain import did_you_mean
 from fusee.surfaces.rest.limits import is_stream
@@ -27,7 +37,7 @@ from fusee.surfaces.rest.paging import Page, Pager, number_at
 from fusee.surfaces.rest.paths import link
 from fusee.surfaces.rest.problems import Problem
 from fusee.surfaces.rest.reading import parse_json, read_json, require_json
-from fusee.surfaces.rest.shapes import Accepted, RetriedOut, RunOut, RunPage, RunSummary, StreamAccepted
+from fusee.values.fields import shown
 from fusee.values.names import check_name
 
 __all__ = ["router"]
@@ -35,10 +45,11 @@ __all__ = ["router"]
 router = APIRouter(prefix="/api/v1/runs", tags=["runs"])
 
 RUNS = Pager("r1", number_at)
+Shown = dict[str, Any]
 
 _LINES = {"type": "string", "description": "One RunIn on each line."}
 _SUBMIT = body_of(
-    RunIn,
+    SUBMIT,
     example={"handler": "greet", "payload": {"name": "Ada"}},
     kinds={"application/x-ndjson": {"schema": _LINES}},
     many=True,
@@ -74,21 +85,21 @@ async def submit(
     text = await request.body()
     value = parse_json(text)
     if isinstance(value, list):
-        return [Accepted.of(run) for run in await intake.array(value, len(text))]
+        return [Accepted(id=run.id, created=run.created) for run in await intake.array(value, len(text))]
     run = await intake.one(value)
     response.headers["Location"] = link(request, "runs", run.id)
     response.status_code = 201 if run.created else 200
-    return Accepted.of(run)
+    return Accepted(id=run.id, created=run.created)
 
 
-@router.get("", dependencies=[Viewer])
+@router.get("", dependencies=[Viewer], response_model=RunPage)
 async def list_runs(
     request: Request,
     page: Page,
     status: Annotated[list[str] | None, Query(description="May be repeated.")] = None,
     handler: str | None = None,
     queue: str | None = None,
-) -> RunPage:
+) -> Shown:
     """Newest first."""
     wanted = RunFilter(
         status=[_status(one) for one in status or ()],
@@ -98,14 +109,13 @@ async def list_runs(
         limit=page.asked,
     )
     found = await operations_of(request).runs.list(wanted)
-    return RunPage(**RUNS.page(page, found, lambda run: run.id, RunSummary.of))
+    return RUNS.page(page, found, lambda run: run.id, lambda run: shown(run, brief=True))
 
 
-@router.get("/{run_id}", dependencies=[Viewer])
-async def get_run(request: Request, run_id: RunId) -> RunOut:
+@router.get("/{run_id}", dependencies=[Viewer], response_model=RunOut)
+async def get_run(request: Request, run_id: RunId) -> Shown:
     """The run with its result, output, and the attempts that did not end it."""
-    found = await operations_of(request).runs.get(run_id)
-    return RunOut.of(found.run, found.attempts)
+    return run_shown(await operations_of(request).runs.get(run_id))
 
 
 @router.post(
@@ -116,14 +126,15 @@ async def get_run(request: Request, run_id: RunId) -> RunOut:
         202: {"model": RunSummary, "description": "It runs, and was told to stop."},
         409: {"description": "It has ended."},
     },
+    response_model=RunSummary,
 )
-async def cancel_run(request: Request, response: Response, run_id: RunId) -> RunSummary:
+async def cancel_run(request: Request, response: Response, run_id: RunId) -> Shown:
     """Once this answers, no attempt of the run will start."""
     wish = await read_json(request, CancelIn, "a cancel", optional=True)
     answer = await operations_of(request).runs.cancel(run_id, wish.reason)
     response.status_code = 200 if answer.run.ended else 202
     audit(request, "run canceled", run_id=run_id, reason=wish.reason)
-    return RunSummary.of(answer.run)
+    return shown(answer.run, brief=True)
 
 
 @router.post(
@@ -131,13 +142,13 @@ async def cancel_run(request: Request, response: Response, run_id: RunId) -> Run
     status_code=201,
     dependencies=[Operator],
     responses={
-        200: {"model": RetriedOut, "description": "The idempotency key had been used before."},
+        200: {"model": RunRetriedOut, "description": "The idempotency key had been used before."},
         409: {"description": "It has not ended, or its owner retries it: `detail` says how."},
     },
 )
 async def retry_run(
     request: Request, response: Response, run_id: RunId, idempotency_key: IdempotencyKey = None
-) -> RetriedOut:
+) -> RunRetriedOut:
     """Do an ended run again, as a new run whose `origin_id` names it.
 
     A run of a task becomes a new fire under the task's policies: `status` and `rule` tell what they decided,
@@ -149,7 +160,7 @@ async def retry_run(
     response.status_code = 201 if run.created else 200
     if run.created:
         audit(request, "run retried", run_id=run_id, new_run_id=run.id)
-    return RetriedOut.of_retry(run)
+    return RunRetriedOut(id=run.id, created=run.created, status=run.status, rule=run.rule)
 
 
 def _status(name: str) -> RunStatus:

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Path, Query, Request
 
 from fusee.errors import Invalid
+from fusee.runs.rest.shapes import WorkerOut, WorkerPage
 from fusee.runs.service.workers import WorkerFilter
 from fusee.surfaces.rest.asking import AnyCase, Operator, Viewer, audit
 from fusee.surfaces.rest.context import operations_of
 from fusee.surfaces.rest.paths import OF_WORKER, WORKER
-from fusee.surfaces.rest.shapes import WorkerOut, WorkerPage
+from fusee.values.fields import shown
 from fusee.values.names import NAME
 
 __all__ = ["router"]
 
 router = APIRouter(prefix="/api/v1")
+Shown = dict[str, Any]
 
 Name = Annotated[
     str,
@@ -31,7 +33,7 @@ Label = Annotated[
 ]
 
 
-@router.get("/workers", dependencies=[Viewer], tags=["workers"])
+@router.get("/workers", dependencies=[Viewer], tags=["workers"], response_model=WorkerPage)
 async def list_workers(
     request: Request,
     all: Annotated[bool, Query(description="Also those that ended or were lost.")] = False,
@@ -41,30 +43,36 @@ async def list_workers(
     region: Annotated[str | None, Query(description="Those of this region; empty: of none.")] = None,
     version: Annotated[str | None, Query(description="Those that run this version.")] = None,
     label: Label = None,
-) -> WorkerPage:
+) -> Shown:
     """The workers of this namespace: what each can run, has and does. Newest first."""
     wanted = WorkerFilter(
         state=state, queue=queue, handler=handler, region=region, version=version, labels=_labels(label or [])
     )
     sessions = await operations_of(request).workers.list(wanted, all_states=all)
-    return WorkerPage(items=[WorkerOut.of(session) for session in sessions])
+    return {"items": [shown(session) for session in sessions]}
 
 
-@router.post(f"/workers{OF_WORKER}/drain", dependencies=[Operator], tags=["workers"], status_code=202)
-async def drain_worker(request: Request, name: Name) -> WorkerPage:
+@router.post(
+    f"/workers{OF_WORKER}/drain",
+    dependencies=[Operator],
+    tags=["workers"],
+    status_code=202,
+    response_model=WorkerPage,
+)
+async def drain_worker(request: Request, name: Name) -> Shown:
     """Have the worker leave: it claims nothing from now on, finishes or hands back what it has, and ends.
 
     Asked again, it answers the same. There is no way back: start the worker anew.
     """
     sessions = await operations_of(request).workers.drain(name)
     audit(request, "worker drained", worker=name)
-    return WorkerPage(items=[WorkerOut.of(session) for session in sessions])
+    return {"items": [shown(session) for session in sessions]}
 
 
-@router.get(f"/workers{WORKER}", dependencies=[Viewer], tags=["workers"])
-async def get_worker(request: Request, name: Name) -> WorkerOut:
+@router.get(f"/workers{WORKER}", dependencies=[Viewer], tags=["workers"], response_model=WorkerOut)
+async def get_worker(request: Request, name: Name) -> Shown:
     """The worker of that name; if it is down, its last life."""
-    return WorkerOut.of(await operations_of(request).workers.get(name))
+    return shown(await operations_of(request).workers.get(name))
 
 
 def _labels(given: list[str]) -> dict[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fusee.engine.model.queue import QueueLimits, QueueStats
+from fusee.engine.model.queue import LIMITS, QueueLimits, QueueStats
 from fusee.engine.model.run import Lane
 from fusee.engine.model.session import Session
 from fusee.engine.model.strategy import Strategy, check_strategy
@@ -15,9 +15,6 @@ from fusee.placement.placing import serves
 from fusee.values.names import check_name
 
 __all__ = ["QueueOperations"]
-
-LIMITS = ("paused", "concurrency", "rate", "burst")
-
 
 class QueueOperations:
     def __init__(self, store: EngineStore) -> None:
@@ -44,29 +41,21 @@ class QueueOperations:
     async def place(self, name: str, strategy: str) -> QueueStats:
         """Choose how the queue's runs find their worker, where they do not say so themselves."""
         _checked(name)
-        try:
-            strategy = check_strategy(strategy)
-        except ValueError as error:
-            raise Invalid(str(error), field="strategy") from None
+        strategy = check_strategy(strategy)
         await self.store.queues.set_strategy(name, None if strategy == Strategy.SHARED else strategy)
         return await self.get(name)
 
     async def change(self, name: str, changes: Mapping[str, Any]) -> QueueStats:
         """Other values for some of its limits; null lifts one, and a burst is lifted with its rate."""
-        unknown = [field for field in changes if field not in LIMITS]
-        if unknown:
-            raise Invalid(f"a queue has no {unknown[0]!r:.60}; it has {', '.join(LIMITS)}", field=unknown[0])
+        named = LIMITS.named(changes)
 
         def changed(before: QueueLimits) -> QueueLimits:
-            after = {**{field: getattr(before, field) for field in LIMITS}, **changes}
+            after = {**{field: getattr(before, field) for field in LIMITS.fields}, **named}
             if after["rate"] is None and changes.get("burst") is None:
                 after["burst"] = None
             return QueueLimits(**{**after, "paused": bool(after["paused"])})
 
-        try:
-            await self.store.queues.change_limits(_checked(name), changed)
-        except ValueError as error:
-            raise Invalid(str(error), field=str(error).split(" ", 1)[0]) from None
+        await self.store.queues.change_limits(_checked(name), changed)
         return await self.get(name)
 
     async def pause(self, name: str, paused: bool) -> QueueStats:

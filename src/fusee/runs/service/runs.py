@@ -13,8 +13,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from fusee.engine.model.retry import RetryPolicy
-from fusee.engine.model.run import EXECUTORS, Attempt, Run, RunSpec
+from fusee.engine.model.run import Attempt, Run, RunSpec
 from fusee.engine.model.session import START_CERTAIN_AFTER
 from fusee.engine.model.states import RunStatus
 from fusee.engine.owners import Retried
@@ -25,33 +24,16 @@ from fusee.engine.store.runs import RunFilter
 from fusee.errors import Conflict, Invalid, UnknownHandler
 from fusee.events import Bus, RunsEnqueued
 from fusee.values.chunks import chunks
+from fusee.values.fields import Form
 from fusee.values.names import check_key
-from fusee.values.sizes import bytes_from
 
-__all__ = ["CancelAnswer", "RunOperations", "RunWithAttempts", "spec_from"]
+__all__ = ["RUN", "CancelAnswer", "RunOperations", "RunWithAttempts", "spec_from"]
 
 LONGEST_LIST = 1000
 AT_ONCE = 500
 """The longest IN list that every database takes without complaint."""
 
-SPEC_FIELDS = (
-    "handler",
-    "payload",
-    "executor",
-    "queue",
-    "region",
-    "priority",
-    "delay",
-    "due_at",
-    "timeout",
-    "retry",
-    "idempotency_key",
-    "strategy",
-    "cpu",
-    "memory",
-    "hash_key",
-    "requires",
-)
+RUN = Form(called="a run", spec=RunSpec, example='{"handler": "send_mail", "payload": {"to": "a@b.example"}}')
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,32 +50,15 @@ class CancelAnswer:
     canceled: bool
 
 
-def spec_from(fields: Mapping[str, Any]) -> RunSpec:
-    """A `RunSpec` from what a caller wrote; refuses what it does not know."""
-    if not isinstance(fields, Mapping):
-        raise Invalid('a run is an object such as {"handler": "send_mail", "payload": {"to": "a@b.example"}}')
-    unknown = [key for key in fields if key not in SPEC_FIELDS]
-    if unknown:
-        raise Invalid(
-            f"a run has no {str(unknown[0])[:60]!r}; it has {', '.join(SPEC_FIELDS)}",
-            field=str(unknown[0])[:60],
-        )
-    given = dict(fields)
-    try:
-        if isinstance(given.get("executor"), str):
-            given["executor"] = given["executor"].lower()
-        executor = given.get("executor", "python")
-        if executor in EXECUTORS and executor != "python":
-            given.setdefault("handler", executor)
-        if "handler" not in given:
-            raise ValueError("handler is missing: name the handler that shall run")
-        if isinstance(given.get("retry"), Mapping):
-            given["retry"] = RetryPolicy.from_dict(given["retry"])
-        if given.get("memory") is not None:
-            given["memory"] = bytes_from(given["memory"], "memory")
-        return RunSpec(**given)
-    except (ValueError, TypeError) as error:
-        raise Invalid(str(error), field=str(error).split(" ", 1)[0].split(".")[0]) from None
+def spec_from(fields: Any) -> RunSpec:
+    """A `RunSpec` from what a caller wrote; says which field is wrong."""
+    named = RUN.named(fields)
+    executor = named.get("executor")
+    if named.get("handler") is None:
+        if executor is None or str(executor).lower() == "python":
+            raise Invalid("handler is missing: name the handler that shall run", field="handler")
+        named["handler"] = str(executor).lower()
+    return RUN.made(named)
 
 
 class RunOperations:

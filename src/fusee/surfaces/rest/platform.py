@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from fastapi import APIRouter, Request, Response
+from pydantic import BaseModel
 
 from fusee.surfaces.rest.context import context_of, services_of
 from fusee.surfaces.rest.docs_page import CSP, PAGE
 from fusee.surfaces.rest.problems import Problem
-from fusee.surfaces.rest.shapes import ReadyOut
 
 __all__ = ["router"]
 
 router = APIRouter(tags=["platform"])
+
+
+class ReadyOut(BaseModel):
+    ready: bool
+    reasons: list[str] = []
+    warnings: list[str] = []
+    """What is wrong with the work; the process is ready all the same."""
 
 
 @router.get("/healthz")

@@ -9,7 +9,8 @@ from typing import Any
 
 from fusee.engine.model.gate import TriggerRule
 from fusee.engine.model.retry import BACKOFFS, RetryPolicy
-from fusee.engine.model.run import EXECUTORS, RunSpec
+from fusee.engine.model.run import RunSpec
+from fusee.engine.model.run_fields import EXECUTORS
 from fusee.engine.model.states import TASK, TaskStatus, next_task_status
 from fusee.engine.model.strategy import Strategy
 from fusee.tasks.cron import Cron

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Any
 
 from fusee.engine.model.retry import RETRY
-from fusee.engine.model.run import EXECUTORS
+from fusee.engine.model.run_fields import EXECUTORS
 from fusee.engine.model.strategy import Strategy
 from fusee.surfaces.rest.asking import Body, body_of
 from fusee.tasks.model.policy import CatchUp, Concurrency, FailureAction, Overlap

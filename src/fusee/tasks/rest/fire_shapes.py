@@ -9,7 +9,6 @@ from typing import Any, Self
 from pydantic import BaseModel, Field
 
 from fusee.engine.model.states import RunStatus
-from fusee.surfaces.rest.times import show_time, show_times
 from fusee.tasks.model.fire import Cause, Fire, Held
 from fusee.tasks.model.policy import Decision
 from fusee.tasks.service.explain import Explanation
@@ -17,6 +16,7 @@ from fusee.tasks.service.fields import policy_fields
 from fusee.tasks.service.simulation import Compared, Simulation
 from fusee.tasks.store.backfills import Backfilled
 from fusee.tasks.store.triggers import Triggered
+from fusee.values.times import show_time, show_times
 
 __all__ = [
     "BackfillOut",
@@ -33,6 +33,10 @@ VERDICTS = [
     *("ran", "queued", "waiting", "canceled", "skipped", "missed"),
     *("not_due", "not_yet", "before_it_was", "not_enabled", "no_record"),  # there is no row
 ]
+
+
+def _time(at: int | None) -> str | None:
+    return None if at is None else show_time(at)
 
 
 class FireOut(BaseModel):
@@ -56,7 +60,7 @@ class FireOut(BaseModel):
     @classmethod
     def of(cls, fire: Fire) -> Self:
         return cls(
-            fire_time=show_time(fire.fire_time) or "",
+            fire_time=_time(fire.fire_time) or "",
             shard=fire.shard,
             cause=fire.cause,
             decision=fire.decision,
@@ -64,12 +68,12 @@ class FireOut(BaseModel):
             rule=fire.rule,
             run_id=fire.run_id,
             run_status=fire.run_status,
-            decided_at=show_time(fire.decided_at) or "",
-            admitted_at=show_time(fire.admitted_at),
+            decided_at=_time(fire.decided_at) or "",
+            admitted_at=_time(fire.admitted_at),
             lateness_seconds=fire.lateness,
             held=fire.held,
             backfill_id=fire.backfill_id,
-            through=show_time(fire.through),
+            through=_time(fire.through),
         )
 
 
@@ -92,7 +96,7 @@ class ExplanationOut(BaseModel):
     def of(cls, explanation: Explanation) -> Self:
         return cls(
             task=explanation.task,
-            at=show_time(explanation.at) or "",
+            at=_time(explanation.at) or "",
             verdict=explanation.verdict,
             text=explanation.text,
             rule=explanation.rule,
@@ -112,7 +116,7 @@ class TriggeredOut(BaseModel):
     @classmethod
     def of(cls, triggered: Triggered) -> Self:
         return cls(
-            fire_time=show_time(triggered.fire_time) or "",
+            fire_time=_time(triggered.fire_time) or "",
             decision=triggered.decision,
             rule=triggered.rule,
             run_ids=list(triggered.run_ids),
@@ -172,11 +176,11 @@ class SimulatedOut(BaseModel):
     def of(cls, one: Compared) -> Self:
         simulated, actual = one.simulated, one.actual
         return cls(
-            fire_time=show_time(simulated.at) or "",
+            fire_time=_time(simulated.at) or "",
             decision=simulated.decision,
             rule=simulated.rule,
-            starts_at=show_time(simulated.start),
-            ends_at=show_time(simulated.end),
+            starts_at=_time(simulated.start),
+            ends_at=_time(simulated.end),
             canceled=simulated.canceled,
             actual=None
             if actual is None

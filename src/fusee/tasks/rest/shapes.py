@@ -7,12 +7,12 @@ from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, Field
 
-from fusee.surfaces.rest.times import show_time, show_times
 from fusee.tasks.cron import Cron
 from fusee.tasks.model.policy import CatchUp, Concurrency, FailureAction, Overlap
 from fusee.tasks.model.task import Task, TaskSpec, TaskStatus, TriggerRule
 from fusee.tasks.service.apply import Change
 from fusee.tasks.service.fields import fields_from
+from fusee.values.times import show_time, show_times
 
 __all__ = [
     "ApplyOut",
@@ -31,6 +31,10 @@ Action = Annotated[
     str,
     Field(json_schema_extra={"enum": ["create", "update", "unchanged", "delete", "enable", "disable"]}),
 ]
+
+
+def _time(at: int | None) -> str | None:
+    return None if at is None else show_time(at)
 
 
 class Words(BaseModel):
@@ -104,7 +108,7 @@ def _upcoming(spec: TaskSpec, times: Sequence[int]) -> dict[str, Any]:
 
 
 def _definition(spec: TaskSpec) -> dict[str, Any]:
-    return {**fields_from(spec), "at": show_time(spec.at)}
+    return {**fields_from(spec), "at": _time(spec.at)}
 
 
 class PreviewOut(Definition, Upcoming):
@@ -139,13 +143,13 @@ def _standing(task: Task) -> dict[str, Any]:
         "status": task.status,
         "reason": task.reason,
         "version": task.version,
-        "next_fire_at": show_time(task.next_fire_at),
-        "last_fire_at": show_time(task.last_fire_at),
+        "next_fire_at": _time(task.next_fire_at),
+        "last_fire_at": _time(task.last_fire_at),
         "last_run_id": task.last_run_id,
         "last_status": task.last_status,
         "failures": task.failures,
-        "created_at": show_time(task.created_at),
-        "updated_at": show_time(task.updated_at),
+        "created_at": _time(task.created_at),
+        "updated_at": _time(task.updated_at),
     }
 
 
@@ -175,7 +179,7 @@ class TaskSummary(Standing):
             trigger=spec.trigger,
             cron=spec.cron,
             every=spec.every,
-            at=show_time(spec.at),
+            at=_time(spec.at),
             timezone=spec.timezone,
             executor=spec.executor,
             handler=None if spec.workflow is not None or spec.batch is not None else spec.handler,

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Depends, Path, Request, Response
 from fusee.surfaces.rest.addressing import ETAG, IfMatch, etag, version_from
 from fusee.surfaces.rest.answers import answer_of, page_of
 from fusee.surfaces.rest.asking import Body, IdempotencyKey, Operator, Viewer, audit, body_of, checked_key
+from fusee.surfaces.rest.bodies import VERSION
 from fusee.surfaces.rest.context import operations_of
 from fusee.surfaces.rest.paging import Page, Pager, name_at
 from fusee.surfaces.rest.paths import TEMPLATE
@@ -34,12 +35,6 @@ _STALE = {"description": "It is at another version, or keeps its name."}
 
 TemplateOut = answer_of("TemplateOut", TaskTemplate)
 TemplatePage = page_of(TemplateOut)
-_VERSION = {
-    "type": ["integer", "null"],
-    "minimum": 1,
-    "default": None,
-    "description": "The version that you saw; the change is refused when it is stale.",
-}
 _CREATE = Body("TemplateIn", FORM.schema("A template to make."))
 _REPLACE = Body(
     "TemplateReplaceIn",
@@ -47,7 +42,7 @@ _REPLACE = Body(
         **FORM.schema(
             "A template as it shall be. What the server adds is ignored, so that an answer can be sent back;"
             " the name may be left out, since a template keeps it.",
-            version=_VERSION,
+            version=VERSION,
         ),
         "required": ["task"],
     },

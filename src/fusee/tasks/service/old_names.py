@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from fusee.engine.model.retry import MOST_ATTEMPTS
-from fusee.engine.model.run import EXECUTORS
+from fusee.engine.model.run_fields import EXECUTORS
 from fusee.errors import Invalid
 
 __all__ = ["ALIASES", "STATUSES", "translated"]

@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 
 from fusee.surfaces.rest.answers import answer_of, page_of
 from fusee.surfaces.rest.asking import Body
-from fusee.surfaces.rest.bodies import Incoming
+from fusee.surfaces.rest.bodies import VERSION, Incoming
 from fusee.tasks.model.task import TriggerRule
 from fusee.workflows.model.workflow import WORKFLOW, Workflow, WorkflowSummary
 from fusee.workflows.model.workflow_run import WorkflowNode, WorkflowRun
@@ -27,12 +27,6 @@ __all__ = [
     "WorkflowStarted",
 ]
 
-_VERSION = {
-    "type": ["integer", "null"],
-    "minimum": 1,
-    "default": None,
-    "description": "The version that you saw; the change is refused when it is stale.",
-}
 CREATE = Body("WorkflowIn", WORKFLOW.schema("A workflow to make."))
 REPLACE = Body(
     "WorkflowReplaceIn",
@@ -40,7 +34,7 @@ REPLACE = Body(
         **WORKFLOW.schema(
             "A workflow as it shall be. What the server adds is ignored, so that an answer can be sent back;"
             " the name may be left out, since a workflow keeps it.",
-            version=_VERSION,
+            version=VERSION,
         ),
         "required": ["nodes"],
     },

@@ -25,9 +25,10 @@ from fusee.events import RunAttemptEnded, SessionLost
 from fusee.runs.handle import RunHandle
 from fusee.surfaces.cli.exits import Exit, Failure
 from fusee.surfaces.cli.output import clean, human, status_text, table
-from fusee.surfaces.cli.shapes import fire_object, run_object
+from fusee.surfaces.cli.shapes import fire_object
 from fusee.tasks.model.fire import Fire
 from fusee.tasks.store.history import FireFilter
+from fusee.values.fields import shown
 from fusee.values.times import iso
 
 __all__ = ["ACTS", "Act", "RunsStory"]
@@ -225,5 +226,5 @@ class RunsStory:
         return drawn
 
     def data(self) -> dict[str, Any]:
-        runs = {handler: run_object(run) for handler, run in self.runs.items()}
+        runs = {handler: shown(run) for handler, run in self.runs.items()}
         return {"runs": runs, "fires": [fire_object(fire) for fire in self.fires]}
