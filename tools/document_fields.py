@@ -13,6 +13,9 @@ from typing import Any
 
 from fusee.batches.fields import BATCH, TARGET
 from fusee.bulk.fields import BULK, BUSINESS
+from fusee.engine.model.queue import LIMITS
+from fusee.runs.service.runs import RUN
+from fusee.tasks.fields import TASK
 from fusee.tasks.model.template import TEMPLATE
 from fusee.values.durations import duration_text
 from fusee.values.fields import Field, Form
@@ -30,6 +33,9 @@ FORMS: Mapping[str, Form[Any]] = {
     "workflow": WORKFLOW,
     "node": NODE,
     "template": TEMPLATE,
+    "task": TASK,
+    "run": RUN,
+    "limits": LIMITS,
 }
 _TABLE = re.compile(r"(<!-- fields: (\w+)(?:\(([^)]*)\))? -->\n).*?(<!-- end of fields -->)", re.DOTALL)
 

@@ -7,9 +7,7 @@ from typing import Any
 
 import pytest
 
-from fusee.tasks.service.fields import FIELDS
-from fusee.tasks.service.http_fields import HTTP
-from fusee.tasks.service.old_names import ALIASES
+from fusee.tasks.fields import ALIASES, HTTP, TASK
 
 TASKS = "/api/v1/tasks"
 MOVES = {"version", "updated_at", "next_fires", "next_fire_at", "description_words", "trigger"}
@@ -180,7 +178,7 @@ def test_every_field_and_every_spelling_of_it_is_tried():
     tried = {name for sent, _ in CHANGES for name in sent}
     # A name stays; these four choose what runs, and have a test of their own.
     apart = {"name", "handler", "workflow", "batch"}
-    assert {*FIELDS, *HTTP, *ALIASES} - apart - tried == set()
+    assert {*TASK.fields, *HTTP, *ALIASES} - apart - tried == set()
 
 
 async def test_the_executor_of_a_handler_can_be_named_without_losing_the_handler(served):

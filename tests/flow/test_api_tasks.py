@@ -14,11 +14,9 @@ import pytest
 
 from fusee.access.service import KeyOperations
 from fusee.runs.rest.shapes import RunOut
+from fusee.tasks.fields import ALIASES, HTTP, TASK, fields_from
 from fusee.tasks.model.task import TaskSpec
-from fusee.tasks.rest.definition import TASK_BODIES
-from fusee.tasks.service.fields import FIELDS, fields_from
-from fusee.tasks.service.http_fields import HTTP
-from fusee.tasks.service.old_names import ALIASES
+from fusee.tasks.rest.definition import CREATE
 from fusee.values.fields import shown as shown_of
 
 TASKS = "/api/v1/tasks"
@@ -637,8 +635,8 @@ def asked_by(words: list[str]) -> tuple[str, str, dict[str, str], str | None]:
 
 
 def test_the_description_knows_every_field_and_its_default():
-    described = TASK_BODIES["TaskIn"]
-    assert set(described["properties"]) == {*FIELDS, *HTTP, "enabled", "status", "template", "with"}
+    described = CREATE.schema
+    assert set(described["properties"]) == {*TASK.fields, *HTTP, "enabled", "status", "template", "with"}
     older = next(iter(described["patternProperties"]))
     assert set(older.strip("^($)").split("|")) == set(ALIASES)
     defaults = fields_from(TaskSpec(name="a", handler="a"))

@@ -56,7 +56,7 @@ BAD: dict[str, tuple[bytes, int, str | None, str]] = {
     "NUL in the name": (body(name="a\x00b"), 422, "name", "name must be"),
     "right-to-left name": (body(name="\u202eyl"), 422, "name", "name must be"),
     "name too long": (body(name="n" * 129), 422, "name", "name must be"),
-    "name is a number": (body(name=7), 422, "name", "must be text"),
+    "name is a number": (body(name=7), 422, "name", "must be 1 to 128 letters"),
     "name is null": (body(name=None), 422, None, "name"),
     "cron is a number": (body(cron=5), 422, "cron", "must be text"),
     "cron that never fires": (body(cron="0 0 31 2 *"), 422, "cron", "31 is not a day of February"),
@@ -98,7 +98,7 @@ BAD: dict[str, tuple[bytes, int, str | None, str]] = {
     "shards": (body(shards=0), 422, "shards", "from 1"),
     "waits for itself": (body(after=["nightly"]), 422, "after", "itself"),
     "waits for nobody": (body(after=["nobody"]), 422, "after", "create it first"),
-    "waits for a number": (body(after=[1]), 422, "after", "list of task names"),
+    "waits for a number": (body(after=[1]), 422, "after", "list of names"),
     "trigger_rule": (body(trigger_rule="any"), 422, "trigger_rule", "all_success"),
     "alerts": (body(alerts={"webhook": "ftp://a"}), 422, "alerts", "http or https"),
     "unknown alert": (body(alerts={"webhok": "http://a"}), 422, "alerts", "webhok"),
@@ -149,9 +149,9 @@ async def test_bad_task(served, name):
         *(
             ("simulate", during("2030-01-01", "2030-01-02", duration=1, policy=policy), field)
             for policy, field in (
-                ({"rate": 0}, "policy"),
-                ({"burst": 0, "rate": 1}, "policy"),
-                ({"max_concurrency": -1}, "policy"),
+                ({"rate": 0}, "rate"),
+                ({"burst": 0, "rate": 1}, "burst"),
+                ({"max_concurrency": -1}, "max_concurrency"),
                 ({"overlap_action": "MAYBE"}, "overlap_action"),
                 ({"overlap_acton": "SKIP"}, "overlap_acton"),
                 ([], "policy"),

@@ -10,8 +10,8 @@ from fusee.engine.model.outcome import End
 from fusee.engine.model.states import RunStatus
 from fusee.engine.store.runs import RunFilter
 from fusee.errors import StoreUnavailable
+from fusee.tasks.model.kinds import Alerts
 from fusee.tasks.model.policy import CatchUp, Overlap
-from fusee.tasks.model.task import Alerts
 from tests.store.clockwork import Clockwork, at
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")

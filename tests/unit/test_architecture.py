@@ -107,7 +107,6 @@ USED_TWICE: Reasons = {
         "Operations",
         "Part",
         "Progress",
-        "RetriedOut",
         "Source",
         "Started",
         "Wait",
@@ -169,7 +168,6 @@ LONG: dict[str, int] = {
     "bulk/store/jobs.py": 444,
     "engine/store/mysql.py": 402,
     "engine/store/postgres.py": 507,
-    "tasks/service/fields.py": 418,
 }
 """File → the lines that it may have until it is divided."""
 
@@ -198,7 +196,6 @@ DATA: Reasons = {
         "image",
         "item",
         "part",
-        "payload",
         "request",
         "result",
         "value",

@@ -12,10 +12,11 @@ from xml.etree import ElementTree
 
 import pytest
 
+from fusee.tasks.fields import task_from
 from fusee.tasks.model.policy import CatchUp, Concurrency, Decision, FailureAction, Overlap, Policy
 from fusee.tasks.model.simulate import simulate
 from fusee.tasks.model.task import TriggerRule
-from fusee.tasks.service.fields import policy_fields, task_from
+from fusee.values.fields import shown
 from tools import draw_timelines
 from tools.timelines.scenes import CONCURRENCY, FAILURE, OVERLAP, SCENES
 from tools.timelines.stage import US, Part, Played, Scene
@@ -88,7 +89,7 @@ def test_every_value_has_its_picture_and_its_row(page: str, values: type[StrEnum
 def test_the_table_of_defaults_is_true() -> None:
     text = (DOCS / "policies.md").read_text(encoding="utf-8").partition("## Defaults")[2]
     rows = dict(re.findall(r"^\| `(\w+)` \| (\S+) \|", text, re.MULTILINE))
-    defaults = policy_fields(Policy())
+    defaults = shown(Policy())
     assert {field: value.strip("`") for field, value in rows.items()} == {
         field: "none" if value is None else (value if isinstance(value, str) else f"{value:g}")
         for field, value in defaults.items()

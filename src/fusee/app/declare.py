@@ -20,7 +20,7 @@ from fusee.clock import Clock
 from fusee.config import Config
 from fusee.engine.model.retry import RetryPolicy
 from fusee.errors import FuseeError
-from fusee.tasks.model.task import BATCH_HANDLER, WORKFLOW_HANDLER
+from fusee.tasks.model.kinds import BATCH_HANDLER, WORKFLOW_HANDLER
 from fusee.tasks.service.apply import Change, apply
 from fusee.values.durations import seconds_from
 from fusee.workflows.starter import WorkflowStarter

@@ -217,7 +217,7 @@ class Seconds(Kind):
     """Whether `least` itself is too little."""
 
     def read(self, value: Any, what: str) -> Any:
-        seconds = seconds_from(value, what, least=-inf, most=inf)
+        seconds = float(value) if is_number(value) else seconds_from(value, what, least=-inf, most=inf)
         if not self.least <= seconds <= self.most or (self.above and seconds == self.least):
             least = f"more than {self.least:.15g} and at most" if self.above else f"from {self.least:.15g} to"
             raise Invalid(f"{what} must be {least} {self.most:.15g} seconds, not {seconds:.15g}", field=what)
@@ -299,7 +299,8 @@ class Texts(Kind):
             isinstance(name, str) and isinstance(text, str) for name, text in value.items()
         )
         if not texts:
-            raise Invalid(f"{what} must be an object of texts", field=what)
+            few = "" if self.most is None else f"at most {self.most} short "
+            raise Invalid(f"{what} must be an object of {few}texts", field=what)
         if self.most is not None and (
             len(value) > self.most or any(len(name) > 128 or len(text) > 256 for name, text in value.items())
         ):

@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fusee.engine.model.retry import RetryPolicy
+from fusee.tasks.model.kinds import WORKFLOW_HANDLER, Alerts
 from fusee.tasks.model.policy import CatchUp, Concurrency, FailureAction, Overlap, Policy
-from fusee.tasks.model.task import WORKFLOW_HANDLER, Alerts, TaskSpec, TriggerRule
+from fusee.tasks.model.task import TaskSpec, TriggerRule
 
 
 def spec(**fields: Any) -> TaskSpec:
@@ -36,7 +37,7 @@ def policy(**fields: Any) -> TaskSpec:
         (lambda: spec(every=0.5), "every must be from 1 to 316224000 seconds, not 0.5"),
         (lambda: spec(every=float("nan")), "every must be from 1"),
         (lambda: spec(every=1e12), "every must be from 1"),
-        (lambda: spec(every=True), "every must be from 1"),
+        (lambda: spec(every=True), "every must be seconds"),
         (lambda: spec(at=-1), "at must be a whole number from 0"),
         (lambda: spec(executor="perl"), "executor must be one of python, shell, http"),
         (lambda: spec(workflow="flow"), "workflow stands in the place of handler"),
@@ -49,7 +50,7 @@ def policy(**fields: Any) -> TaskSpec:
         (lambda: spec(after=("a b",)), "after must be 1 to 128 letters"),
         (lambda: spec(after=tuple(f"t{n}" for n in range(1001))), "after may name at most 1000"),
         (lambda: spec(priority=5000), "priority must be a whole number"),
-        (lambda: spec(timeout=0), "timeout must be seconds above 0"),
+        (lambda: spec(timeout=0), "timeout must be more than 0"),
         (lambda: policy(max_concurrency=-1), "max_concurrency must be a whole number from 0"),
         (lambda: policy(max_concurrency=1.5), "max_concurrency must be a whole number"),
         (lambda: policy(queue_depth=100_001), "queue_depth must be"),

@@ -12,7 +12,7 @@ from fusee.values.kinds import FLAG, TIME, Kind, Whole, is_number
 __all__ = ["LIMITS", "QueueLimits", "QueueStats", "TokenBucket"]
 
 
-class _Rate(Kind):
+class _QueueRate(Kind):
     def read(self, value: Any, what: str) -> Any:
         if not is_number(value) or not 0 < value <= 1e6:
             raise Invalid(
@@ -30,7 +30,7 @@ class QueueLimits:
 
     paused: Annotated[bool, FLAG, "Whether none of its runs starts."] = False
     concurrency: Annotated[int | None, Whole(1, 10**6), "Most runs at once, counted over all workers."] = None
-    rate: Annotated[float | None, _Rate(), "Most starts per second, counted over all workers."] = None
+    rate: Annotated[float | None, _QueueRate(), "Most starts per second, counted over all workers."] = None
     burst: Annotated[int | None, Whole(1, 10**6), "Most starts at once; goes with a rate."] = None
     strategy: Annotated[str | None, Mark.INNER] = None
     """How its runs find their worker; none is `shared`. No limit: it is set on its own."""

@@ -16,6 +16,7 @@ from fusee.values.names import check_name
 
 __all__ = ["QueueOperations"]
 
+
 class QueueOperations:
     def __init__(self, store: EngineStore) -> None:
         self.store = store

@@ -50,7 +50,7 @@ class CancelAnswer:
     canceled: bool
 
 
-def spec_from(fields: Any) -> RunSpec:
+def spec_from(fields: Mapping[str, Any]) -> RunSpec:
     """A `RunSpec` from what a caller wrote; says which field is wrong."""
     named = RUN.named(fields)
     executor = named.get("executor")

@@ -131,7 +131,7 @@ async def create(tasks: TaskOperations, out: Out, /, words: tuple[str, ...], **g
     enabled = not given["disabled"]
     fields = {**base, **_fields(words, given, base, out)}
     if base:
-        from fusee.tasks.service.fields import enabled_from
+        from fusee.tasks.fields import enabled_from
 
         enabled = enabled_from(fields) is not False and enabled
     task, _ = await tasks.create_once(

@@ -13,8 +13,8 @@ from fusee.surfaces.cli.exits import Exit, Failure
 from fusee.surfaces.cli.moments import local_text, moment, now_us, time_text, times_table
 from fusee.surfaces.cli.options import Command, option
 from fusee.surfaces.cli.output import Out
-from fusee.surfaces.cli.shapes import fire_object, words_object
 from fusee.tasks.cli.look import COUNT, fires_table, zone_of
+from fusee.values.fields import shown
 
 if TYPE_CHECKING:
     from fusee.tasks.cron import CronError
@@ -68,7 +68,7 @@ async def explain(tasks: TaskOperations, out: Out, /, name: str, at: str) -> Ans
         "verdict": answer.verdict,
         "text": answer.text,
         "rule": answer.rule,
-        "fires": [fire_object(fire) for fire in answer.fires],
+        "fires": [shown(fire) for fire in answer.fires],
     }
     return Answer(data, *lines)
 
@@ -120,7 +120,9 @@ def cron(out: Out, /, expression: str, timezone: str, count: int, begin: str | N
     now = now_us()
     after = now if begin is None else moment(begin, zone, now, "--from") - 1
     times = next_fires(parsed, after, zone, count)
-    words = words_object(expression)
+    from fusee.tasks.fields import words_of
+
+    words = words_of(parsed)
     data = {
         "expression": expression,
         "cron": parsed.text,

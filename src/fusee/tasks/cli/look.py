@@ -14,7 +14,7 @@ from fusee.surfaces.cli.commands import command, lists
 from fusee.surfaces.cli.moments import TIMES, away, local_text, moment, now_us, time_text, times_table
 from fusee.surfaces.cli.options import limited, option
 from fusee.surfaces.cli.output import facts, human, status_text
-from fusee.surfaces.cli.shapes import fire_object, task_object
+from fusee.values.fields import shown
 
 if TYPE_CHECKING:
     from zoneinfo import ZoneInfo
@@ -132,8 +132,14 @@ def _failures(task: Task) -> Any:
     return Text(str(task.failures), "red") if task.failures else ""
 
 
+def _shape(task: Task) -> dict[str, Any]:
+    from fusee.tasks.fields import task_shown
+
+    return task_shown(task, task.upcoming())
+
+
 TASKS: Noun[Task] = Noun(
-    shape=lambda task: task_object(task, task.upcoming()),
+    shape=_shape,
     line=lambda task: f"{task.name} is {task.status}" + (f": {task.reason}" if task.reason else ""),
     whole=lambda task: [_facts(task), *next_lines(task)[0]],
     none="no tasks yet: fusee task create",
@@ -157,7 +163,7 @@ def _fires(zone: ZoneInfo, sharded: bool, none: str = "") -> Noun[Fire]:
         return local_text(fire.fire_time, zone) + through
 
     return Noun(
-        shape=fire_object,
+        shape=shown,
         none=none,
         cursor=("before", lambda fire: f"{fire.fire_time}.{fire.shard}"),
         columns={

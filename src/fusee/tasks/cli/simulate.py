@@ -74,10 +74,10 @@ async def simulate(
 
 
 def _object(answer: Simulation) -> dict[str, Any]:
-    from fusee.tasks.service.fields import policy_fields
+    from fusee.values.fields import shown
 
     return {
-        "policy": policy_fields(answer.policy),
+        "policy": shown(answer.policy),
         "duration": answer.duration,
         "known": answer.known,
         **_counts_of(answer),

@@ -140,7 +140,7 @@ async def edit(
       fusee task edit poll overlap_action=SKIP max_concurrency=2 --version 7
       fusee task edit poll target_url=https://example.com/v2/poll
     """
-    from fusee.tasks.service.fields import fields_from
+    from fusee.tasks.fields import fields_from
 
     before = await tasks.get(name)
     task = await tasks.change(

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Annotated
 
 from fusee.engine.model.states import RunStatus
 from fusee.tasks.model.policy import Decision
+from fusee.values.fields import As, Mark
+from fusee.values.kinds import TIME
 
 __all__ = ["Cause", "Fire", "Held", "fire_end"]
 
@@ -41,27 +44,27 @@ class Held(StrEnum):
 class Fire:
     """A row of the fire history: every due fire has one."""
 
-    task_id: int
-    fire_time: int
+    task_id: Annotated[int, Mark.HIDDEN]
+    fire_time: Annotated[int, TIME]
     shard: int
     cause: Cause
     decision: Decision
-    code: str
+    code: Annotated[str, "The rule in one word, for counting."]
     rule: str
     run_id: int
-    run_status: RunStatus | None
-    """None when retention has deleted the run."""
-    decided_at: int
-    admitted_at: int | None
-    through: int | None
-    held: Held | None
+    run_status: Annotated[RunStatus | None, "None when the run has been pruned."]
+    decided_at: Annotated[int, TIME]
+    admitted_at: Annotated[int | None, TIME]
+    through: Annotated[int | None, TIME, "This row stands for every fire up to here."]
+    held: Annotated[Held | None, "Why its run is blocked."]
     backfill_id: int | None
-    started_at: int | None = None
-    """When its run was last claimed; None when it never was, or when the run is deleted."""
+    started_at: Annotated[int | None, Mark.HIDDEN] = None
+    """When its run was last claimed; None when it never was, or has been pruned."""
 
     @property
-    def lateness(self) -> float:
-        """Seconds between its time and its decision."""
+    def lateness(
+        self,
+    ) -> Annotated[float, As("lateness_seconds"), "Seconds between its time and its decision."]:
         return (self.decided_at - self.fire_time) / 1_000_000
 
 

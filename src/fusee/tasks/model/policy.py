@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import assert_never
+from typing import Annotated, Any, assert_never
 
+from fusee.errors import Invalid
 from fusee.values.durations import US
+from fusee.values.fields import Alias, As
+from fusee.values.kinds import Kind, Seconds, Whole, Words, is_number
 from fusee.values.words import Word
 
 __all__ = [
@@ -28,6 +31,9 @@ __all__ = [
     "rule_on_head",
     "start_at",
 ]
+
+SLOWEST_RATE = 1 / (366 * 86400)
+"""Starts per second: one a year."""
 
 
 class Overlap(Word):
@@ -86,28 +92,92 @@ class Decision(Word):
     MISS = "miss"
 
 
+class _StartRate(Kind):
+    """Starts per second: a number, or a text such as `10/m` or `100/h`."""
+
+    def read(self, value: Any, what: str) -> Any:
+        rate = self._from_text(value) if isinstance(value, str) else value
+        if rate is None or not is_number(rate):
+            raise Invalid(
+                f"{what} must be starts a second, or a text such as 10/m, not {value!r:.60}", field=what
+            )
+        if not SLOWEST_RATE <= rate <= 10_000:
+            raise Invalid(
+                f"{what} must be starts a second, from one a year to 10000, not {rate:g}", field=what
+            )
+        return float(rate)
+
+    @staticmethod
+    def _from_text(text: str) -> float | None:
+        count, _, unit = text.partition("/")
+        per = {"s": 1, "m": 60, "h": 3600, "d": 86400}.get(unit.strip() or "s")
+        try:
+            return None if per is None else float(count) / per
+        except ValueError:
+            return None
+
+    def schema(self) -> dict[str, Any]:
+        number = {"type": "number", "exclusiveMinimum": 0}
+        return {"anyOf": [number, {"type": "string"}], "examples": [0.5, "10/m"]}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
     """How a task behaves; durations in seconds."""
 
-    overlap: Overlap = Overlap.ALLOW
-    max_concurrency: int = 1
-    """Fires that may be open at once, over all workers; 0 means no cap."""
-    concurrency: Concurrency = Concurrency.QUEUE
-    queue_depth: int = 100
-    failure: FailureAction = FailureAction.RUN_NEW
-    catch_up: CatchUp = CatchUp.COMPACT
-    catch_up_window: float = 86400.0
-    """A fire that was due longer ago than this is missed, whatever the mode."""
-    catch_up_cap: int = 100
-    """FULL runs at most this many missed fires, the latest ones."""
-    grace: float = 10.0
-    """A fire decided within this delay counts as on time, but only until the next one is due."""
-    jitter: float = 0.0
-    """Each fire starts up to this much later, by an amount that is fixed for that fire."""
-    rate: float | None = None
-    """Starts per second at most; faster ones are delayed."""
-    burst: int = 1
+    overlap: Annotated[
+        Overlap,
+        Words(Overlap),
+        As("overlap_action"),
+        Alias("overlap"),
+        "What to do while an earlier fire has not ended: `ALLOW`, `SKIP`, `CANCEL_PREV`, `PARALLEL`.",
+    ] = Overlap.ALLOW
+    max_concurrency: Annotated[
+        int,
+        Whole(0, 10_000),
+        "Maximum number of fires in progress at once, over all workers; 0 means no cap.",
+    ] = 1
+    concurrency: Annotated[
+        Concurrency,
+        Words(Concurrency),
+        As("concurrency_policy"),
+        Alias("concurrency"),
+        "What to do when the cap is reached: `QUEUE`, `SKIP`, `PARALLEL`.",
+    ] = Concurrency.QUEUE
+    queue_depth: Annotated[int, Whole(0, 100_000), "How many fires may wait in the task's queue."] = 100
+    failure: Annotated[
+        FailureAction,
+        Words(FailureAction),
+        As("failure_action"),
+        Alias("failure"),
+        "What to do when the last fire failed: `RUN_NEW`, `SKIP`, `RETRY`, `PAUSE`.",
+    ] = FailureAction.RUN_NEW
+    catch_up: Annotated[
+        CatchUp,
+        Words(CatchUp),
+        As("catch_up_mode"),
+        Alias("catch_up"),
+        "What to do with fires that no dispatcher could fire in time: `NONE`, `COMPACT`, `FULL`.",
+    ] = CatchUp.COMPACT
+    catch_up_window: Annotated[
+        float, Seconds(), "A fire that was due longer ago than this is missed, whatever the mode."
+    ] = 86400.0
+    catch_up_cap: Annotated[
+        int, Whole(1, 10_000), "`FULL` makes up for at most this many fires, the latest ones."
+    ] = 100
+    grace: Annotated[
+        float,
+        Seconds(),
+        "A fire decided within this delay counts as on time; the delay ends at the latest when the next fire"
+        " is due.",
+    ] = 10.0
+    jitter: Annotated[
+        float, Seconds(), "Each fire starts up to this much later, by a fixed share for each fire."
+    ] = 0.0
+    rate: Annotated[
+        float | None, _StartRate(), "Maximum number of starts per second, or per minute as in `10/m`."
+    ] = None
+    burst: Annotated[int, Whole(1, 10_000), "With a rate: how many starts may happen at once."] = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

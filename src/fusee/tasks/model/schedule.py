@@ -9,6 +9,7 @@ from itertools import islice
 from typing import Protocol
 from zoneinfo import ZoneInfo
 
+from fusee.errors import Invalid
 from fusee.tasks.cron import Cron
 
 __all__ = ["CronSchedule", "IntervalSchedule", "OnceSchedule", "Schedule", "zone_named"]
@@ -78,10 +79,11 @@ class OnceSchedule:
 
 @lru_cache(maxsize=1000)
 def zone_named(name: str) -> ZoneInfo:
-    """The IANA zone of this name; raises `ValueError` when there is none."""
+    """The IANA zone of this name; raises `Invalid` when there is none."""
     try:
         return ZoneInfo(name)
     except Exception:
-        raise ValueError(
-            f"timezone {name!r:.60} is not a zone of the IANA database; write it like Europe/Berlin or UTC"
+        raise Invalid(
+            f"timezone {name!r:.60} is not a zone of the IANA database; write it like Europe/Berlin or UTC",
+            field="timezone",
         ) from None

@@ -5,127 +5,182 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
-from typing import Any
+from typing import Annotated, Any
 
 from fusee.engine.model.gate import TriggerRule
 from fusee.engine.model.retry import BACKOFFS, RetryPolicy
 from fusee.engine.model.run import RunSpec
-from fusee.engine.model.run_fields import EXECUTORS
+from fusee.engine.model.run_fields import (
+    Cpu,
+    Executor,
+    HashKey,
+    Memory,
+    Priority,
+    Queue,
+    Region,
+    Requires,
+    Retry,
+    Timeout,
+    UsedStrategy,
+)
 from fusee.engine.model.states import TASK, TaskStatus, next_task_status
 from fusee.engine.model.strategy import Strategy
+from fusee.errors import Invalid
 from fusee.tasks.cron import Cron
+from fusee.tasks.model.kinds import (
+    ALERTS,
+    AT,
+    BATCH_HANDLER,
+    CRON,
+    HANDLER,
+    JSON_OBJECT,
+    LABELS,
+    TRIGGER,
+    WORKFLOW_HANDLER,
+    ZONE,
+    Alerts,
+    instant_from,
+)
 from fusee.tasks.model.policy import CatchUp, Concurrency, FailureAction, Overlap, Policy
 from fusee.tasks.model.schedule import CronSchedule, IntervalSchedule, OnceSchedule, Schedule, zone_named
-from fusee.values.durations import LONGEST, US
+from fusee.values.durations import US
+from fusee.values.fields import Alias, Mark, conform
+from fusee.values.kinds import NAMES, TIME, Name, Seconds, Text, Whole, Words
 from fusee.values.names import check_name
 
-__all__ = ["TASK", "Alerts", "Task", "TaskSpec", "TaskStatus", "TriggerRule", "next_task_status"]
+__all__ = ["TASK", "Task", "TaskSpec", "TaskStatus", "TriggerRule", "next_task_status"]
 
 MOST_SHARDS = 1000
 MOST_UPSTREAMS = 1000
-SLOWEST_RATE = 1 / (366 * 86400)
-WORKFLOW_HANDLER = "fusee.workflow"
-"""The built-in handler that starts a workflow and waits for its end."""
-BATCH_HANDLER = "fusee.batch"
-"""The same for a batch."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Alerts:
-    """Where alerts are sent, and about what. Each is an http run of its own, so retried and recorded."""
-
-    webhook: str
-    on_failure: bool = True
-    on_failures_in_a_row: int | None = None
-    """Sent at the n-th failure in a row, and at no other; `on_failure` is then off unless it is given."""
-    on_lateness: float | None = None
-    """Seconds; an alert is sent for a fire that is decided later than this."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskSpec:
     """What a caller asks for; checked when it is made."""
 
-    name: str
-    description: str = ""
-    cron: str | None = None
-    every: float | None = None
-    at: int | None = None
-    timezone: str = "UTC"
-    executor: str = "python"
-    handler: str = ""
-    payload: Mapping[str, Any] = field(default_factory=dict)
-    workflow: str | None = None
-    batch: Mapping[str, Any] | None = None
-    """A batch to start, as it is written where batches are made, with its `targets`; the payload's members go
-    over it, so a trigger may bring targets of its own."""
-    queue: str = "default"
-    region: str = ""
-    priority: int = 0
-    timeout: float | None = None
-    retry: RetryPolicy | None = None
-    policy: Policy = field(default_factory=Policy)
-    shards: int = 1
-    after: tuple[str, ...] = ()
-    trigger_rule: TriggerRule = TriggerRule.ALL_SUCCESS
-    alerts: Alerts | None = None
-    labels: Mapping[str, str] = field(default_factory=dict)
-    strategy: str = ""
-    """How its runs find their worker; empty: as their queue says."""
-    cpu: float | None = None
-    memory: int | None = None
-    hash_key: str | None = None
-    requires: Mapping[str, str] = field(default_factory=dict)
-    """Labels that the worker of its runs must have."""
+    name: Annotated[
+        str, Name(), "Unique in its namespace; it cannot be changed. Letters, digits and `_ . : / -`."
+    ]
+    description: Annotated[str, Text(512, lines=True), "A text for people."] = ""
+    cron: Annotated[
+        str | None,
+        CRON,
+        Alias("cron_expr", "schedule"),
+        "When the task fires: five fields, six with seconds in front, or `@daily` and its like; shown with"
+        " six. Set one of `cron`, `every` and `at`, or none.",
+    ] = None
+    every: Annotated[
+        float | None,
+        Seconds(1.0),
+        Alias("interval", "interval_seconds"),
+        "An interval of at least a second, in the place of `cron`.",
+    ] = None
+    at: Annotated[
+        int | None,
+        AT,
+        "One point in time, in the place of `cron`: RFC 3339; without an offset, in `timezone`.",
+    ] = None
+    timezone: Annotated[str, ZONE, "The time zone for `cron`, and for `at` without an offset."] = "UTC"
+    executor: Executor = "python"
+    handler: Annotated[str, HANDLER, "The handler that runs; http and shell need none."] = ""
+    payload: Annotated[
+        Mapping[str, Any],
+        JSON_OBJECT,
+        Alias("params", "parameters"),
+        Mark.DETAIL,
+        "The handler's arguments by name, or what the executor takes.",
+    ] = field(default_factory=dict)
+    workflow: Annotated[str | None, Name(), "A workflow to start, in the place of `handler`."] = None
+    batch: Annotated[
+        Mapping[str, Any] | None,
+        JSON_OBJECT,
+        Mark.DETAIL,
+        "A batch to start, in the place of `handler`: its fields and its `targets`; members of the payload"
+        " override them, so a trigger may bring targets of its own.",
+    ] = None
+    queue: Queue = "default"
+    region: Annotated[Region, Mark.DETAIL] = ""
+    priority: Annotated[Priority, Mark.DETAIL] = 0
+    timeout: Annotated[Timeout, Alias("timeout_seconds"), Mark.DETAIL] = None
+    retry: Annotated[
+        Retry,
+        Alias("retry_policy", "retry_policy_json"),
+        Mark.DETAIL,
+        "When an attempt within one fire did not succeed; without one, the handler's policy.",
+    ] = None
+    policy: Annotated[Policy, Mark.FLAT, Mark.DETAIL] = field(default_factory=Policy)
+    shards: Annotated[int, Whole(1, MOST_SHARDS), Mark.DETAIL, "Number of runs that each fire creates."] = 1
+    after: Annotated[
+        tuple[str, ...],
+        NAMES,
+        Alias("depends_on", "dependencies"),
+        Mark.DETAIL,
+        "The tasks that this task waits for, or follows.",
+    ] = ()
+    trigger_rule: Annotated[
+        TriggerRule,
+        Words(TriggerRule),
+        Mark.DETAIL,
+        "When a fire that waits for other tasks may start: `all_success`, `all_done`, `any_success`.",
+    ] = TriggerRule.ALL_SUCCESS
+    alerts: Annotated[
+        Alerts | None,
+        ALERTS,
+        Mark.DETAIL,
+        "A webhook, and the events that it receives; a text is the webhook.",
+    ] = None
+    labels: Annotated[Mapping[str, str], LABELS, "Short texts, for people and programs."] = field(
+        default_factory=dict
+    )
+    strategy: Annotated[UsedStrategy, Mark.DETAIL] = ""
+    cpu: Annotated[Cpu, Mark.DETAIL] = None
+    memory: Annotated[Memory, Mark.DETAIL] = None
+    hash_key: Annotated[
+        HashKey,
+        Mark.DETAIL,
+        "The key that `consistent_hash` uses; without one, the task's name and the shard.",
+    ] = None
+    requires: Annotated[Requires, Mark.DETAIL] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        check_name(self.name, "name")
-        if len(self.description) > 512:
-            raise ValueError("description must be at most 512 characters")
+        if isinstance(self.at, str):
+            object.__setattr__(self, "at", instant_from(self.at, self.timezone))
+        conform(self)
+        conform(self.policy)
         _at_most_one(cron=self.cron, every=self.every, at=self.at)
-        zone_named(self.timezone)
-        if self.cron is not None:
-            object.__setattr__(self, "cron", Cron.parse(self.cron).text)
-        if self.every is not None:
-            _seconds("every", self.every, 1.0)
-        if self.at is not None:
-            _whole("at", self.at, 0, 2**62)
-        if self.executor not in EXECUTORS:
-            raise ValueError(f"executor must be one of {', '.join(EXECUTORS)}, not {self.executor!r:.60}")
         if self.workflow is not None:
-            check_name(self.workflow, "workflow")
             self._runs_instead("workflow", WORKFLOW_HANDLER)
         if self.batch is not None:
-            if not isinstance(self.batch, Mapping):
-                raise ValueError('batch must be an object such as {"batch_type": …, "target_type": …}')
             self._runs_instead("batch", BATCH_HANDLER)
         if not self.handler and self.executor != "python":
             object.__setattr__(self, "handler", self.executor)
         # What asks for resources or names a key is placed, also where no strategy is named.
         object.__setattr__(self, "strategy", self.run_spec().strategy)
-        self._check_policy()
-        _whole("shards", self.shards, 1, MOST_SHARDS)
         if self.strategy == Strategy.BROADCAST and self.shards > 1:
-            raise ValueError("strategy broadcast makes a run for each worker: it cannot stand beside shards")
+            raise Invalid(
+                "strategy broadcast makes a run for each worker: it cannot stand beside shards",
+                field="strategy",
+            )
         if len(self.after) > MOST_UPSTREAMS:
-            raise ValueError(f"after may name at most {MOST_UPSTREAMS} tasks")
+            raise Invalid(f"after may name at most {MOST_UPSTREAMS} tasks", field="after")
         for upstream in self.after:
             check_name(upstream, "after")
         if self.name in self.after:
-            raise ValueError(f"after: {self.name} cannot wait for itself")
+            raise Invalid(f"after: {self.name} cannot wait for itself", field="after")
         if len(set(self.after)) != len(self.after):
-            raise ValueError("after names a task twice")
+            raise Invalid("after names a task twice", field="after")
 
     def _runs_instead(self, what: str, handler: str) -> None:
         if self.handler not in ("", handler) or self.executor != "python":
-            raise ValueError(f"{what} stands in the place of handler and executor: give one of them")
+            raise Invalid(f"{what} stands in the place of handler and executor: give one of them", field=what)
         object.__setattr__(self, "handler", handler)
 
     def run_spec(self) -> RunSpec:
         """Refuses what a run would be refused for."""
         if not self.handler:
-            raise ValueError(
-                "handler is missing: name the handler that shall run, or give target_url, workflow or batch"
+            raise Invalid(
+                "handler is missing: name the handler that shall run, or give target_url, workflow or batch",
+                field="handler",
             )
         return RunSpec(
             handler=self.handler,
@@ -156,20 +211,8 @@ class TaskSpec:
             return {"batch": {**self.batch, **payload}}
         return payload if self.workflow is None else {"workflow": self.workflow, "params": payload}
 
-    def _check_policy(self) -> None:
-        policy = self.policy
-        _whole("max_concurrency", policy.max_concurrency, 0, 10_000)
-        _whole("queue_depth", policy.queue_depth, 0, 100_000)
-        _whole("catch_up_cap", policy.catch_up_cap, 1, 10_000)
-        _whole("burst", policy.burst, 1, 10_000)
-        for name in ("catch_up_window", "grace", "jitter"):
-            _seconds(name, getattr(policy, name), 0.0)
-        if policy.rate is not None and not SLOWEST_RATE <= policy.rate <= 10_000:
-            raise ValueError(f"rate must be starts a second, from one a year to 10000, not {policy.rate:g}")
-
     @property
-    def trigger(self) -> str:
-        """What makes it fire: cron, interval, once, after, or only a person: manual."""
+    def trigger(self) -> Annotated[str, TRIGGER, "What makes it fire; manual: only a person does."]:
         for kind, given in (("cron", self.cron), ("interval", self.every), ("once", self.at)):
             if given is not None:
                 return kind
@@ -282,18 +325,18 @@ class Task:
 
     id: int
     namespace: str
-    spec: TaskSpec
+    spec: Annotated[TaskSpec, Mark.FLAT]
     status: TaskStatus
     reason: str | None
-    version: int
-    anchor: int
-    next_fire_at: int | None
-    last_fire_at: int | None
+    version: Annotated[int, "One more with every change; send it back to change what you saw."]
+    anchor: Annotated[int, Mark.HIDDEN]
+    next_fire_at: Annotated[int | None, TIME]
+    last_fire_at: Annotated[int | None, TIME]
     last_run_id: int | None
     last_status: str | None
-    failures: int
-    created_at: int
-    updated_at: int
+    failures: Annotated[int, "In a row."]
+    created_at: Annotated[int, TIME]
+    updated_at: Annotated[int, TIME]
 
     @property
     def name(self) -> str:
@@ -314,15 +357,4 @@ class Task:
 def _at_most_one(**given: Any) -> None:
     named = [name for name, value in given.items() if value is not None]
     if len(named) > 1:
-        raise ValueError(f"{' and '.join(named)} cannot stand together: a task has one schedule")
-
-
-def _seconds(what: str, value: object, least: float) -> None:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not number or not least <= value <= LONGEST:  # type: ignore[operator]
-        raise ValueError(f"{what} must be from {least:g} to {LONGEST:.0f} seconds, not {value!r:.60}")
-
-
-def _whole(what: str, value: object, least: int, most: int) -> None:
-    if type(value) is not int or not least <= value <= most:
-        raise ValueError(f"{what} must be a whole number from {least} to {most}, not {value!r:.60}")
+        raise Invalid(f"{' and '.join(named)} cannot stand together: a task has one schedule", field=named[0])

@@ -8,14 +8,14 @@ from typing import Any, Self
 
 from pydantic import BaseModel, Field
 
-from fusee.engine.model.states import RunStatus
-from fusee.tasks.model.fire import Cause, Fire, Held
+from fusee.surfaces.rest.answers import answer_of, page_of
+from fusee.tasks.model.fire import Fire
 from fusee.tasks.model.policy import Decision
 from fusee.tasks.service.explain import Explanation
-from fusee.tasks.service.fields import policy_fields
 from fusee.tasks.service.simulation import Compared, Simulation
 from fusee.tasks.store.backfills import Backfilled
 from fusee.tasks.store.triggers import Triggered
+from fusee.values.fields import shown
 from fusee.values.times import show_time, show_times
 
 __all__ = [
@@ -39,47 +39,8 @@ def _time(at: int | None) -> str | None:
     return None if at is None else show_time(at)
 
 
-class FireOut(BaseModel):
-    """One time at which the task was due, what was decided about it, and the run it made."""
-
-    fire_time: str
-    shard: int
-    cause: Cause
-    decision: Decision
-    code: str = Field(description="The rule in one word, for counting.")
-    rule: str
-    run_id: int
-    run_status: RunStatus | None = Field(description="None when the run has been pruned.")
-    decided_at: str
-    admitted_at: str | None
-    lateness_seconds: float
-    held: Held | None = Field(description="Why its run is blocked.")
-    backfill_id: int | None
-    through: str | None = Field(description="This row stands for every fire up to here.")
-
-    @classmethod
-    def of(cls, fire: Fire) -> Self:
-        return cls(
-            fire_time=_time(fire.fire_time) or "",
-            shard=fire.shard,
-            cause=fire.cause,
-            decision=fire.decision,
-            code=fire.code,
-            rule=fire.rule,
-            run_id=fire.run_id,
-            run_status=fire.run_status,
-            decided_at=_time(fire.decided_at) or "",
-            admitted_at=_time(fire.admitted_at),
-            lateness_seconds=fire.lateness,
-            held=fire.held,
-            backfill_id=fire.backfill_id,
-            through=_time(fire.through),
-        )
-
-
-class FirePage(BaseModel):
-    items: list[FireOut]
-    next_cursor: str | None
+FireOut = answer_of("FireOut", Fire)
+FirePage = page_of(FireOut)
 
 
 class ExplanationOut(BaseModel):
@@ -90,7 +51,7 @@ class ExplanationOut(BaseModel):
     verdict: str = Field(json_schema_extra={"enum": [*VERDICTS]})
     text: str
     rule: str | None
-    fires: list[FireOut]
+    fires: list[FireOut]  # type: ignore[valid-type]
 
     @classmethod
     def of(cls, explanation: Explanation) -> Self:
@@ -100,7 +61,7 @@ class ExplanationOut(BaseModel):
             verdict=explanation.verdict,
             text=explanation.text,
             rule=explanation.rule,
-            fires=[FireOut.of(fire) for fire in explanation.fires],
+            fires=[FireOut(**shown(fire)) for fire in explanation.fires],
         )
 
 
@@ -204,7 +165,7 @@ class SimulationOut(BaseModel):
     def of(cls, simulation: Simulation) -> Self:
         fires = simulation.fires
         return cls(
-            policy=policy_fields(simulation.policy),
+            policy=shown(simulation.policy),
             duration=simulation.duration,
             known=simulation.known,
             simulated=_counts(one.simulated.decision for one in fires),

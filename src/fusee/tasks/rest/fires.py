@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 
@@ -16,12 +16,15 @@ from fusee.surfaces.rest.problems import Problem
 from fusee.surfaces.rest.reading import read_json
 from fusee.surfaces.rest.times import Time
 from fusee.tasks.cron import Cron, CronError, next_fires
+from fusee.tasks.fields import words_of
 from fusee.tasks.model.policy import Decision
 from fusee.tasks.model.schedule import zone_named
 from fusee.tasks.rest.bodies import SimulateIn
-from fusee.tasks.rest.fire_shapes import ExplanationOut, FireOut, FirePage, SimulationOut
-from fusee.tasks.rest.shapes import CronOut, NextOut
+from fusee.tasks.rest.fire_shapes import ExplanationOut, FirePage, SimulationOut
+from fusee.tasks.rest.shapes import CronOut, NextOut, Words
 from fusee.tasks.store.history import FireFilter
+from fusee.values.fields import shown
+from fusee.values.times import show_times
 
 __all__ = ["router"]
 
@@ -43,7 +46,7 @@ def _fire_at(place: str) -> tuple[int, int]:
 FIRES = Pager("f1", _fire_at)
 
 
-@router.get(f"/tasks{OF_TASK}/runs")
+@router.get(f"/tasks{OF_TASK}/runs", response_model=FirePage)
 async def list_fires(
     request: Request,
     page: Page,
@@ -51,7 +54,7 @@ async def list_fires(
     decision: Annotated[list[Decision] | None, Query(description="May be repeated.")] = None,
     since: Annotated[Time | None, Query(description="Due then or later.")] = None,
     until: Annotated[Time | None, Query(description="Due then or earlier.")] = None,
-) -> FirePage:
+) -> dict[str, Any]:
     """Every time at which it was due, newest first: what was decided, by which rule, and the run of it."""
     wanted = FireFilter(
         since=since,
@@ -61,7 +64,7 @@ async def list_fires(
         limit=page.asked,
     )
     found = await operations_of(request).tasks.fires(ref, wanted)
-    return FirePage(**FIRES.page(page, found, lambda fire: f"{fire.fire_time}:{fire.shard}", FireOut.of))
+    return FIRES.page(page, found, lambda fire: f"{fire.fire_time}:{fire.shard}", shown)
 
 
 @router.get(f"/tasks{OF_TASK}/explain")
@@ -79,7 +82,7 @@ async def next_of_task(request: Request, ref: TaskRef, count: Count = 5) -> Next
     """When it fires next; nothing while it is not enabled, or has no schedule."""
     tasks = operations_of(request).tasks
     task = await tasks.get(ref)
-    return NextOut.of(task, tasks.upcoming(task, count))
+    return NextOut(task=task.name, next_fires=show_times(tasks.upcoming(task, count)))
 
 
 @router.post(f"/tasks{OF_TASK}/simulate", openapi_extra=body_of(SimulateIn), response_model=SimulationOut)
@@ -109,9 +112,12 @@ async def read_cron(
         if error.field is not None:
             problem.extra |= {"part": error.field, "position": error.position}
         raise problem from None
-    try:
-        zone = zone_named(timezone)
-    except ValueError as error:
-        raise Problem(422, str(error), field="timezone") from None
+    zone = zone_named(timezone)
     now = operations_of(request).tasks.now_us()
-    return CronOut.of(expression, cron, timezone, next_fires(cron, now, zone, count))
+    return CronOut(
+        expression=expression,
+        cron=cron.text,
+        timezone=timezone,
+        description_words=Words(**words_of(cron)),
+        next_fires=show_times(next_fires(cron, now, zone, count)),
+    )

@@ -24,14 +24,15 @@ from fusee.surfaces.rest.paging import Page, Pager, name_at
 from fusee.surfaces.rest.paths import TASK, link
 from fusee.surfaces.rest.problems import Problem
 from fusee.surfaces.rest.reading import read_json, read_object
+from fusee.tasks.fields import STATUSES, enabled_from, task_shown
+from fusee.tasks.fields import TASK as FORM
 from fusee.tasks.model.task import Task, TaskStatus
 from fusee.tasks.rest.bodies import ApplyIn
-from fusee.tasks.rest.definition import task_body
-from fusee.tasks.rest.shapes import ApplyOut, ChangeOut, PreviewOut, TaskOut, TaskPage, TaskSummary
+from fusee.tasks.rest.definition import CHANGE, CREATE, REPLACE
+from fusee.tasks.rest.shapes import ApplyOut, PreviewOut, TaskOut, TaskPage, change_shown
 from fusee.tasks.service.apply import apply, plan
-from fusee.tasks.service.fields import FIELDS, enabled_from
-from fusee.tasks.service.old_names import STATUSES
 from fusee.tasks.store.tasks import TaskFilter
+from fusee.values.fields import shown
 from fusee.values.names import PREFIX, check_name, check_prefix
 
 __all__ = ["answer", "router"]
@@ -39,7 +40,8 @@ __all__ = ["answer", "router"]
 router = APIRouter(prefix="/api/v1/tasks", tags=["tasks"])
 
 TASKS = Pager("t1", name_at)
-SAYS = 'a task is an object such as {"name": "nightly", "cron": "0 3 * * *", "handler": "tidy"}'
+Shown = dict[str, Any]
+SAYS = f"a task is an object such as {FORM.example}"
 _EXAMPLE = {"name": "nightly", "cron": "0 3 * * *", "timezone": "Europe/Berlin", "handler": "greet"}
 _MADE: dict[str, Any] = {
     "headers": {
@@ -54,21 +56,22 @@ _ANY_STATUS = BeforeValidator(
     lambda value: {"active": "enabled", "inactive": "disabled"}.get(value.lower(), value.lower())
 )
 """In any case, and also in the words of older designs."""
-_ADDED = set(TaskOut.model_fields) - set(FIELDS) - {"status", "version"}
+_ADDED = set(TaskOut.model_fields) - FORM.fields.keys() - {"status", "version"}
 """What an answer has that is none of the caller's business; sent back, it is ignored."""
 
 
-def answer(request: Request, response: Response, task: Task) -> TaskOut:
+def answer(request: Request, response: Response, task: Task) -> Shown:
     """The task, with its version as ETag."""
     response.headers.update(etag(task.version))
-    return TaskOut.of(task, operations_of(request).tasks.upcoming(task))
+    return task_shown(task, operations_of(request).tasks.upcoming(task))
 
 
 @router.post(
     "",
     status_code=201,
     dependencies=[Operator],
-    openapi_extra=task_body("TaskIn", _EXAMPLE),
+    openapi_extra=body_of(CREATE, example=_EXAMPLE),
+    response_model=TaskOut,
     responses={
         200: {"model": TaskOut, "description": "The idempotency key had been used before.", **_MADE},
         201: _MADE,
@@ -80,7 +83,7 @@ async def create_task(
     response: Response,
     allow_unknown: AllowUnknown = False,
     idempotency_key: IdempotencyKey = None,
-) -> TaskOut:
+) -> Shown:
     """Make a task; the answer has its next five fires."""
     fields = await read_object(request, SAYS)
     enabled = enabled_from(fields) is not False
@@ -94,15 +97,20 @@ async def create_task(
     return answer(request, response, task)
 
 
-@router.post("/preview", dependencies=[Viewer], openapi_extra=task_body("TaskIn", _EXAMPLE))
-async def preview_task(request: Request, allow_unknown: AllowUnknown = False) -> PreviewOut:
+@router.post(
+    "/preview",
+    dependencies=[Viewer],
+    openapi_extra=body_of(CREATE, example=_EXAMPLE),
+    response_model=PreviewOut,
+)
+async def preview_task(request: Request, allow_unknown: AllowUnknown = False) -> Shown:
     """Check a task and tell when it would fire; nothing is made."""
     fields = await read_object(request, SAYS)
     enabled_from(fields)
     tasks = operations_of(request).tasks
     # Who may only look must not make the server ask its resolver for names, and learn what it says.
     spec = await tasks.checked(fields, allow_unknown=allow_unknown, resolve=False)
-    return PreviewOut.of(spec, tasks.preview(spec))
+    return task_shown(spec, tasks.preview(spec))
 
 
 @router.post(
@@ -110,27 +118,25 @@ async def preview_task(request: Request, allow_unknown: AllowUnknown = False) ->
     dependencies=[Operator],
     openapi_extra=body_of(Body("ApplyIn", _APPLY)),
     responses={409: {"description": "A task to prune is waited for; `changes` tells what was done."}},
+    response_model=ApplyOut,
 )
-async def apply_tasks(request: Request, allow_unknown: AllowUnknown = False) -> ApplyOut:
+async def apply_tasks(request: Request, allow_unknown: AllowUnknown = False) -> Shown:
     """Tasks as code: make them what the documents say, and tell what that changes.
 
     All are checked first; then each is a transaction of its own, and should one fail, the problem's `changes`
     tell which were done.
     """
     wanted = await read_json(request, ApplyIn, "the request")
-    try:
-        check_name(wanted.group, "group")
-    except ValueError as error:
-        raise Problem(422, str(error), field="group") from None
+    check_name(wanted.group, "group")
     tasks = operations_of(request).tasks
     how: dict[str, Any] = {"group": wanted.group, "prune": wanted.prune, "allow_unknown": allow_unknown}
     if wanted.dry_run:
         planned = await plan(tasks, wanted.documents, **how)
-        return ApplyOut(dry_run=True, changes=[ChangeOut.of(change) for change in planned])
+        return {"dry_run": True, "changes": [change_shown(change) for change in planned]}
     notes = context_of(request).notes
     done = notes.setdefault("changes", [])
     changes = await apply(
-        tasks, wanted.documents, **how, tell=lambda change: done.append(ChangeOut.of(change).model_dump())
+        tasks, wanted.documents, **how, tell=lambda change: done.append(change_shown(change))
     )
     counts = {change.action: 0 for change in changes}
     for change in changes:
@@ -138,10 +144,10 @@ async def apply_tasks(request: Request, allow_unknown: AllowUnknown = False) -> 
     audit(
         request, "tasks applied", group=wanted.group, **{f"tasks_{action}": n for action, n in counts.items()}
     )
-    return ApplyOut(dry_run=False, changes=[ChangeOut.of(change) for change in changes])
+    return {"dry_run": False, "changes": [change_shown(change) for change in changes]}
 
 
-@router.get("", dependencies=[Viewer])
+@router.get("", dependencies=[Viewer], response_model=TaskPage)
 async def list_tasks(
     request: Request,
     page: Page,
@@ -152,12 +158,9 @@ async def list_tasks(
     prefix: Annotated[
         str, Query(description="How the name begins.", json_schema_extra={"pattern": f"^{PREFIX}$"})
     ] = "",
-) -> TaskPage:
+) -> Shown:
     """By name."""
-    try:
-        check_prefix(prefix, "prefix")
-    except ValueError as error:
-        raise Problem(422, str(error), field="prefix") from None
+    check_prefix(prefix, "prefix")
     wanted = TaskFilter(
         status=[TaskStatus(one) for one in status or ()],
         prefix=prefix,
@@ -165,18 +168,19 @@ async def list_tasks(
         limit=page.asked,
     )
     found = await operations_of(request).tasks.list(wanted)
-    return TaskPage(**TASKS.page(page, found, lambda task: task.name, TaskSummary.of))
+    return TASKS.page(page, found, lambda task: task.name, lambda task: shown(task, brief=True))
 
 
-@router.get(TASK, dependencies=[Viewer], responses={200: ETAG})
-async def get_task(request: Request, response: Response, ref: TaskRef) -> TaskOut:
+@router.get(TASK, dependencies=[Viewer], responses={200: ETAG}, response_model=TaskOut)
+async def get_task(request: Request, response: Response, ref: TaskRef) -> Shown:
     return answer(request, response, await operations_of(request).tasks.get(ref))
 
 
 @router.put(
     TASK,
     dependencies=[Operator],
-    openapi_extra=task_body("TaskReplaceIn", {**_EXAMPLE, "version": 1}),
+    openapi_extra=body_of(REPLACE, example={**_EXAMPLE, "version": 1}),
+    response_model=TaskOut,
     responses={200: ETAG, 409: _STALE},
 )
 async def replace_task(
@@ -185,7 +189,7 @@ async def replace_task(
     ref: TaskRef,
     allow_unknown: AllowUnknown = False,
     if_match: IfMatch = None,
-) -> TaskOut:
+) -> Shown:
     """Make it what is written, and nothing else."""
     fields = await read_object(request, SAYS)
     tasks = operations_of(request).tasks
@@ -201,7 +205,8 @@ async def replace_task(
 @router.patch(
     TASK,
     dependencies=[Operator],
-    openapi_extra=task_body("TaskChangeIn", {"cron": "0 4 * * *", "version": 1}),
+    openapi_extra=body_of(CHANGE, example={"cron": "0 4 * * *", "version": 1}),
+    response_model=TaskOut,
     responses={200: ETAG, 409: _STALE},
 )
 async def change_task(
@@ -210,7 +215,7 @@ async def change_task(
     ref: TaskRef,
     allow_unknown: AllowUnknown = False,
     if_match: IfMatch = None,
-) -> TaskOut:
+) -> Shown:
     """Change the fields that are given; null takes one back to its default."""
     fields = await read_object(request, "a change is an object with the fields to change")
     tasks = operations_of(request).tasks

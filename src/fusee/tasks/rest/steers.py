@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from fastapi import APIRouter, Request, Response
 
 from fusee.surfaces.rest.addressing import ETAG, IfMatch, TaskRef, version_from
@@ -18,8 +20,13 @@ __all__ = ["router"]
 
 router = APIRouter(prefix="/api/v1/tasks", tags=["tasks"], dependencies=[Operator])
 
-_STEER = body_of(TaskSteerIn, required=False)
+Shown = dict[str, Any]
 _REFUSED = {"description": "It is at another version, or in a state that does not allow this."}
+_STEER: dict[str, Any] = {
+    "openapi_extra": body_of(TaskSteerIn, required=False),
+    "responses": {200: ETAG, 409: _REFUSED},
+    "response_model": TaskOut,
+}
 _OFF = {"description": "It is disabled, or the idempotency key was used for another request."}
 
 
@@ -65,33 +72,27 @@ async def restart_task(
     return TriggeredOut.of(restarted)
 
 
-@router.post(f"{OF_TASK}/pause", openapi_extra=_STEER, responses={200: ETAG, 409: _REFUSED})
-async def pause_task(request: Request, response: Response, ref: TaskRef, if_match: IfMatch = None) -> TaskOut:
+@router.post(f"{OF_TASK}/pause", **_STEER)
+async def pause_task(request: Request, response: Response, ref: TaskRef, if_match: IfMatch = None) -> Shown:
     """It fires only when someone triggers it. What runs goes on; what stands in line is held until the task
     is resumed."""
     return await _steer(request, response, ref, "pause", if_match)
 
 
-@router.post(f"{OF_TASK}/resume", openapi_extra=_STEER, responses={200: ETAG, 409: _REFUSED})
-async def resume_task(
-    request: Request, response: Response, ref: TaskRef, if_match: IfMatch = None
-) -> TaskOut:
+@router.post(f"{OF_TASK}/resume", **_STEER)
+async def resume_task(request: Request, response: Response, ref: TaskRef, if_match: IfMatch = None) -> Shown:
     """It fires from now on, and its queue goes on; what was due while it was paused is not made up for."""
     return await _steer(request, response, ref, "resume", if_match)
 
 
-@router.post(f"{OF_TASK}/enable", openapi_extra=_STEER, responses={200: ETAG, 409: _REFUSED})
-async def enable_task(
-    request: Request, response: Response, ref: TaskRef, if_match: IfMatch = None
-) -> TaskOut:
+@router.post(f"{OF_TASK}/enable", **_STEER)
+async def enable_task(request: Request, response: Response, ref: TaskRef, if_match: IfMatch = None) -> Shown:
     """It fires from now on, whether it was paused or disabled."""
     return await _steer(request, response, ref, "enable", if_match)
 
 
-@router.post(f"{OF_TASK}/disable", openapi_extra=_STEER, responses={200: ETAG, 409: _REFUSED})
-async def disable_task(
-    request: Request, response: Response, ref: TaskRef, if_match: IfMatch = None
-) -> TaskOut:
+@router.post(f"{OF_TASK}/disable", **_STEER)
+async def disable_task(request: Request, response: Response, ref: TaskRef, if_match: IfMatch = None) -> Shown:
     """It fires no more, not even by hand. What runs goes on; what waits is left out, and recorded so."""
     return await _steer(request, response, ref, "disable", if_match)
 
@@ -140,7 +141,7 @@ async def backfill_task(
 
 async def _steer(
     request: Request, response: Response, ref: str | int, verb: str, if_match: str | None
-) -> TaskOut:
+) -> Shown:
     wish = await read_json(request, TaskSteerIn, "the request", optional=True)
     version = version_from(wish.version, if_match)
     task = await operations_of(request).tasks.steer(ref, verb, reason=wish.reason, version=version)

@@ -8,9 +8,9 @@ from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 from fusee.errors import Conflict, Invalid, NotFound
+from fusee.tasks.fields import fields_from
 from fusee.tasks.model.task import Task, TaskSpec, TaskStatus
 from fusee.tasks.service.documents import LABEL, read_document
-from fusee.tasks.service.fields import fields_from
 from fusee.tasks.service.tasks import TaskOperations
 from fusee.tasks.store.tasks import TaskFilter
 

@@ -6,16 +6,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from fusee.errors import Invalid
+from fusee.tasks.fields import TASK, enabled_from, fields_from, task_from
 from fusee.tasks.model.task import Task, TaskSpec, TaskStatus
-from fusee.tasks.service.fields import enabled_from, fields_from, task_from
 from fusee.values.durations import duration_text, seconds_from
+from fusee.values.kinds import Seconds
 
 __all__ = ["DURATIONS", "LABEL", "document_of", "read_document"]
 
 LABEL = "applied"
 """Tasks that were applied carry their group's name under this label: prune looks at no others."""
 
-DURATIONS = ("every", "timeout", "catch_up_window", "grace", "jitter")
+DURATIONS = tuple(field.name for field in TASK.fields.values() if isinstance(field.kind, Seconds))
 
 
 def document_of(task: Task) -> dict[str, Any]:

@@ -8,10 +8,10 @@ from statistics import median
 from typing import Any
 
 from fusee.errors import Invalid
+from fusee.tasks.fields import policy_from
 from fusee.tasks.model.policy import Policy
 from fusee.tasks.model.simulate import Simulated, simulate
 from fusee.tasks.model.task import Task
-from fusee.tasks.service.fields import policy_from
 from fusee.tasks.store.history import Past
 
 __all__ = ["Compared", "Simulation", "simulation"]
@@ -45,13 +45,8 @@ def simulation(
     changes: Mapping[str, Any],
     duration: float | None,
 ) -> Simulation:
-    try:
-        policy = policy_from(changes, task.spec.policy)
-        replace(task.spec, policy=policy)  # refuses what a task would be refused for
-    except Invalid:  # names the field itself
-        raise
-    except ValueError as error:
-        raise Invalid(str(error), field="policy") from None
+    policy = policy_from(changes, task.spec.policy)
+    replace(task.spec, policy=policy)  # refuses what a task would be refused for
     for name in CATCH_UP:
         if getattr(policy, name) != getattr(task.spec.policy, name):
             raise Invalid(

@@ -13,10 +13,10 @@ from fusee.engine.store.request_keys import KeyedRequest
 from fusee.errors import Invalid, NotFound
 from fusee.executors.http.request import Reach
 from fusee.tasks.cron import Cron
+from fusee.tasks.fields import task_from
 from fusee.tasks.model.fire import Fire
 from fusee.tasks.model.task import Task, TaskSpec, TaskStatus
 from fusee.tasks.service.explain import Explanation, explain
-from fusee.tasks.service.fields import task_from
 from fusee.tasks.service.simulation import Simulation, simulation
 from fusee.tasks.service.templates import TemplateOperations
 from fusee.tasks.store.backfills import Backfilled

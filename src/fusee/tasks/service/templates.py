@@ -8,10 +8,8 @@ from typing import Any
 
 from fusee.engine.store.request_keys import KeyedRequest
 from fusee.errors import Conflict, Invalid, NotFound
+from fusee.tasks.fields import ALIASES, HTTP, SCHEDULES, TASK, WAYS, object_from
 from fusee.tasks.model.template import LABEL, TEMPLATE, TaskTemplate, TemplateSpec
-from fusee.tasks.service.fields import FIELDS, SCHEDULES, WAYS
-from fusee.tasks.service.http_fields import HTTP, object_from
-from fusee.tasks.service.old_names import ALIASES
 from fusee.tasks.store.store import TaskStore
 from fusee.tasks.store.templates import TaskTemplates
 from fusee.values.merging import merged
@@ -107,7 +105,7 @@ class TemplateOperations:
 def template_from(given: Mapping[str, Any]) -> TemplateSpec:
     """A `TemplateSpec` of what a caller wrote; says which field is wrong."""
     spec = TEMPLATE.read(given)
-    known = [*FIELDS, *HTTP, *ALIASES, "template", "with"]
+    known = [*TASK.fields, *HTTP, *ALIASES, "template", "with"]
     for name in spec.task:
         if name not in known:
             near = difflib.get_close_matches(str(name), known, 1)

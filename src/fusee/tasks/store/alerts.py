@@ -15,7 +15,7 @@ from fusee.engine.store.context import StoreContext
 from fusee.engine.store.lanes import Lanes
 from fusee.engine.store.rows import NewRun, encode
 from fusee.engine.store.run_writer import RunWriter
-from fusee.tasks.model.task import Alerts
+from fusee.tasks.model.kinds import Alerts
 from fusee.tasks.store.state import ClosedFire, TaskState
 from fusee.values.times import iso
 

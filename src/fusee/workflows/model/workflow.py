@@ -10,7 +10,8 @@ from fusee.engine.model.retry import RetryPolicy
 from fusee.engine.model.run import RunSpec
 from fusee.engine.model.run_fields import Executor, Payload, Priority, Queue, Region, Retry, Timeout
 from fusee.errors import Invalid
-from fusee.tasks.model.task import WORKFLOW_HANDLER, TriggerRule
+from fusee.tasks.model.kinds import WORKFLOW_HANDLER
+from fusee.tasks.model.task import TriggerRule
 from fusee.values.fields import Form, Mark, conform
 from fusee.values.graph import levels_of
 from fusee.values.kinds import NAMES, TEXT, TIME, Kind, Name, Text, Words

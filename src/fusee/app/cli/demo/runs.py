@@ -25,7 +25,6 @@ from fusee.events import RunAttemptEnded, SessionLost
 from fusee.runs.handle import RunHandle
 from fusee.surfaces.cli.exits import Exit, Failure
 from fusee.surfaces.cli.output import clean, human, status_text, table
-from fusee.surfaces.cli.shapes import fire_object
 from fusee.tasks.model.fire import Fire
 from fusee.tasks.store.history import FireFilter
 from fusee.values.fields import shown
@@ -227,4 +226,4 @@ class RunsStory:
 
     def data(self) -> dict[str, Any]:
         runs = {handler: shown(run) for handler, run in self.runs.items()}
-        return {"runs": runs, "fires": [fire_object(fire) for fire in self.fires]}
+        return {"runs": runs, "fires": [shown(fire) for fire in self.fires]}
