@@ -54,7 +54,7 @@ class QueueOperations:
             after = {**{field: getattr(before, field) for field in LIMITS.fields}, **named}
             if after["rate"] is None and changes.get("burst") is None:
                 after["burst"] = None
-            return QueueLimits(**{**after, "paused": bool(after["paused"])})
+            return QueueLimits(**{**after, "paused": False if after["paused"] is None else after["paused"]})
 
         await self.store.queues.change_limits(_checked(name), changed)
         return await self.get(name)
