@@ -48,6 +48,7 @@ async def _(stage: Stage, runs: Any) -> None:
         connection.rollback()
     engine.dispose()
     assert (await runs.wait(kept.id, 30)).result == "hello Ada"
+    assert await runs.ended([kept.id]) == {kept.id: "succeeded"}
     listed = {run.id for run in await runs.list(RunFilter(handler="greet"))}
     assert listed == {first.id, kept.id, *(run.id for run in each)}
     assert dropped.id not in listed

@@ -600,7 +600,7 @@ async def test_what_makes_no_sense_is_refused_with_what_to_do(tmp_path: Path) ->
             await create({"name": "m", "business": "mail"})
         with pytest.raises(Invalid, match="a bulk job has no 'speed'"):
             await create({"name": "m", "business": "mail", "source": 5, "speed": 1})
-        with pytest.raises(Invalid, match="give a rate, a concurrency, a window, an item timeout or"):
+        with pytest.raises(Invalid, match="give a rate, a concurrency, a window, an item timeout, an error"):
             await app.bulk_jobs.adjust(1)
         with pytest.raises(FuseeError, match="with parentheses"):
             app.bulk(mail)  # type: ignore[arg-type]

@@ -118,7 +118,7 @@ async def test_a_large_batch_is_forgotten_bit_by_bit_and_at_once_for_those_who_l
 
 
 async def test_the_sweep_is_a_loop_of_the_dispatcher(world: World) -> None:
-    sweep = Sweep(world.store, Bus())
+    sweep = Sweep(world.store.batches, Bus())
     assert not await sweep.run_once()
     batch_id, _ = await world.store.batches.intake.open_batch(batch_spec())
     await world.store.batches.intake.add_targets(batch_id, 0, targets(3))

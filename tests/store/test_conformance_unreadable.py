@@ -87,7 +87,7 @@ async def test_a_task_that_cannot_be_read_stops_no_other_schedule(
     await works.make("good", max_concurrency=0)
     was = (await works.world.rows(tasks))[0].definition
     await define(works, "bad", DAMAGED[damage])
-    scan = Scan(works.store, Bus())
+    scan = Scan(works.store.tasks, Bus())
     for minute in (1, 2, 3):
         await works.go_to(minute)
         fired = await scan.run_once()
@@ -255,7 +255,7 @@ async def test_assignment_goes_on_beside_a_run_and_a_worker_that_cannot_be_read(
     damaged = await world.session("damaged", given=True)
     await set_run(world, ids[0], options="[]]")
     await world.sql(f"UPDATE fusee_sessions SET abilities = '{{}}' WHERE id = {damaged}")
-    assert (await Assign(world.store, Bus()).run_once()).placed == 2
+    assert (await Assign(world.store.assignments, Bus()).run_once()).placed == 2
     assert sorted(told.heard) == [("run", ids[0], False), ("worker session", damaged, False)]
     assert [one.info.name for one in await world.store.sessions.sessions()] == ["fine"]
     await set_run(world, ids[0], options=None)

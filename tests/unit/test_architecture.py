@@ -163,7 +163,7 @@ def test_no_name_of_a_class_is_used_twice() -> None:
 LONG: dict[str, int] = {
     "batches/store/moves.py": 631,
     "bulk/execution/lanes.py": 526,
-    "bulk/service/jobs.py": 453,
+    "bulk/service/jobs.py": 443,
     "bulk/store/checkpoints.py": 484,
     "bulk/store/jobs.py": 444,
     "engine/store/mysql.py": 402,
