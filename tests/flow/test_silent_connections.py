@@ -329,7 +329,7 @@ async def test_the_listener_hears_again(postgres_url: str, monkeypatch: pytest.M
         async def hears() -> bool:
             """Nothing but the notification of another process tells this one."""
             heard.clear()
-            await outside.enqueue([RunSpec(handler="work")])
+            await outside.run_writer.enqueue([RunSpec(handler="work")])
             try:
                 await asyncio.wait_for(heard.wait(), 1)
             except TimeoutError:

@@ -1,4 +1,4 @@
-"""A kind of work that the engine has never heard of: one owner and one table; the engine does not change.
+"""A kind of work that the engine has never heard of: one owner, and the engine does not change.
 
 A countdown runs its steps one after the other: the success of a step inserts the next one.
 """
@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import pytest
-from sqlalchemy import BigInteger, Column, Connection, Integer, MetaData, Row, Table, insert, select, update
+from sqlalchemy import Connection, Row
 
 from fusee.engine.model.outcome import End
 from fusee.engine.model.retry import RetryPolicy
@@ -22,13 +22,7 @@ from fusee.errors import Conflict
 from fusee.stores import Store
 from tests.store.harness import World
 
-countdowns = Table(
-    "test_countdowns",
-    MetaData(),
-    Column("id", BigInteger, primary_key=True, autoincrement=False),
-    Column("steps_left", Integer, nullable=False),
-    Column("failed", Integer, nullable=False),
-)
+pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
 class CountdownOwner(Owner):
@@ -36,6 +30,8 @@ class CountdownOwner(Owner):
 
     def __init__(self, engine: EngineStore) -> None:
         self.engine = engine
+        self.steps_left: dict[int, int] = {}
+        self.failed = 0
         self.asked_about_retries = 0
 
     @property
@@ -46,7 +42,7 @@ class CountdownOwner(Owner):
         return {"countdown": self._step_done, "countdown_ko": self._step_failed}
 
     def start(self, connection: Connection, number: int, steps: int) -> None:
-        connection.execute(insert(countdowns).values(id=number, steps_left=steps, failed=0))
+        self.steps_left[number] = steps
         self._insert_step(connection, number, self.engine.context.now(connection))
 
     def _insert_step(self, connection: Connection, number: int, now: int) -> None:
@@ -57,16 +53,13 @@ class CountdownOwner(Owner):
 
     def _step_done(self, connection: Connection, rows: Sequence[Row[Any]], now: int) -> Collection[int]:
         for row in rows:
-            one = countdowns.c.id == row.run_id
-            connection.execute(
-                update(countdowns).where(one).values(steps_left=countdowns.c.steps_left - row.many)
-            )
-            if connection.execute(select(countdowns.c.steps_left).where(one)).scalar_one():
+            self.steps_left[row.run_id] -= row.many
+            if self.steps_left[row.run_id]:
                 self._insert_step(connection, row.run_id, now)
         return ()
 
     def _step_failed(self, connection: Connection, rows: Sequence[Row[Any]], now: int) -> Collection[int]:
-        connection.execute(update(countdowns).values(failed=countdowns.c.failed + len(rows)))
+        self.failed += len(rows)
         return ()
 
     def before_retry(self, connection: Connection, retried: Sequence[Judged]) -> Sequence[Judged]:
@@ -74,38 +67,30 @@ class CountdownOwner(Owner):
         return retried
 
     def needed(self, connection: Connection, run_ids: Sequence[int]) -> Collection[int]:
-        going_on = connection.execute(select(countdowns.c.id).where(countdowns.c.steps_left > 0)).first()
-        return run_ids if going_on else ()
+        return run_ids if any(self.steps_left.values()) else ()
 
 
-@pytest.fixture
-async def owner(store: Store) -> CountdownOwner:
+def registered(store: Store) -> CountdownOwner:
     """Registered the way tasks, workflows, batches and bulk jobs are."""
     owner = CountdownOwner(store)
     store.owners.register(owner)
-    await store.database.write(lambda connection: countdowns.metadata.create_all(connection))
     return owner
 
 
-async def _left(world: World) -> tuple[int, int]:
-    (row,) = await world.rows(countdowns)
-    return row.steps_left, row.failed
-
-
-async def test_each_success_is_heard_and_starts_the_next_step(world: World, owner: CountdownOwner) -> None:
+async def test_each_success_is_heard_and_starts_the_next_step(world: World) -> None:
+    owner = registered(world.store)
     session = await world.session()
     await world.store.database.write(lambda connection: owner.start(connection, 7, 3))
     for left in (2, 1, 0):
         await world.finish(session, await world.claim_one(session))
         assert (await world.store.aggregation.aggregate()).counts == {"countdown": 1}
-        assert await _left(world) == (left, 0)
+        assert owner.steps_left == {7: left}
     assert not await world.store.aggregation.aggregate()
     assert await world.tally() == {"succeeded": 3}
 
 
-async def test_another_end_comes_under_its_own_topic_and_a_retry_asks_first(
-    world: World, owner: CountdownOwner
-) -> None:
+async def test_another_end_comes_under_its_own_topic_and_a_retry_asks_first(world: World) -> None:
+    owner = registered(world.store)
     session = await world.session()
     await world.store.database.write(lambda connection: owner.start(connection, 7, 3))
     again = RetryPolicy(max_attempts=2, base=0.001)
@@ -115,10 +100,11 @@ async def test_another_end_comes_under_its_own_topic_and_a_retry_asks_first(
     await world.store.ready_queue.promote()
     await world.settle(session, await world.claim_one(session), end=End.ABANDONED)
     assert (await world.store.aggregation.aggregate()).counts == {"countdown_ko": 1}
-    assert await _left(world) == (3, 1)
+    assert (owner.steps_left, owner.failed) == ({7: 3}, 1)
 
 
-async def test_what_it_still_needs_is_not_deleted(world: World, owner: CountdownOwner) -> None:
+async def test_what_it_still_needs_is_not_deleted(world: World) -> None:
+    owner = registered(world.store)
     session = await world.session()
     await world.store.database.write(lambda connection: owner.start(connection, 7, 2))
     first = await world.claim_one(session)
@@ -133,9 +119,8 @@ async def test_what_it_still_needs_is_not_deleted(world: World, owner: Countdown
     assert (await world.store.retention.prune(50, 0, 100)).count == 2
 
 
-async def test_a_single_run_of_it_is_not_retried_unless_it_says_how(
-    world: World, owner: CountdownOwner
-) -> None:
+async def test_a_single_run_of_it_is_not_retried_unless_it_says_how(world: World) -> None:
+    owner = registered(world.store)
     session = await world.session()
     await world.store.database.write(lambda connection: owner.start(connection, 7, 1))
     step = await world.claim_one(session)
