@@ -149,7 +149,7 @@ async def test_a_lane_that_the_worker_has_not_read_yet_is_read_when_its_runs_com
         await app.enqueue("work", strategy="round_robin")
         await until(lambda: worker.served.given)
         other = app.store.for_namespace(app.store.namespace)
-        (run,) = await other.submissions.enqueue(
+        (run,) = await other.run_writer.enqueue(
             [RunSpec(handler="work", queue="new", strategy="round_robin")]
         )
         worker.served.work_source.lane_map.lanes = {

@@ -61,7 +61,7 @@ async def test_a_target_is_not_applied_behind_the_back_of_its_batch(lamps: tuple
     for operation in ("light", "paint"):
         done.clear()
         made = await batch(served, operation)
-        _, targets, _ = await served.ask("GET", f"{BATCHES}/{made['batch_id']}/tasks")
+        _, targets, _ = await served.ask("GET", f"{BATCHES}/{made['batch_id']}/targets")
         run_id = targets["items"][0]["run_id"]
         await served.ask("POST", f"{BATCHES}/{made['batch_id']}/rollback")
         await rested(served, made["batch_id"], "rollback_success")

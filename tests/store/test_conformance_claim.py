@@ -24,7 +24,7 @@ async def test_a_claim_takes_the_run_under_a_new_attempt(world: World) -> None:
     await world.clock.tick(2)
     (claimed,) = await world.claim(session)
     assert (claimed.id, claimed.attempt, claimed.spent) == (run_id, 1, 0)
-    assert (claimed.payload, claimed.options) == ('{"n":1}', '{"timeout":5}')
+    assert (claimed.payload, claimed.options) == ('{"n":1}', '{"timeout":5.0}')
     assert [claimed.lane_id] == await world.lane_ids()
     run = await world.run(run_id)
     assert (run.status, run.attempt, run.worker) == ("running", 1, "worker-7")

@@ -102,5 +102,5 @@ def test_what_was_written_down_badly_is_refused(value: Any) -> None:
 
 
 def test_an_unknown_field_is_refused_with_those_there_are() -> None:
-    with pytest.raises(ValueError, match="retry has no 'attempts'; it has backoff, base, jitter, max"):
+    with pytest.raises(ValueError, match="retry has no 'attempts'; did you mean 'max_attempts'"):
         RetryPolicy.from_dict({"attempts": 3})

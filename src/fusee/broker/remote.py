@@ -91,6 +91,13 @@ class StatusStore:
     def __init__(self, connected: Callable[[], bool]) -> None:
         self.connected = connected
         self.sessions = self.api_keys = self
+        none = NoStore(has_rpc=True)
+        self.tasks, self.workflows, self.batches, self.bulk = (
+            none.tasks,
+            none.workflows,
+            none.batches,
+            none.bulk,
+        )
 
     def for_namespace(self, namespace: str) -> StatusStore:
         return self
