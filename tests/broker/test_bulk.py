@@ -46,6 +46,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.chaos
 async def test_an_item_that_kills_its_process_is_isolated_and_quarantined(
     rabbit: Cluster, tmp_path: Path
 ) -> None:
