@@ -158,7 +158,7 @@ async def test_a_task_starts_a_workflow_on_time_and_ends_with_it(app: Fusee, log
         assert task.last_status == "succeeded" and task.last_run_id is not None
         run = await kit.run(task.last_run_id)
         assert run.result == {"workflow_run_id": 1, "status": "succeeded"}
-        assert (await app.workflows.run(1)).waiter == run.id
+        assert (await app.workflows.run(1)).parent_run == run.id
 
 
 @pytest.mark.parametrize(

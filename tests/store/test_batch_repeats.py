@@ -12,7 +12,7 @@ from fusee.batches.registry import Operations
 from fusee.batches.service.batches import BatchOperations
 from fusee.batches.store.queries import BatchFilter
 from fusee.broker.store_rpc import StoreRpc
-from fusee.engine.store.parent import Waiter
+from fusee.engine.store.parent import ParentRun
 from fusee.errors import Conflict
 from fusee.stores import Store
 from tests.store.harness import World
@@ -37,14 +37,14 @@ class Dispatcher:
 
         monkeypatch.setattr(store.batches.intake, "add_targets", add_targets)
 
-    def ask(self, key: str | None, waiter: Waiter | None = None) -> asyncio.Task[tuple[Batch, bool]]:
+    def ask(self, key: str | None, parent: ParentRun | None = None) -> asyncio.Task[tuple[Batch, bool]]:
         async def known() -> frozenset[str]:
             return frozenset({"batch.dial.turn"})
 
         unused: Any = None
         batches = BatchOperations(self.store.batches, Operations(), known)
         rpc = StoreRpc(self.store, unused, batches, unused, unused, unused)
-        task = asyncio.create_task(rpc.create_batch(dict(FIELDS), ["t0", "t1"], True, key, waiter))
+        task = asyncio.create_task(rpc.create_batch(dict(FIELDS), ["t0", "t1"], True, key, parent))
         task.add_done_callback(lambda _: self.at_portion.set())  # a request that fails is not waited for
         return task
 
@@ -67,19 +67,19 @@ def _refused(first: Dispatcher, monkeypatch: pytest.MonkeyPatch) -> asyncio.Even
     return looked
 
 
-@pytest.mark.parametrize("by", ["key", "waiter"])
+@pytest.mark.parametrize("by", ["key", "parent"])
 async def test_both_return_the_batch_that_one_of_them_created(
     world: World, monkeypatch: pytest.MonkeyPatch, by: str
 ) -> None:
     first, second = await _two(world, monkeypatch)
-    key, waiter = "k" if by == "key" else None, None
-    if by == "waiter":
+    key, parent = "k" if by == "key" else None, None
+    if by == "parent":
         run = await world.enqueue_and_claim(await world.session(ttl=1e6))
-        waiter = Waiter(run.id, run.attempt)
+        parent = ParentRun(run.id, run.attempt)
     looked = _refused(first, monkeypatch)
-    one = first.ask(key, waiter)
+    one = first.ask(key, parent)
     await first.at_portion.wait()
-    other = second.ask(key, waiter)
+    other = second.ask(key, parent)
     await second.at_portion.wait()  # it has taken over
     first.may_go_on.set()
     waits = asyncio.create_task(looked.wait())

@@ -13,7 +13,7 @@ from sqlalchemy import Connection, event
 
 from fusee.clock import ManualClock
 from fusee.engine.model.outcome import End
-from fusee.engine.store.parent import Waiter
+from fusee.engine.store.parent import ParentRun
 from fusee.stores import Store, open_store
 from fusee.workflows.model.workflow import NodeSpec
 from tests.store.flows import NOTHING, ONCE, Flow, leftovers, node
@@ -134,7 +134,7 @@ async def test_no_statement_of_a_workflows_life_scans_a_table_that_grows(tmp_pat
     await again.drain()
     (asking,) = await world.enqueue()
     (claimed,) = await world.claim(flow.session)
-    started = await store.workflows.starts.start_workflow("small", waiter=Waiter(asking, claimed.attempt))
+    started = await store.workflows.starts.start_workflow("small", parent=ParentRun(asking, claimed.attempt))
     await world.settle(flow.session, claimed, end=End.ACCEPTED)
     await again.drain()
     await store.runs.cancel(asking, "enough")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from fusee.engine.model.outcome import Abandon, Wait
-from fusee.engine.store.parent import Waiter
+from fusee.engine.store.parent import ParentRun
 from fusee.engine.worker.context import RunContext
 from fusee.errors import Conflict, Invalid, NotFound
 
@@ -15,7 +15,7 @@ __all__ = ["BatchStarter", "Creates"]
 
 class Creates(Protocol):
     async def create(
-        self, fields: Mapping[str, Any], targets: Sequence[Any], *, apply: bool, waiter: Waiter
+        self, fields: Mapping[str, Any], targets: Sequence[Any], *, apply: bool, parent: ParentRun
     ) -> object: ...
 
 
@@ -34,8 +34,8 @@ class BatchStarter:
         try:
             if not isinstance(targets, list | tuple):
                 raise Invalid("targets must be a list of targets", field="targets")
-            waiter = Waiter(run.run_id, run.attempt)
-            await self.batches().create(fields, targets, apply=True, waiter=waiter)
+            parent = ParentRun(run.run_id, run.attempt)
+            await self.batches().create(fields, targets, apply=True, parent=parent)
         except (NotFound, Invalid, Conflict) as error:  # trying again would not change that
             raise Abandon(str(error)) from None
         return Wait()

@@ -25,7 +25,7 @@ from fusee.bulk.service.jobs import BulkOperations
 from fusee.bulk.sources import SourceKinds
 from fusee.engine.model.run import RunSpec
 from fusee.engine.store.contract import Enqueued
-from fusee.engine.store.parent import Waiter
+from fusee.engine.store.parent import ParentRun
 from fusee.errors import Invalid, NoDatabase, StoreUnavailable
 from fusee.events import Bus
 from fusee.executors.http.request import Reach
@@ -189,14 +189,14 @@ class RemoteBatches(BatchOperations):
         *,
         idempotency_key: str | None = None,
         apply: bool = False,
-        waiter: Waiter | None = None,
+        parent: ParentRun | None = None,
     ) -> tuple[Batch, bool]:
         if isinstance(fields, BatchSpec):
             raise Invalid("a worker without a database describes a batch as an object, not as a BatchSpec")
         given = [one async for one in targets] if isinstance(targets, AsyncIterable) else list(targets)
         _check_count("targets", len(given))
-        key = idempotency_key or (None if waiter else _new_key())
-        batch, new = await self.rpc.call(StoreRpc.create_batch, dict(fields), given, apply, key, waiter)
+        key = idempotency_key or (None if parent else _new_key())
+        batch, new = await self.rpc.call(StoreRpc.create_batch, dict(fields), given, apply, key, parent)
         return batch, new or key != idempotency_key
 
 
@@ -214,13 +214,15 @@ class RemoteBulkJobs(BulkOperations):
         data: Any = None,
         idempotency_key: str | None = None,
         start: bool = False,
-        waiter: int | None = None,
+        parent_run: int | None = None,
         who: str = "",
     ) -> tuple[BulkJob, bool]:
         if isinstance(fields, BulkSpec):
             raise Invalid("a worker without a database describes a bulk job as an object, not as a BulkSpec")
-        key = idempotency_key or (None if waiter else _new_key())
-        job, new = await self.rpc.call(StoreRpc.create_bulk_job, dict(fields), data, start, key, waiter, who)
+        key = idempotency_key or (None if parent_run else _new_key())
+        job, new = await self.rpc.call(
+            StoreRpc.create_bulk_job, dict(fields), data, start, key, parent_run, who
+        )
         return job, new or key != idempotency_key
 
     async def log(self, job_id: int, text: str, *, who: str = "", idempotency_key: str | None = None) -> int:

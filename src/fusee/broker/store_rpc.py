@@ -21,7 +21,7 @@ from fusee.bulk.service.jobs import BulkOperations
 from fusee.engine.model.run import Lane, RunSpec
 from fusee.engine.model.session import WorkerInfo
 from fusee.engine.store.contract import Enqueued, Finished, Order
-from fusee.engine.store.parent import Waiter
+from fusee.engine.store.parent import ParentRun
 from fusee.engine.worker.database_source import DatabaseSource
 from fusee.engine.worker.work_source import WorkSource
 from fusee.errors import Invalid
@@ -185,25 +185,30 @@ class StoreRpc:
         return list(await self.runs.submit(specs, allow_unknown=allow_unknown))
 
     async def create_batch(
-        self, fields: dict[str, Any], targets: list[Any], apply: bool, key: str | None, waiter: Waiter | None
+        self,
+        fields: dict[str, Any],
+        targets: list[Any],
+        apply: bool,
+        key: str | None,
+        parent: ParentRun | None,
     ) -> tuple[Batch, bool]:
         """Several dispatchers may have copies of one request. One whose upload another has taken over waits
         for that other one and returns the same batch: it must not refuse what is being done."""
         while True:
             try:
                 return await self.batches.create(
-                    fields, targets, apply=apply, idempotency_key=key, waiter=waiter
+                    fields, targets, apply=apply, idempotency_key=key, parent=parent
                 )
             except TakenOver:
-                if key is None and waiter is None:  # no other request can have taken its place
+                if key is None and parent is None:  # no other request can have taken its place
                     raise
-                await self.batches.upload_ended(key, waiter)
+                await self.batches.upload_ended(key, parent)
 
     async def create_bulk_job(
-        self, job: dict[str, Any], data: Any, start: bool, key: str | None, waiter: int | None, who: str
+        self, job: dict[str, Any], data: Any, start: bool, key: str | None, parent_run: int | None, who: str
     ) -> tuple[BulkJob, bool]:
         return await self.bulk_jobs.create(
-            job, data=data, start=start, idempotency_key=key, waiter=waiter, who=who
+            job, data=data, start=start, idempotency_key=key, parent_run=parent_run, who=who
         )
 
     async def log_bulk_data(self, job_id: int, text: str, who: str, key: str) -> int:
@@ -219,8 +224,8 @@ class StoreRpc:
 
     # -- what its runs of workflows, batches and bulk jobs need
 
-    async def start_workflow(self, name: str, params: dict[str, Any], waiter: Waiter) -> None:
-        await self.store.workflows.starts.start_workflow(name, params, waiter=waiter)
+    async def start_workflow(self, name: str, params: dict[str, Any], parent: ParentRun) -> None:
+        await self.store.workflows.starts.start_workflow(name, params, parent=parent)
 
     async def conclude_check(
         self, job_id: int, refusal: str | None, run_id: int | None = None, attempt: int = 0

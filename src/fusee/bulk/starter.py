@@ -22,7 +22,7 @@ class BulkStarter:
     async def start(self, run: RunContext, job: dict[str, Any], data: Any = None) -> Wait:
         """An attempt that is repeated finds the job that the earlier one started."""
         try:
-            await self.create(job, data=data, start=True, waiter=run.run_id, who=f"run {run.run_id}")
+            await self.create(job, data=data, start=True, parent_run=run.run_id, who=f"run {run.run_id}")
         except (NotFound, Invalid, Conflict) as error:  # trying again would not change that
             raise Abandon(str(error)) from None
         return Wait()

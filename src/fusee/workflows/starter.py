@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from fusee.engine.model.outcome import Abandon, Wait
-from fusee.engine.store.parent import Waiter
+from fusee.engine.store.parent import ParentRun
 from fusee.engine.worker.context import RunContext
 from fusee.errors import Conflict, Invalid, NotFound
 from fusee.workflows.store.start import StartedWorkflow
@@ -18,7 +18,7 @@ class StartsWorkflows(Protocol):
     """The store's part that starts workflows, or the way to it over a message broker."""
 
     async def start_workflow(
-        self, name: str, params: dict[str, Any], *, waiter: Waiter
+        self, name: str, params: dict[str, Any], *, parent: ParentRun
     ) -> StartedWorkflow | None: ...
 
 
@@ -31,7 +31,7 @@ class WorkflowStarter:
         """Start the workflow; a repeated attempt finds the workflow run that an earlier one started."""
         try:
             await self.workflows().start_workflow(
-                workflow, params or {}, waiter=Waiter(run.run_id, run.attempt)
+                workflow, params or {}, parent=ParentRun(run.run_id, run.attempt)
             )
         except (NotFound, Invalid, Conflict) as error:  # trying again would not change that
             raise Abandon(str(error)) from None

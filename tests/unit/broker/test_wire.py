@@ -36,7 +36,7 @@ from fusee.engine.model.retry import RetryPolicy
 from fusee.engine.model.run import Lane
 from fusee.engine.model.session import WorkerInfo
 from fusee.engine.store.contract import Finished, Settlement
-from fusee.engine.store.parent import Waiter
+from fusee.engine.store.parent import ParentRun
 from fusee.errors import Conflict, FuseeError, LeaseLost, NotFound, StoreUnavailable
 from fusee.stores import Store
 
@@ -69,8 +69,8 @@ WIRE = {
     "checkpoint": "run_id attempt job_id number progress",
     "conclude_check": "job_id refusal run_id attempt",
     "confirm_start": "session run_id attempt",
-    "create_batch": "fields targets apply key waiter",
-    "create_bulk_job": "job data start key waiter who",
+    "create_batch": "fields targets apply key parent",
+    "create_bulk_job": "job data start key parent_run who",
     "done_ranges": "job_id",
     "drain_asked": "session_ids",
     "drain_session": "session",
@@ -92,7 +92,7 @@ WIRE = {
     "record_stale": "late",
     "renew": "session ttl running",
     "settle": "session settlements",
-    "start_workflow": "name params waiter",
+    "start_workflow": "name params parent",
     "strategies": "",
     "submit": "specs allow_unknown",
     "take_segment": "run_id attempt job_id number resume_within",
@@ -117,7 +117,7 @@ def answered(call: Callable[..., Any], answer: Any) -> Any:
         ("hand_in", [3, FINISHED, 9, [(1, 1), (2, 5)], [4]]),
         ("settle", [3, [Settlement(1, 2, ENDED, decide(ENDED, RetryPolicy(max_attempts=2), 0), 7, True)]]),
         ("checkpoint", [1, 2, 3, 4, PROGRESS]),
-        ("start_workflow", ["w", {"a": [1, None]}, Waiter(7, 2)]),
+        ("start_workflow", ["w", {"a": [1, None]}, ParentRun(7, 2)]),
         ("keep_image", [1, 1, {"deep": [{"er": None}]}]),
         ("launch_bulk_job", [1, 2, 3, Found(0, 10, {"size": 3}), ["stop"]]),
     ],

@@ -15,7 +15,7 @@ from fusee.batches.service.asking import BatchAsking, Progress
 from fusee.batches.store.moves import handler_of
 from fusee.batches.store.queries import BatchFilter, TargetFilter
 from fusee.batches.store.store import BatchStore
-from fusee.engine.store.parent import Waiter
+from fusee.engine.store.parent import ParentRun
 from fusee.engine.store.request_keys import KeyedRequest, RequestDigest, asked
 from fusee.errors import Conflict, Invalid, StoreUnavailable
 from fusee.values.names import check_optional_key, check_within
@@ -56,7 +56,7 @@ class BatchOperations:
         *,
         idempotency_key: str | None = None,
         apply: bool = False,
-        waiter: Waiter | None = None,
+        parent: ParentRun | None = None,
     ) -> tuple[Batch, bool]:
         """(the batch, whether it is new). Targets come in as they are read; a failure leaves nothing.
 
@@ -69,7 +69,7 @@ class BatchOperations:
             await self._known(spec)
         check_optional_key(idempotency_key)
         request = RequestDigest("batch", {**asked(spec), "apply": apply})
-        batch_id, new = await self.store.intake.open_batch(spec, idempotency_key, waiter)
+        batch_id, new = await self.store.intake.open_batch(spec, idempotency_key, parent)
         if not new and idempotency_key is not None:
             async for target in _checked(targets, spec, registered):
                 request.add(asked(target))
@@ -85,19 +85,19 @@ class BatchOperations:
         batch = await self.store.queries.batch(batch_id)
         if apply and batch.phase is BatchPhase.PLANNED:
             try:
-                batch = await self.store.commands.apply_batch(batch_id, waiter=waiter)
+                batch = await self.store.commands.apply_batch(batch_id, parent=parent)
             except Conflict:
                 if new:  # refused as a whole: the same request can be sent again later
                     await self.store.intake.discard_batch(batch_id, BatchPhase.PLANNED)
                 raise
         return batch, new
 
-    async def upload_ended(self, idempotency_key: str | None, waiter: Waiter | None) -> None:
+    async def upload_ended(self, idempotency_key: str | None, parent: ParentRun | None) -> None:
         """Wait until the upload under this key, or for this run, is complete or given up; not any longer when
         no portion has come for so long that whoever sends it must be gone."""
         last: tuple[int, int] | None = None
         polls = 0
-        while (upload := await self.store.intake.upload_of(idempotency_key, waiter)) is not None:
+        while (upload := await self.store.intake.upload_of(idempotency_key, parent)) is not None:
             polls = polls + 1 if upload == last else 0
             if polls * UPLOAD_POLL >= UPLOAD_PATIENCE:
                 return

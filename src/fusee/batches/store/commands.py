@@ -16,7 +16,7 @@ from fusee.batches.store.tables import Stands, batch_tasks, batches
 from fusee.batches.store.truth import as_it_is
 from fusee.engine.store.context import StoreContext
 from fusee.engine.store.outbox import Outbox
-from fusee.engine.store.parent import Waiter, must_own
+from fusee.engine.store.parent import ParentRun, must_own
 from fusee.engine.store.request_keys import KeyedRequest, made_before, remember
 from fusee.engine.store.tables import runs
 from fusee.engine.store.wakes import ENDED
@@ -32,13 +32,13 @@ class BatchCommands:
         self.moves = moves
 
     async def apply_batch(
-        self, batch_id: int, version: int | None = None, waiter: Waiter | None = None
+        self, batch_id: int, version: int | None = None, parent: ParentRun | None = None
     ) -> Batch:
         """Start it; asked twice, nothing changes. An attempt that lost its run starts nothing."""
 
         def change(connection: Connection, batch: Moving, now: int) -> None:
-            if waiter is not None:
-                must_own(connection, waiter)
+            if parent is not None:
+                must_own(connection, parent)
             if batch.phase == BatchPhase.APPLYING:
                 batch.version_step = 0
                 return

@@ -15,7 +15,7 @@ from fusee.batches.store.tables import batch_tasks, batches
 from fusee.engine.model.retry import RetryPolicy
 from fusee.engine.store.context import StoreContext
 from fusee.engine.store.outbox import PARENT_TOPIC, Outbox
-from fusee.engine.store.parent import Waiter, must_own
+from fusee.engine.store.parent import ParentRun, must_own
 from fusee.engine.store.request_keys import check_same
 from fusee.engine.store.rows import decode, encode
 from fusee.engine.store.set_aside import reading
@@ -44,7 +44,7 @@ class BatchIntake:
         self.outbox = outbox
 
     async def open_batch(
-        self, spec: BatchSpec, idempotency_key: str | None = None, waiter: Waiter | None = None
+        self, spec: BatchSpec, idempotency_key: str | None = None, parent: ParentRun | None = None
     ) -> tuple[int, bool]:
         """(number, whether it is new); a key that was used names the batch it was used for, and so does the
         run that waits for it.
@@ -56,11 +56,11 @@ class BatchIntake:
 
         def work(connection: Connection) -> tuple[int, bool]:
             known = None
-            if waiter is not None:
-                must_own(connection, waiter)
+            if parent is not None:
+                must_own(connection, parent)
                 # Looked at until its attempt is over, whatever becomes of that.
-                self.outbox.add(connection, [(PARENT_TOPIC, waiter.run_id)])
-                known = self._begun_by(connection, waiter)
+                self.outbox.add(connection, [(PARENT_TOPIC, parent.run_id)])
+                known = self._begun_by(connection, parent)
             elif idempotency_key is not None:
                 known = self._keyed(connection, idempotency_key)
             if known is not None:
@@ -84,7 +84,7 @@ class BatchIntake:
                     stopped=False,
                     undo_next=False,
                     force=False,
-                    waiter=None if waiter is None else waiter.run_id,
+                    parent_run=None if parent is None else parent.run_id,
                     idempotency_key=idempotency_key,
                     created_at=now,
                     updated_at=now,
@@ -113,9 +113,9 @@ class BatchIntake:
         self.discard(connection, known.id)
         return None
 
-    def _begun_by(self, connection: Connection, waiter: Waiter) -> int | None:
+    def _begun_by(self, connection: Connection, parent: ParentRun) -> int | None:
         """The batch that an earlier attempt of this run made; what it did not finish is given up."""
-        known = connection.execute(select(batches).where(batches.c.waiter == waiter.run_id)).one_or_none()
+        known = connection.execute(select(batches).where(batches.c.parent_run == parent.run_id)).one_or_none()
         if known is None:
             return None
         if known.phase != BatchPhase.UPLOADING:
@@ -123,12 +123,14 @@ class BatchIntake:
         self.discard(connection, known.id)
         return None
 
-    async def upload_of(self, idempotency_key: str | None, waiter: Waiter | None) -> tuple[int, int] | None:
+    async def upload_of(
+        self, idempotency_key: str | None, parent: ParentRun | None
+    ) -> tuple[int, int] | None:
         """(the batch, when its last portion came) of an upload under this key, or for the run that waits,
         that is not complete; None when there is none."""
         query = select(batches.c.id, batches.c.updated_at).where(
-            batches.c.waiter == waiter.run_id
-            if waiter is not None
+            batches.c.parent_run == parent.run_id
+            if parent is not None
             else and_(
                 batches.c.namespace == self.context.namespace, batches.c.idempotency_key == idempotency_key
             ),
@@ -229,7 +231,7 @@ class BatchIntake:
         return count
 
 
-DISCARDED = {"phase": BatchPhase.DISCARDED, "idempotency_key": None, "waiter": None}
+DISCARDED = {"phase": BatchPhase.DISCARDED, "idempotency_key": None, "parent_run": None}
 
 
 def _row(batch_id: int, position: int, target: TargetSpec) -> dict[str, Any]:

@@ -463,8 +463,8 @@ class BatchMoves:
         if batch.phase == BatchPhase.DONE:
             values["waits_for"] = None
             values["finished_at"] = now if batch.row.phase != BatchPhase.DONE else batch.row.finished_at
-            if batch.waiter is not None and batch.row.phase != BatchPhase.DONE:
-                self.outbox.add(connection, [(PARENT_TOPIC, batch.waiter)])
+            if batch.parent_run is not None and batch.row.phase != BatchPhase.DONE:
+                self.outbox.add(connection, [(PARENT_TOPIC, batch.parent_run)])
             if batch.row.phase != BatchPhase.DONE:
                 self._note_end(connection, batch, str(values["status"]), now)
         else:
@@ -512,7 +512,7 @@ class Moving:
         self.namespace: str = row.namespace
         self.spec: BatchSpec = spec_of_batch(row)
         self.total: int = row.total
-        self.waiter: int | None = row.waiter
+        self.parent_run: int | None = row.parent_run
         self.phase: str = row.phase
         self.reason: str | None = row.reason
         self.reached: int = row.reached

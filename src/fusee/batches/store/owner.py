@@ -82,7 +82,7 @@ class BatchOwner(Owner):
         return [_stopped(one, row, stopped) for one, row in retried]
 
     def parents_due(self, connection: Connection, run_ids: Sequence[int], now: int) -> Collection[int]:
-        return self.parents.look_at_waiters(connection, run_ids, BATCH, self._abandon, now)
+        return self.parents.settle_parents(connection, run_ids, BATCH, self._abandon, now)
 
     def _abandon(self, connection: Connection, batch: Any, why: str, now: int) -> None:
         if batch.phase == BatchPhase.UPLOADING:

@@ -79,7 +79,7 @@ batches = Table(
     Column("force", Boolean(create_constraint=False), nullable=False),
     Column("window", Integer, nullable=False, server_default=text("0")),
     Column("round_left", BigInteger, nullable=False, server_default=text("0")),
-    Column("waiter", BigInteger),  # the run that started this batch and waits for its end
+    Column("parent_run", BigInteger),  # the run that started this batch and waits for its end
     Column("idempotency_key", String(200)),
     Column("created_at", BigInteger, nullable=False),
     Column("updated_at", BigInteger, nullable=False),
@@ -107,7 +107,7 @@ batches = Table(
         name="fusee_batches_no_less_than_none",
     ),
     UniqueConstraint("namespace", "idempotency_key", name="fusee_batches_key"),
-    UniqueConstraint("waiter", name="fusee_batches_waiter"),
+    UniqueConstraint("parent_run", name="fusee_batches_parent_run"),
     Index("fusee_batches_phase_id", "phase", "id"),
     Index("fusee_batches_finished", "finished_at"),
     **NUMBERED,

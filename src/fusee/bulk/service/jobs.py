@@ -80,12 +80,12 @@ class BulkOperations:
         data: Any = None,
         idempotency_key: str | None = None,
         start: bool = False,
-        waiter: int | None = None,
+        parent_run: int | None = None,
         who: str = "",
     ) -> tuple[BulkJob, bool]:
         """(the job, whether it is new). Its source is looked at, and its business asked, before it exists.
 
-        `waiter` is a run that waits for the job's end."""
+        `parent_run` is a run that waits for the job's end."""
         check_optional_key(idempotency_key)
         digest = None
         if idempotency_key is not None:
@@ -108,7 +108,7 @@ class BulkOperations:
             data,
             idempotency_key=idempotency_key,
             request_digest=digest,
-            waiter=waiter,
+            parent_run=parent_run,
             who=who,
             check=check,
         )

@@ -75,7 +75,7 @@ class BulkChecks:
             job = self.moves.bulk_row(connection, job_id)
             if job is None or job.checking is None or job.started_at is not None:
                 return
-            if job.idempotency_key is None and job.waiter is None:
+            if job.idempotency_key is None and job.parent_run is None:
                 connection.execute(delete(bulk_logs).where(bulk_logs.c.job_id == job_id))
                 connection.execute(delete(bulk_jobs).where(bulk_jobs.c.id == job_id))
             elif refusal is not None:

@@ -43,10 +43,12 @@ class BulkDeletes:
                 raise Conflict(f"bulk job {job_id} is {job.status}: stop it before you delete it")
             if job.checker is not None and job.checking in ("wait", "start"):
                 raise Conflict(f"bulk job {job_id} is being checked by its business: delete it after that")
-            if job.waiter is not None:
-                waiter = self.moves.run_of(connection, job.waiter)
-                if waiter is not None and waiter.status not in TERMINAL:
-                    raise Conflict(f"run {job.waiter} waits for bulk job {job_id}: let it end, or cancel it")
+            if job.parent_run is not None:
+                parent = self.moves.run_of(connection, job.parent_run)
+                if parent is not None and parent.status not in TERMINAL:
+                    raise Conflict(
+                        f"run {job.parent_run} waits for bulk job {job_id}: let it end, or cancel it"
+                    )
             needed_by = self._reader_of(connection, job_id)
             if needed_by is not None:
                 raise Conflict(

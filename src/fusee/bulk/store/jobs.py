@@ -71,7 +71,7 @@ class BulkJobs:
         idempotency_key: str | None = None,
         request_digest: str | None = None,
         undo_of: int | None = None,
-        waiter: int | None = None,
+        parent_run: int | None = None,
         who: str = "",
         check: str | None = None,
     ) -> tuple[BulkJob, bool]:
@@ -82,8 +82,8 @@ class BulkJobs:
         digest = request_digest or digest_of("bulk job", {**asked(spec), "data": data})
 
         def known(connection: Connection) -> Any:
-            if waiter is not None:
-                mine = bulk_jobs.c.waiter == waiter
+            if parent_run is not None:
+                mine = bulk_jobs.c.parent_run == parent_run
             elif idempotency_key is not None:
                 mine = bulk_jobs.c.idempotency_key == idempotency_key
             else:
@@ -94,7 +94,7 @@ class BulkJobs:
         def work(connection: Connection) -> tuple[BulkJob, bool]:
             row = known(connection)
             if row is not None:
-                if waiter is None:
+                if parent_run is None:
                     check_same(idempotency_key, row.request_digest, digest, f"bulk job {row.id}")
                 return job_from(row), False
             now = self.context.now(connection)
@@ -117,7 +117,7 @@ class BulkJobs:
                     rate=float(spec.rate),
                     window=spec.window,
                     item_timeout=spec.item_timeout or 0.0,
-                    waiter=waiter,
+                    parent_run=parent_run,
                     idempotency_key=idempotency_key,
                     request_digest=digest,
                     checking=None if check is None else "wait",
@@ -132,8 +132,8 @@ class BulkJobs:
             self.moves.bulk_note(connection, job_id, "operator", who or spec.creator, "created", now)
             if check == "worker":
                 self.checks.begin_check(connection, connection.execute(_job(job_id)).one(), now)
-            if waiter is not None:
-                self.outbox.add(connection, [(PARENT_TOPIC, waiter)])
+            if parent_run is not None:
+                self.outbox.add(connection, [(PARENT_TOPIC, parent_run)])
             return job_from(connection.execute(_job(job_id)).one()), True
 
         try:
@@ -211,8 +211,8 @@ class BulkJobs:
             if status is BulkStatus.WAITING_BUSINESS:
                 self.moves.set_bulk(connection, job.id, now, status=next_of(job, "stop"), reason=reason[:500])
                 self.moves.call_back(connection, job, "stop", now)  # it had its start: it prepared itself
-                if job.waiter is not None:
-                    self.outbox.add(connection, [(PARENT_TOPIC, job.waiter)])
+                if job.parent_run is not None:
+                    self.outbox.add(connection, [(PARENT_TOPIC, job.parent_run)])
             else:
                 next_of(job, "stop")
                 self.moves.begin_stop(connection, job, "stop", reason, now)

@@ -299,8 +299,8 @@ class BulkMoves:
         if status is BulkStatus.FAILED:
             facts = {"reason": reason, "ended": job.ended, "quarantined": job.quarantined, "total": job.total}
             self.bulk_alarm(connection, job, "bulk_job_failed", facts, now)
-        if job.waiter is not None:
-            self.outbox.add(connection, [(PARENT_TOPIC, job.waiter)])
+        if job.parent_run is not None:
+            self.outbox.add(connection, [(PARENT_TOPIC, job.parent_run)])
         return BulkRest(
             job_id=job.id, namespace=job.namespace, business=job.business, status=status, reason=reason
         )
@@ -344,8 +344,8 @@ class BulkMoves:
             values = {"status": next_bulk_status(BulkStatus.CREATED, "refuse"), "finished_at": now}
         self.set_bulk(connection, job.id, now, checking=checking, checker=None, reason=reason[:500], **values)
         self.bulk_note(connection, job.id, "operator", "", f"not accepted: {reason}", now)
-        if job.waiter is not None:
-            self.outbox.add(connection, [(PARENT_TOPIC, job.waiter)])
+        if job.parent_run is not None:
+            self.outbox.add(connection, [(PARENT_TOPIC, job.parent_run)])
 
     def run_of(self, connection: Connection, run_id: int) -> Any:
         query = select(runs.c.id, runs.c.status, runs.c.error, runs.c.reason).where(runs.c.id == run_id)

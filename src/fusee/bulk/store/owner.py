@@ -68,7 +68,7 @@ class BulkOwner(Owner):
         return ()
 
     def parents_due(self, connection: Connection, run_ids: Sequence[int], now: int) -> Collection[int]:
-        return self.parents.look_at_waiters(connection, run_ids, BULK_JOB, self._abandon, now)
+        return self.parents.settle_parents(connection, run_ids, BULK_JOB, self._abandon, now)
 
     def _abandon(self, connection: Connection, job: Any, why: str, now: int) -> None:
         if job.status == BulkStatus.RUNNING:

@@ -51,7 +51,7 @@ bulk_jobs = Table(
     Column("speed", Float(53), nullable=False, server_default=text("0")),
     Column("speed_at", BigInteger, nullable=False, server_default=text("0")),
     Column("launcher", BigInteger),  # the run that prepares it
-    Column("waiter", BigInteger),  # the run that started this job and waits for its end
+    Column("parent_run", BigInteger),  # the run that started this job and waits for its end
     Column("idempotency_key", String(200)),
     Column("created_at", BigInteger, nullable=False),
     Column("updated_at", BigInteger, nullable=False),
@@ -79,7 +79,7 @@ bulk_jobs = Table(
     ),
     CheckConstraint("(status = 'stopping') = (doom IS NOT NULL)", name="fusee_bulk_jobs_doom"),
     UniqueConstraint("namespace", "idempotency_key", name="fusee_bulk_jobs_key"),
-    UniqueConstraint("waiter", name="fusee_bulk_jobs_waiter"),
+    UniqueConstraint("parent_run", name="fusee_bulk_jobs_parent_run"),
     Index("fusee_bulk_jobs_status_id", "status", "id"),
     Index("fusee_bulk_jobs_finished", "finished_at"),
     **NUMBERED,

@@ -13,7 +13,7 @@ from fusee.engine.store.wakes import ENDED
 
 __all__ = ["PARENT_TOPIC", "Outbox"]
 
-PARENT_TOPIC = "waiter"
+PARENT_TOPIC = "parent"
 """Rows about runs that may have started something of another kind and wait for its end."""
 
 

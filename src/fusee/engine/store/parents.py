@@ -31,7 +31,7 @@ class Outcome(NamedTuple):
 
 @dataclass(frozen=True)
 class Started:
-    """A kind of thing that a run can start; its rows name that run as their `waiter`."""
+    """A kind of thing that a run can start; its rows name that run as their `parent_run`."""
 
     what: str
     table: Table
@@ -64,7 +64,7 @@ class Parents:
         self.context = context
         self.outcomes = outcomes
 
-    def look_at_waiters(
+    def settle_parents(
         self,
         connection: Connection,
         run_ids: Sequence[int],
@@ -79,9 +79,9 @@ class Parents:
         again: list[int] = []
         table, ordered = kind.table, sorted(set(run_ids))
         for chunk in chunks(ordered):
-            part = table.c.waiter.in_(chunk)
+            part = table.c.parent_run.in_(chunk)
             mine = select(*(kind.columns or table.c)).where(part).order_by(table.c.id)
-            started = {row.waiter: row for row in connection.execute(mine.with_for_update())}
+            started = {row.parent_run: row for row in connection.execute(mine.with_for_update())}
             known = select(*RULED_BY).where(runs.c.id.in_(started)).order_by(runs.c.id).with_for_update()
             for run in connection.execute(known).all() if started else ():
                 row, status = started[run.id], RunStatus(run.status)

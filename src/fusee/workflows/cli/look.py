@@ -178,7 +178,7 @@ def _run(run: WorkflowRun, nodes: Sequence[WorkflowNode], whole: bool) -> Iterat
             ("params", json.dumps(run.params, ensure_ascii=False) if run.params else None),
             ("took" if run.over else "runs for", ago(run.created_at, run.finished_at)),
             ("again of", run.origin_id),
-            ("waited for by", None if run.waiter is None else f"run {run.waiter}"),
+            ("waited for by", None if run.parent_run is None else f"run {run.parent_run}"),
         ]
     )
     yield ""

@@ -61,7 +61,7 @@ class WorkflowRun:
     succeeded: int
     skipped: int
     canceled: int
-    waiter: Annotated[int | None, "The run that waits for this one."]
+    parent_run: Annotated[int | None, "The run that waits for this one."]
     origin_id: Annotated[int | None, "The workflow run whose unsuccessful nodes this one does again."]
     idempotency_key: str | None
     created_at: Annotated[int, TIME]

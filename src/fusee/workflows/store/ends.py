@@ -37,7 +37,7 @@ COUNTED = (
     workflow_runs.c.succeeded,
     workflow_runs.c.skipped,
     workflow_runs.c.canceled,
-    workflow_runs.c.waiter,
+    workflow_runs.c.parent_run,
     workflow_runs.c.cancel_requested_at,
 )
 """The columns of a workflow run that counting needs, without those that can be large."""
@@ -154,5 +154,5 @@ class WorkflowEnds:
         reason = owner.reason or (tally.culprit[:LONGEST_REASON] if tally.culprit else None)
         values = {**counts, "status": status, "reason": reason, "finished_at": now if over else None}
         connection.execute(update(workflow_runs).where(workflow_runs.c.id == owner.id).values(values))
-        if over and owner.waiter is not None:
-            self.outbox.add(connection, [(PARENT_TOPIC, owner.waiter)])
+        if over and owner.parent_run is not None:
+            self.outbox.add(connection, [(PARENT_TOPIC, owner.parent_run)])

@@ -99,7 +99,7 @@ class WorkflowWriter:
         draft: Draft,
         key: str | None,
         digest: str | None,
-        waiter: int | None = None,
+        parent_run: int | None = None,
     ) -> int:
         now = self.context.now(connection)
         added = connection.execute(
@@ -116,7 +116,7 @@ class WorkflowWriter:
                 succeeded=0,
                 skipped=0,
                 canceled=0,
-                waiter=waiter,
+                parent_run=parent_run,
                 origin_id=draft.origin_id,
                 idempotency_key=key,
                 request_digest=digest,

@@ -44,7 +44,7 @@ class WorkflowOwner(Owner):
 
     def parents_due(self, connection: Connection, run_ids: Sequence[int], now: int) -> Collection[int]:
         abandon = self.cancels.stop_workflow_run
-        return self.parents.look_at_waiters(connection, run_ids, WORKFLOW_RUN, abandon, now)
+        return self.parents.settle_parents(connection, run_ids, WORKFLOW_RUN, abandon, now)
 
     def forget_old(self, connection: Connection, cutoff: int, most: int) -> int:
         """Delete workflow runs that ended before `cutoff`, with about `most` nodes.

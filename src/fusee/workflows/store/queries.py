@@ -180,7 +180,7 @@ def _workflow_run(row: Row[Any]) -> WorkflowRun:
         succeeded=row.succeeded,
         skipped=row.skipped,
         canceled=row.canceled,
-        waiter=row.waiter,
+        parent_run=row.parent_run,
         origin_id=row.origin_id,
         idempotency_key=row.idempotency_key,
         created_at=row.created_at,

@@ -13,7 +13,7 @@ from fusee.engine.model.states import RunStatus
 from fusee.engine.store.context import StoreContext
 from fusee.engine.store.lanes import Lanes
 from fusee.engine.store.outbox import PARENT_TOPIC, Outbox
-from fusee.engine.store.parent import Waiter, must_own
+from fusee.engine.store.parent import ParentRun, must_own
 from fusee.engine.store.request_keys import check_same, digest_of
 from fusee.engine.store.rows import encode
 from fusee.engine.store.tables import runs
@@ -66,22 +66,22 @@ class WorkflowStarts:
         params: Mapping[str, Any] | None = None,
         *,
         idempotency_key: str | None = None,
-        waiter: Waiter | None = None,
+        parent: ParentRun | None = None,
     ) -> StartedWorkflow:
         """Start all of it or nothing. The same idempotency key, or the same parent, gets the same run."""
         given = dict(params or {})
         digest = digest_of("start", {"workflow": name, "params": given})
         for again in range(5):
             before = await self.context.database.read(
-                lambda connection: self._started_before(connection, idempotency_key, digest, waiter)
+                lambda connection: self._started_before(connection, idempotency_key, digest, parent)
             )
-            if before is not None and waiter is None:
+            if before is not None and parent is None:
                 return StartedWorkflow(before, created=False)
             draft = await self._draft_workflow(name, given) if before is None else None
             try:
                 started = await self.context.database.write(
                     lambda connection, draft=draft: self._start_once(  # type: ignore[misc]
-                        connection, draft, name, idempotency_key, digest, waiter
+                        connection, draft, name, idempotency_key, digest, parent
                     )
                 )
             except _Changed:
@@ -102,13 +102,13 @@ class WorkflowStarts:
         name: str,
         key: str | None,
         digest: str,
-        waiter: Waiter | None,
+        parent: ParentRun | None,
     ) -> StartedWorkflow:
-        if waiter is not None:
-            self._check_waiter(connection, waiter)
+        if parent is not None:
+            self._check_parent(connection, parent)
             # The parent is checked until its attempt has ended, in whatever way.
-            self.outbox.add(connection, [(PARENT_TOPIC, waiter.run_id)])
-        before = self._started_before(connection, key, digest, waiter)
+            self.outbox.add(connection, [(PARENT_TOPIC, parent.run_id)])
+        before = self._started_before(connection, key, digest, parent)
         if before is not None:
             return StartedWorkflow(before, created=False)
         if draft is None:
@@ -120,15 +120,15 @@ class WorkflowStarts:
         if current.version != draft.version:
             raise _Changed
         return StartedWorkflow(
-            self.writer.insert(connection, draft, key, digest, None if waiter is None else waiter.run_id)
+            self.writer.insert(connection, draft, key, digest, None if parent is None else parent.run_id)
         )
 
     def _started_before(
-        self, connection: Connection, key: str | None, digest: str, waiter: Waiter | None
+        self, connection: Connection, key: str | None, digest: str, parent: ParentRun | None
     ) -> int | None:
         query = select(workflow_runs.c.id, workflow_runs.c.request_digest)
-        if waiter is not None:
-            query = query.where(workflow_runs.c.waiter == waiter.run_id)
+        if parent is not None:
+            query = query.where(workflow_runs.c.parent_run == parent.run_id)
         elif key is not None:
             query = query.where(
                 workflow_runs.c.namespace == self.context.namespace, workflow_runs.c.idempotency_key == key
@@ -141,20 +141,20 @@ class WorkflowStarts:
         check_same(key, row.request_digest, digest, f"workflow run {row.id}")
         return int(row.id)
 
-    def _check_waiter(self, connection: Connection, waiter: Waiter) -> None:
+    def _check_parent(self, connection: Connection, parent: ParentRun) -> None:
         """Refuse a parent whose worker lost its lease, and workflows that start each other endlessly."""
-        must_own(connection, waiter)
-        run_id: int | None = waiter.run_id
+        must_own(connection, parent)
+        run_id: int | None = parent.run_id
         for _ in range(MOST_NESTED):
-            parent = (
-                select(workflow_runs.c.waiter)
+            started_by = (
+                select(workflow_runs.c.parent_run)
                 .join(workflow_nodes, workflow_nodes.c.workflow_run_id == workflow_runs.c.id)
                 .where(workflow_nodes.c.run_id == run_id)
             )
-            found = connection.execute(parent).one_or_none()
+            found = connection.execute(started_by).one_or_none()
             if found is None:
                 return
-            run_id = found.waiter
+            run_id = found.parent_run
             if run_id is None:
                 return
         raise Conflict(

@@ -62,7 +62,7 @@ workflow_runs = Table(
     Column("succeeded", Integer, nullable=False),
     Column("skipped", Integer, nullable=False),
     Column("canceled", Integer, nullable=False),
-    Column("waiter", BigInteger),  # the run that started this workflow run and waits for it
+    Column("parent_run", BigInteger),  # the run that started this workflow run and waits for it
     Column("origin_id", BigInteger),
     Column("idempotency_key", String(200)),
     Column("created_at", BigInteger, nullable=False),
@@ -70,7 +70,7 @@ workflow_runs = Table(
     Column("cancel_requested_at", BigInteger),
     Column("request_digest", String(100)),  # what the idempotency key is bound to
     UniqueConstraint("namespace", "idempotency_key", name="fusee_workflow_runs_key"),
-    UniqueConstraint("waiter", name="fusee_workflow_runs_waiter"),
+    UniqueConstraint("parent_run", name="fusee_workflow_runs_parent_run"),
     Index("fusee_workflow_runs_of", "workflow_id", "id"),
     Index("fusee_workflow_runs_finished", "finished_at"),
     CheckConstraint("ended <= total", name="fusee_workflow_runs_counts"),

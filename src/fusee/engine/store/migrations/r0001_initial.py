@@ -154,7 +154,7 @@ CREATE TABLE fusee_batches (
   rollback_success BIGINT DEFAULT 0 NOT NULL, rollback_fail BIGINT DEFAULT 0 NOT NULL,
   reached BIGINT DEFAULT 0 NOT NULL, stopped BOOLEAN NOT NULL, undo_next BOOLEAN NOT NULL,
   "force" BOOLEAN NOT NULL, "window" INTEGER DEFAULT 0 NOT NULL, round_left BIGINT DEFAULT 0 NOT NULL,
-  waiter BIGINT, idempotency_key VARCHAR(200), created_at BIGINT NOT NULL, updated_at BIGINT NOT NULL,
+  parent_run BIGINT, idempotency_key VARCHAR(200), created_at BIGINT NOT NULL, updated_at BIGINT NOT NULL,
   started_at BIGINT, finished_at BIGINT, request_digest VARCHAR(100), left_applied BIGINT,
   kept_until BIGINT, parked BIGINT DEFAULT 0 NOT NULL, waits_for BIGINT, entered_at BIGINT,
   CONSTRAINT fusee_batches_phase CHECK (phase IN ('uploading', 'planned', 'applying', 'stopping',
@@ -165,7 +165,7 @@ CREATE TABLE fusee_batches (
     fail >= 0 AND cancel >= 0 AND retry_pending >= 0 AND rollback_pending >= 0 AND rollback_running >= 0
     AND rollback_success >= 0 AND rollback_fail >= 0),
   CONSTRAINT fusee_batches_key UNIQUE (namespace, idempotency_key),
-  CONSTRAINT fusee_batches_waiter UNIQUE (waiter)
+  CONSTRAINT fusee_batches_parent_run UNIQUE (parent_run)
 ) {table};
 CREATE INDEX fusee_batches_finished ON fusee_batches (finished_at);
 CREATE INDEX fusee_batches_phase_id ON fusee_batches (phase, id);
@@ -252,11 +252,11 @@ CREATE TABLE fusee_workflow_runs (
   id {id}, namespace VARCHAR(128) NOT NULL, workflow_id BIGINT NOT NULL, version INTEGER NOT NULL,
   status VARCHAR(16) NOT NULL, reason VARCHAR(500), shape {long} NOT NULL, given {long} NOT NULL,
   params {long} NOT NULL, total INTEGER NOT NULL, ended INTEGER NOT NULL, succeeded INTEGER NOT NULL,
-  skipped INTEGER NOT NULL, canceled INTEGER NOT NULL, waiter BIGINT, origin_id BIGINT,
+  skipped INTEGER NOT NULL, canceled INTEGER NOT NULL, parent_run BIGINT, origin_id BIGINT,
   idempotency_key VARCHAR(200), created_at BIGINT NOT NULL, finished_at BIGINT,
   cancel_requested_at BIGINT, request_digest VARCHAR(100),
   CONSTRAINT fusee_workflow_runs_key UNIQUE (namespace, idempotency_key),
-  CONSTRAINT fusee_workflow_runs_waiter UNIQUE (waiter),
+  CONSTRAINT fusee_workflow_runs_parent_run UNIQUE (parent_run),
   CONSTRAINT fusee_workflow_runs_counts CHECK (ended <= total),
   CONSTRAINT fusee_workflow_runs_ended CHECK ((status = 'running') = (finished_at IS NULL))
 ) {table};
@@ -311,7 +311,7 @@ CREATE TABLE fusee_bulk_jobs (
   made INTEGER DEFAULT 0 NOT NULL, ended BIGINT DEFAULT 0 NOT NULL, quarantined BIGINT DEFAULT 0 NOT NULL,
   allowed BIGINT, retried BIGINT DEFAULT 0 NOT NULL, replayed BIGINT DEFAULT 0 NOT NULL,
   concurrency INTEGER NOT NULL, rate {float} NOT NULL, rate_at BIGINT DEFAULT 0 NOT NULL,
-  speed {float} DEFAULT 0 NOT NULL, speed_at BIGINT DEFAULT 0 NOT NULL, launcher BIGINT, waiter BIGINT,
+  speed {float} DEFAULT 0 NOT NULL, speed_at BIGINT DEFAULT 0 NOT NULL, launcher BIGINT, parent_run BIGINT,
   idempotency_key VARCHAR(200), created_at BIGINT NOT NULL, updated_at BIGINT NOT NULL, started_at BIGINT,
   finished_at BIGINT, handler VARCHAR(128), request_digest VARCHAR(100), "window" INTEGER,
   held_by VARCHAR(16), checking VARCHAR(8), checker BIGINT, fingerprint TEXT,
@@ -323,7 +323,7 @@ CREATE TABLE fusee_bulk_jobs (
     (total IS NULL OR ended <= total)),
   CONSTRAINT fusee_bulk_jobs_doom CHECK ((status = 'stopping') = (doom IS NOT NULL)),
   CONSTRAINT fusee_bulk_jobs_key UNIQUE (namespace, idempotency_key),
-  CONSTRAINT fusee_bulk_jobs_waiter UNIQUE (waiter)
+  CONSTRAINT fusee_bulk_jobs_parent_run UNIQUE (parent_run)
 ) {table};
 CREATE INDEX fusee_bulk_jobs_finished ON fusee_bulk_jobs (finished_at);
 CREATE INDEX fusee_bulk_jobs_status_id ON fusee_bulk_jobs (status, id);

@@ -11,7 +11,7 @@ from fusee.engine.model.run import Claimed
 from fusee.engine.store.tables import tickets
 from fusee.errors import Conflict, LeaseLost
 from fusee.workflows.store.queries import WorkflowRunFilter
-from fusee.workflows.store.start import MOST_NESTED, Waiter
+from fusee.workflows.store.start import MOST_NESTED, ParentRun
 from tests.store.flows import ONCE, Flow, leftovers, node, notices, workflow
 from tests.store.harness import World
 
@@ -32,7 +32,7 @@ class Asking:
         session = await world.session(ttl=36_000)
         claimed = await world.enqueue_and_claim(session, handler="fusee.workflow")
         started = await world.store.workflows.starts.start_workflow(
-            "nightly", waiter=Waiter(claimed.id, claimed.attempt)
+            "nightly", parent=ParentRun(claimed.id, claimed.attempt)
         )
         return cls(claimed, Flow(world, session, started.id))
 
@@ -79,7 +79,7 @@ async def test_a_workflow_that_ends_first_is_noticed_when_the_run_waits(world: W
     asking = await Asking.begin(world)
     await asking.through()
     assert await asking.status() == "running"
-    assert ("waiter", asking.claimed.id) in await notices(world)  # looked at again, and not in a circle
+    assert ("parent", asking.claimed.id) in await notices(world)  # looked at again, and not in a circle
     await asking.wait()
     assert await asking.status() == "succeeded" and await notices(world) == []
 
@@ -94,10 +94,10 @@ async def test_an_attempt_that_is_repeated_finds_the_same_workflow_run(world: Wo
     (again,) = await world.claim(asking.flow.session, lanes=lanes)
     with pytest.raises(LeaseLost):  # the first attempt comes late
         await world.store.workflows.starts.start_workflow(
-            "nightly", waiter=Waiter(again.id, again.attempt - 1)
+            "nightly", parent=ParentRun(again.id, again.attempt - 1)
         )
     started = await world.store.workflows.starts.start_workflow(
-        "nightly", waiter=Waiter(again.id, again.attempt)
+        "nightly", parent=ParentRun(again.id, again.attempt)
     )
     assert started == (asking.flow.id, False)
     asking.claimed = again
@@ -113,7 +113,7 @@ async def test_an_attempt_that_was_told_to_stop_starts_nothing(world: World) -> 
     await world.store.runs.cancel(claimed.id, "enough")
     with pytest.raises(LeaseLost, match="told to stop"):
         await world.store.workflows.starts.start_workflow(
-            "nightly", waiter=Waiter(claimed.id, claimed.attempt)
+            "nightly", parent=ParentRun(claimed.id, claimed.attempt)
         )
     assert await world.store.workflows.queries.workflow_runs(WorkflowRunFilter()) == []
 
@@ -163,7 +163,7 @@ async def test_a_run_that_waits_takes_no_place_in_its_queue(world: World) -> Non
     await world.enqueue(handler="fusee.workflow")
     (claimed,) = await world.claim_limited(session)
     started = await world.store.workflows.starts.start_workflow(
-        "nightly", waiter=Waiter(claimed.id, claimed.attempt)
+        "nightly", parent=ParentRun(claimed.id, claimed.attempt)
     )
     assert await world.claim_limited(session) == []
     await world.settle(session, claimed, end=End.ACCEPTED)
@@ -187,7 +187,9 @@ async def test_a_node_may_be_a_workflow(world: World) -> None:
     outer = Flow(world, session, (await world.store.workflows.starts.start_workflow("nightly")).id)
     await outer.claim()
     (held,) = outer.held.values()
-    started = await world.store.workflows.starts.start_workflow("inner", waiter=Waiter(held.id, held.attempt))
+    started = await world.store.workflows.starts.start_workflow(
+        "inner", parent=ParentRun(held.id, held.attempt)
+    )
     await world.settle(session, *await outer._take(["in"]), end=End.ACCEPTED)
     inner = Flow(world, session, started.id)
     assert await inner.claim() == ["x"]
@@ -205,7 +207,7 @@ async def test_workflows_do_not_start_each_other_without_end(world: World) -> No
         claimed = await world.claim_one(session)
         try:
             await world.store.workflows.starts.start_workflow(
-                "nightly", waiter=Waiter(claimed.id, claimed.attempt)
+                "nightly", parent=ParentRun(claimed.id, claimed.attempt)
             )
         except Conflict as error:
             assert "does one start itself" in str(error)

@@ -10,7 +10,7 @@ from fusee.engine.model.outcome import End
 from fusee.engine.model.queue import QueueLimits
 from fusee.engine.model.retry import RetryPolicy
 from fusee.engine.model.run import Claimed
-from fusee.engine.store.parent import Waiter
+from fusee.engine.store.parent import ParentRun
 from fusee.engine.store.tables import outbox, tickets
 from fusee.errors import LeaseLost
 from tests.store.batchwork import ONCE, Batchwork, batch_spec, targets
@@ -30,15 +30,15 @@ class Asking:
         self.world = work.world
 
     @property
-    def waiter(self) -> Waiter:
-        return Waiter(self.claimed.id, self.claimed.attempt)
+    def parent(self) -> ParentRun:
+        return ParentRun(self.claimed.id, self.claimed.attempt)
 
     @classmethod
     async def begin(cls, world: World, *, session: int | None = None) -> Asking:
         session = session or await world.session(ttl=36_000)
         claimed = await world.enqueue_and_claim(session, handler="fusee.batch", retry=TWICE)
         batch_id, new = await world.store.batches.intake.open_batch(
-            batch_spec(), waiter=Waiter(claimed.id, claimed.attempt)
+            batch_spec(), parent=ParentRun(claimed.id, claimed.attempt)
         )
         assert new
         return cls(claimed, Batchwork(world, session, world.store, batch_id))
@@ -51,7 +51,7 @@ class Asking:
     async def apply(cls, world: World, *, session: int | None = None) -> Asking:
         asking = await cls.begin(world, session=session)
         await asking.upload()
-        await world.store.batches.commands.apply_batch(asking.work.id, waiter=asking.waiter)
+        await world.store.batches.commands.apply_batch(asking.work.id, parent=asking.parent)
         return asking
 
     async def wait(self) -> None:
@@ -101,7 +101,7 @@ async def test_a_batch_that_ends_first_is_noticed_when_the_run_waits(world: Worl
     asking = await Asking.apply(world)
     await asking.work.work_through()
     assert await asking.status() == "running"
-    assert ("waiter", asking.claimed.id) in await _notices(world)  # looked at again, and not in a circle
+    assert ("parent", asking.claimed.id) in await _notices(world)  # looked at again, and not in a circle
     await asking.wait()
     assert await asking.status() == "succeeded"
     assert await _notices(world) == []
@@ -127,7 +127,7 @@ async def test_a_run_canceled_while_its_attempt_still_uploads_leaves_nothing(wor
     await world.store.batches.intake.add_targets(asking.work.id, 0, targets(2))
     await world.store.runs.cancel(asking.claimed.id, "not today")
     with pytest.raises(LeaseLost, match="is over, or was told to stop: it starts nothing"):
-        await world.store.batches.intake.open_batch(batch_spec(), waiter=asking.waiter)
+        await world.store.batches.intake.open_batch(batch_spec(), parent=asking.parent)
     await world.settle(asking.work.session, asking.claimed, end=End.CANCELED)
     await asking.work.react()
     assert await world.rows(batches) == []
@@ -141,7 +141,7 @@ async def test_a_run_that_ended_before_it_applied_its_batch_cancels_it(world: Wo
     await asking.work.react()
     assert await asking.work.counts() == {"cancel": 3}
     with pytest.raises(LeaseLost, match="it starts nothing"):
-        await world.store.batches.commands.apply_batch(asking.work.id, waiter=asking.waiter)
+        await world.store.batches.commands.apply_batch(asking.work.id, parent=asking.parent)
 
 
 async def test_the_next_attempt_goes_on_with_the_same_batch(world: World) -> None:
@@ -156,13 +156,13 @@ async def test_the_next_attempt_goes_on_with_the_same_batch(world: World) -> Non
     (again,) = [run for run in claimed if run.id == asking.claimed.id]
     asking.work.held |= {f"t{nr}": run for nr, run in enumerate(r for r in claimed if r.kind == "batch")}
     assert await world.store.batches.intake.open_batch(
-        batch_spec(), waiter=Waiter(again.id, again.attempt)
+        batch_spec(), parent=ParentRun(again.id, again.attempt)
     ) == (
         asking.work.id,
         False,
     )
     with pytest.raises(LeaseLost):
-        await world.store.batches.intake.open_batch(batch_spec(), waiter=asking.waiter)
+        await world.store.batches.intake.open_batch(batch_spec(), parent=asking.parent)
     asking.claimed = again
     await asking.wait()
     await asking.work.finish(*asking.work.held)
@@ -178,7 +178,7 @@ async def test_the_next_attempt_gives_up_what_the_lost_one_had_not_uploaded(worl
     session = await world.session("another", ttl=36_000)
     again = await world.claim_one(session)
     batch_id, new = await world.store.batches.intake.open_batch(
-        batch_spec(), waiter=Waiter(again.id, again.attempt)
+        batch_spec(), parent=ParentRun(again.id, again.attempt)
     )
     assert new
     assert [row.id for row in await world.rows(batches)] == [batch_id]
@@ -191,12 +191,12 @@ async def test_a_waiting_run_leaves_its_place_in_a_queue_with_limits(world: Worl
     session = await world.session(ttl=36_000)
     await world.enqueue(handler="fusee.batch")
     (claimed,) = await world.claim_limited(session)
-    waiter = Waiter(claimed.id, claimed.attempt)
-    batch_id, _ = await world.store.batches.intake.open_batch(batch_spec(), waiter=waiter)
+    parent = ParentRun(claimed.id, claimed.attempt)
+    batch_id, _ = await world.store.batches.intake.open_batch(batch_spec(), parent=parent)
     work = Batchwork(world, session, world.store, batch_id)
     await world.store.batches.intake.add_targets(batch_id, 0, targets(1))
     await world.store.batches.intake.seal_batch(batch_id, 1)
-    await world.store.batches.commands.apply_batch(batch_id, waiter=waiter)
+    await world.store.batches.commands.apply_batch(batch_id, parent=parent)
     assert await world.claim_limited(session) == [], "the place is taken"
     await Asking(claimed, work).wait()
     assert await world.rows(tickets) == []
