@@ -282,7 +282,9 @@ async def test_the_role_allows_what_the_executor_asks_for_and_no_more() -> None:
     """A life with everything in it: made, watched, taken over, read, deleted."""
     cluster = ApiServer()
     async with cluster.serving() as url:
-        executor = KubernetesExecutor(Access(url, "jobs", token=TOKEN), JobSettings(), poll_interval=1.0)
+        executor = KubernetesExecutor(
+            Access(url, "jobs", token=TOKEN), JobSettings(), images=["*"], poll_interval=1.0
+        )
         jobs = [Job(1, n, "kubernetes", "default", {"image": "a"}, None, 1.0) for n in (1, 2, 3)]
         first = asyncio.create_task(executor.execute(jobs[0]))
         name = await cluster.until_made()

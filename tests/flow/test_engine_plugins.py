@@ -33,6 +33,7 @@ def app_for(database: str, url: str, folder: Path, **worker: Any) -> Fusee:
     token.write_text(TOKEN)
     kubernetes = {
         "enabled": True, "server": url, "token_file": str(token), "namespace": "jobs", "poll_interval": "1s",
+        "images": ["*"],
     }  # fmt: skip
     overrides = {
         "database": {"url": database},

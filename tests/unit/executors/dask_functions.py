@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import threading
 import time
+from os import getpid
 from pathlib import Path
 
 from fusee import Abandon, current_run
 
-__all__ = ["add", "crash", "hang", "hold", "later", "refuse", "wrong"]
+__all__ = ["add", "crash", "getpid", "hang", "hold", "later", "refuse", "wrong"]
 
 GO_ON = threading.Event()
 STARTED = threading.Event()

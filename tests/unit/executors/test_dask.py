@@ -110,8 +110,28 @@ async def test_only_listed_functions_are_called(cluster: LocalCluster) -> None:
     assert ended.end is End.ABANDONED and "not allowed" in (ended.error or "")
 
 
+@pytest.mark.parametrize("function", ["os.system", "Path.home", "add.__globals__.clear", "threading.Event"])
+async def test_a_pattern_reaches_no_attribute(dask: DaskExecutor, function: str) -> None:
+    """The pattern is `module:*`; walking attributes would reach all that the module imports."""
+    ended = await dask.execute(attempt(function))
+    assert (ended.end, ended.effect) == (End.ABANDONED, Effect.NONE)
+    assert "no dot after the colon" in (ended.error or "")
+
+
+async def test_a_pattern_reaches_only_what_the_module_defines(
+    cluster: LocalCluster, dask: DaskExecutor
+) -> None:
+    ended = await dask.execute(attempt("getpid"))
+    assert (ended.end, ended.effect) == (End.ABANDONED, Effect.NONE)
+    assert "is not defined in that module but in posix" in (ended.error or "")
+    listed = DaskExecutor(cluster.scheduler_address, allow=[f"{HERE}:getpid"])
+    ended = await listed.execute(attempt("getpid"))
+    await listed.close()
+    assert ended.end is End.SUCCEEDED
+
+
 async def test_without_a_scheduler_nothing_was_done() -> None:
-    executor = DaskExecutor("tcp://127.0.0.1:1", allow=["*"], connect_timeout=0.2)
+    executor = DaskExecutor("tcp://127.0.0.1:1", allow=["*:*"], connect_timeout=0.2)
     ended = await executor.execute(attempt("add", a=1, b=2))
     await executor.close()
     assert (ended.end, ended.effect) == (End.FAILED, Effect.NONE)

@@ -11,6 +11,7 @@ from typing import Any
 import kubernetes_validate
 import pytest
 
+from fusee.config import KubernetesConfig
 from fusee.engine.model.outcome import Effect, End, Ended
 from fusee.engine.worker.executor import Job, Unstoppable
 from fusee.executors.kubernetes.access import Access, NoAccess, find_access
@@ -42,7 +43,7 @@ async def kubernetes(cluster: ApiServer) -> AsyncIterator[KubernetesExecutor]:
 
 def executor_for(url: str, **settings: Any) -> KubernetesExecutor:
     shape = settings.pop("shape", JobSettings(start_timeout=30))
-    settings = {"poll_interval": 1.0, "patience": 5.0, **settings}
+    settings = {"poll_interval": 1.0, "patience": 5.0, "images": ["*"], **settings}
     return KubernetesExecutor(Access(url, "jobs", token=TOKEN), shape, **settings)
 
 
@@ -393,7 +394,7 @@ async def test_without_an_api_server_nothing_was_done(tmp_path: Path) -> None:
 
 async def test_what_kubernetes_forbids_is_not_tried_again(cluster: ApiServer) -> None:
     async with cluster.serving() as url:
-        executor = KubernetesExecutor(Access(url, "elsewhere", token=TOKEN), JobSettings())
+        executor = KubernetesExecutor(Access(url, "elsewhere", token=TOKEN), JobSettings(), images=["*"])
         ended = await executor.execute(attempt())
         await executor.close()
     assert ended.end is End.ABANDONED and "Role" in (ended.error or "")
@@ -405,6 +406,15 @@ async def test_an_image_that_is_not_listed_is_refused(cluster: ApiServer) -> Non
         ended = await executor.execute(attempt(payload={"image": "evil/miner:1"}))
         await executor.close()
     assert (ended.end, ended.effect, cluster.made) == (End.ABANDONED, Effect.NONE, [])
+
+
+async def test_with_no_images_listed_none_is_allowed(cluster: ApiServer) -> None:
+    async with cluster.serving() as url:
+        executor = executor_for(url, images=KubernetesConfig().images)
+        ended = await executor.execute(attempt())
+        await executor.close()
+    assert (ended.end, ended.effect, cluster.made) == (End.ABANDONED, Effect.NONE, [])
+    assert "executors.kubernetes.images has nothing; add the image" in (ended.error or "")
 
 
 # -- payloads and manifests

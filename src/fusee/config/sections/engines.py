@@ -20,6 +20,13 @@ def _check_prefix(prefix: str) -> str:
     return prefix
 
 
+def _check_callable(pattern: str) -> str:
+    module, colon, name = pattern.partition(":")
+    if not module or not colon or not name or ":" in name or "." in name:
+        raise ValueError("must be module:name with no dot after the colon, such as shop.jobs:*")
+    return pattern
+
+
 class KubernetesConfig(Section):
     enabled: bool = Field(
         default=False,
@@ -29,7 +36,7 @@ class KubernetesConfig(Section):
     images: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
         default=(),
         description="The images that may be run, with `*` for any text, such as "
-        "`registry.example.com/jobs/*`; empty allows any.",
+        "`registry.example.com/jobs/*`; empty allows none.",
     )
     namespace: str | None = Field(
         default=None,
@@ -88,10 +95,11 @@ class DaskConfig(Section):
     scheduler: str = Field(
         default="tcp://127.0.0.1:8786", description="The scheduler's address, as tcp:// or tls://host:port."
     )
-    allow: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
+    allow: tuple[Annotated[str, AfterValidator(_check_callable)], ...] = Field(
         default=(),
-        description="The functions that runs may call, with `*` for any text, such as `shop.jobs:*`; empty "
-        "allows none.",
+        description="The functions that runs may call, as `module:name` with `*` for any text, such as "
+        "`shop.jobs:*`: the functions that this module defines. What it imports must be listed by name. "
+        "Empty allows none.",
     )
     connect_timeout: Duration = Field(
         default=30.0, gt=0, description="How long to wait for the scheduler before a run fails."

@@ -181,6 +181,7 @@ class DaskExecutor:
             json.dumps(wanted.kwargs),
             about,
             self._output_tail,
+            wanted.function in self._allow,
             key=call.key,
             pure=False,
             retries=0,

@@ -13,7 +13,8 @@ __all__ = ["FunctionCall", "check_dask", "read_payload"]
 
 FIELDS = ("function", "kwargs", "resources")
 
-_FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
+# No dot after the colon: else `shop.jobs:*` would reach `shop.jobs:os.system`, as the module imports `os`.
+_FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,10 @@ def read_payload(payload: Mapping[str, Any]) -> FunctionCall:
     check_fields(payload, "a dask payload", FIELDS, "function", example)
     function = payload["function"]
     if not isinstance(function, str) or not _FUNCTION.fullmatch(function):
-        raise ValueError(f"function must be module:name, such as shop.jobs:report, not {function!r:.100}")
+        raise ValueError(
+            "function must be module:name, such as shop.jobs:report, a function at the top level of its"
+            f" module (no dot after the colon), not {function!r:.100}"
+        )
     kwargs = payload.get("kwargs") or {}
     if not isinstance(kwargs, Mapping):
         raise ValueError("kwargs must be an object: the function's arguments by name")

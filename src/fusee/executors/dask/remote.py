@@ -43,8 +43,11 @@ _calls: dict[str, _RunningCall] = {}
 _guard = threading.Lock()
 
 
-def call(key: str, function: str, kwargs: str, about: str, output_tail: int) -> str:
-    """Call the function, unless it was started before: Dask restarts a task whose worker died, we do not."""
+def call(key: str, function: str, kwargs: str, about: str, output_tail: int, listed: bool = False) -> str:
+    """Call the function, unless it was started before: Dask restarts a task whose worker died, we do not.
+
+    `listed`: the worker's configuration names this very function, and not only a pattern that it matches.
+    """
     if not _mark(key):
         text = "its Dask worker was lost: the function had begun there, and it is unknown how far it came"
         return _json(Ended(End.LOST, error=text))
@@ -53,7 +56,7 @@ def call(key: str, function: str, kwargs: str, about: str, output_tail: int) -> 
         _calls[key] = mine
     try:
         with _capturing():
-            ended = _run(function, kwargs, about, mine)
+            ended = _run(function, kwargs, about, mine, listed)
     except Stopped as error:  # raised just before or after the function
         ended = ended_by_error(error)
     finally:
@@ -96,13 +99,20 @@ def _mark(key: str) -> bool:
     return True
 
 
-def _run(function: str, kwargs_json: str, about: str, mine: _RunningCall) -> Ended:
+def _run(function: str, kwargs_json: str, about: str, mine: _RunningCall, listed: bool) -> Ended:
     kwargs = msgspec.json.decode(kwargs_json)
     context = msgspec.json.decode(about, type=RunFacts).context(mine.stop.is_set)
     try:
         called = _find(function)
     except (ImportError, AttributeError) as error:
         return abandoned(f"{function} cannot be imported on the Dask worker: {type(error).__name__}: {error}")
+    home = getattr(called, "__module__", None)
+    if not listed and home != function.partition(":")[0]:
+        # `shop.jobs:*` allows the functions of that module, and not the `system` that it imports from `os`.
+        return abandoned(
+            f"{function} is not defined in that module but in {home}: list {function} itself in"
+            " executors.dask.allow, or call it where it is defined"
+        )
     try:
         inspect.signature(called).bind(**kwargs)
     except TypeError as error:
@@ -118,11 +128,8 @@ def _run(function: str, kwargs_json: str, about: str, mine: _RunningCall) -> End
 
 
 def _find(function: str) -> Any:
-    module, _, path = function.partition(":")
-    found: Any = importlib.import_module(module)
-    for part in path.split("."):
-        found = getattr(found, part)
-    return found
+    module, _, name = function.partition(":")
+    return getattr(importlib.import_module(module), name)
 
 
 def _json(ended: Ended) -> str:

@@ -82,10 +82,11 @@ class KubernetesExecutor:
         job.effect = Effect.NONE
         try:
             wanted = read_payload(job.payload)
-            if self._images and not matches(wanted.image, self._images):
+            if not matches(wanted.image, self._images):
                 raise ValueError(
                     f"image {wanted.image!r} is not allowed here: executors.kubernetes.images has"
-                    f" {', '.join(self._images)}"
+                    f" {', '.join(self._images) or 'nothing'}; add the image, or a pattern such as"
+                    " registry.example.com/jobs/*, to that setting of the worker"
                 )
         except ValueError as error:
             return abandoned(error)
