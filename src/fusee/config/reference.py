@@ -1,6 +1,7 @@
 """The configuration's documentation, made from the fields that enforce it."""
 
 import json
+import re
 import textwrap
 from typing import Any, Literal, get_args, get_origin
 
@@ -40,6 +41,7 @@ _PLACEHOLDERS: dict[KeyPath, str] = {
     ("dispatcher", "alert_webhook"): "https://alerts.example/hook",
     ("api", "public_url"): "https://fusee.example.com",
     ("worker", "worker_id"): "worker-001",
+    ("executors", "shell", "user"): "fusee-jobs",
     ("executors", "kubernetes", "namespace"): "jobs",
     ("executors", "kubernetes", "server"): "https://10.0.0.1:6443",
     ("executors", "kubernetes", "token_file"): "/etc/fusee/kubernetes.token",
@@ -147,8 +149,14 @@ def _toml(key: Key) -> str:
         case None:
             return json.dumps(_PLACEHOLDERS[key.path])
         case default if key.is_table:
-            return "{" + ", ".join(f"{name} = {json.dumps(text)}" for name, text in default.items()) + "}"
+            return (
+                "{" + ", ".join(f"{_bare(name)} = {json.dumps(text)}" for name, text in default.items()) + "}"
+            )
     return json.dumps(key.default)
+
+
+def _bare(name: str) -> str:
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name)
 
 
 def _sample(mark: str) -> str:

@@ -14,6 +14,7 @@ from typing import IO
 
 from fusee.engine.worker.executor import Unstoppable
 from fusee.executors import watchdog as script
+from fusee.executors.account import Account
 from fusee.executors.stopping import pause, within
 from fusee.executors.tail import Tail
 
@@ -51,6 +52,8 @@ class Watchdog:
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 start_new_session=True,
+                # Without the worker's secrets: programs of the same user can read a process's environment.
+                env={name: os.environ[name] for name in ("LD_LIBRARY_PATH", "PATH") if name in os.environ},
             )
             self._tell("".join(f"+{group}\n" for group in self._groups))
 
@@ -113,6 +116,7 @@ class ProcessGroup:
         cwd: str | None = None,
         stdin: IO[bytes] | None = None,
         pass_fds: Sequence[int] = (),
+        account: Account | None = None,
     ) -> ProcessGroup:
         """Start a program; raises the `OSError` that says why it did not start."""
         watchdog.ready()
@@ -128,6 +132,9 @@ class ProcessGroup:
                 stderr=theirs,
                 pass_fds=pass_fds,
                 start_new_session=True,
+                user=None if account is None else account.uid,
+                group=None if account is None else account.gid,
+                extra_groups=None if account is None else (),
             )
         except BaseException:
             os.close(ours)

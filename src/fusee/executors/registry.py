@@ -15,9 +15,10 @@ from fusee.config import DaskConfig, ExecutorsConfig, KubernetesConfig
 from fusee.engine.worker.callbacks import OpenCallback
 from fusee.engine.worker.executor import Executor
 from fusee.errors import ConfigError
+from fusee.executors.account import conceal, find_account
 from fusee.executors.http.executor import HttpExecutor
 from fusee.executors.http.request import Reach
-from fusee.executors.shell import ShellExecutor, check_shell
+from fusee.executors.shell import ShellExecutor, check_settable, check_shell
 
 __all__ = ["check_payload", "configured_executors"]
 
@@ -28,11 +29,15 @@ def configured_executors(
     """Return the executors that are on, without `python`; HTTP calls in async mode need `open_callback`."""
     executors: dict[str, Executor] = {}
     if settings.shell.enabled:
+        conceal()
         executors["shell"] = ShellExecutor(
             enabled=True,
             allow=settings.shell.allow,
             environment=settings.shell.environment,
             output_tail=settings.shell.output_tail,
+            inherit=settings.shell.inherit,
+            settable=settings.shell.settable,
+            account=None if settings.shell.user is None else find_account(settings.shell.user),
         )
     if settings.http.enabled:
         executors["http"] = HttpExecutor(
@@ -59,6 +64,7 @@ def check_payload(executor: str, payload: Mapping[str, Any], settings: Executors
             if not settings.shell.enabled:
                 raise ValueError("the shell executor is off: set executors.shell.enabled = true")
             check_shell(payload)
+            check_settable(payload, settings.shell.settable)
         case "http":
             if not settings.http.enabled:
                 raise ValueError("the http executor is off: set executors.http.enabled = true")

@@ -14,15 +14,15 @@ from typing import IO, Any
 from fusee.engine.model.outcome import Effect, End, Ended
 from fusee.engine.worker.executor import Job
 from fusee.engine.worker.results import abandoned, storable
+from fusee.executors.account import Account
+from fusee.executors.environment import INHERIT, SETTABLE, Settable, inherited, names_program
 from fusee.executors.payload import check_fields, check_text, read_environment, run_environment
 from fusee.executors.process_group import ProcessGroup, Watchdog, exit_words
 from fusee.executors.tail import Tail
 
-__all__ = ["ShellExecutor", "check_shell"]
+__all__ = ["ShellExecutor", "check_settable", "check_shell"]
 
 FIELDS = ("argv", "cwd", "env", "ok_codes", "stdin")
-INHERITED = ("HOME", "LANG", "LC_ALL", "PATH", "TMPDIR", "TZ")
-"""All that a program gets of the worker's environment, which may hold the database's password."""
 QUOTED = 1000
 """Characters of the output's end that an error repeats."""
 
@@ -50,10 +50,17 @@ class ShellExecutor:
         allow: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
         output_tail: int = 64 * 1024,
+        *,
+        inherit: Sequence[str] = INHERIT,
+        settable: Mapping[str, str] = SETTABLE,
+        account: Account | None = None,
     ) -> None:
         self._enabled = enabled
         self._allow = tuple(allow)
-        self._environment = _base_environment() | dict(environment or {})
+        self._settable = Settable(settable)
+        self._account = account
+        own = {} if account is None else account.environment()
+        self._environment = inherited(inherit) | own | dict(environment or {})
         self._output_tail = output_tail
         self._watchdog = Watchdog()
 
@@ -90,7 +97,7 @@ class ShellExecutor:
         self._watchdog.close()
 
     def _start(self, job: Job, executable: str, tail: Tail) -> ProcessGroup:
-        payload = job.payload
+        payload, account = job.payload, self._account
         env = self._environment | (payload.get("env") or {}) | run_environment(job)
         with ExitStack() as stack:
             stdin: IO[bytes] | None = None
@@ -103,8 +110,9 @@ class ShellExecutor:
                 payload["argv"],
                 executable=executable,
                 env=env | {"FUSEE_ATTEMPT": str(job.attempt)},
-                cwd=payload.get("cwd"),
+                cwd=payload.get("cwd") or (None if account is None else account.home),
                 stdin=stdin,
+                account=account,
                 tail=tail,
                 watchdog=self._watchdog,
             )
@@ -112,25 +120,30 @@ class ShellExecutor:
     def _find(self, payload: Mapping[str, Any]) -> str:
         """Return the program's file; raises a ValueError when there is none or it is not allowed."""
         program: str = payload["argv"][0]
-        env: Mapping[str, str] = payload.get("env") or {}
-        if self._allow and (taken := [name for name in env if _steers(name)]):
-            raise ValueError(
-                f"env may not set {taken[0]!r} while executors.shell.allow is in force:"
-                " it could make an allowed program run another"
-            )
         if "/" in program:
             found = os.path.normpath(os.path.join(payload.get("cwd") or os.getcwd(), program))  # noqa: PTH109, PTH118
         else:
-            path = env.get("PATH", self._environment["PATH"])
+            path = self._environment["PATH"]  # never the payload's: it would choose the file
             found = shutil.which(program, path=path) or ""
             if not found:
                 raise ValueError(f"program {program!r} was not found on PATH ({path})")
             found = os.path.abspath(found)  # noqa: PTH100
-        if self._allow and not any(_allows(entry, program, found) for entry in self._allow):
+        if self._allow and not any(names_program(entry, program, found) for entry in self._allow):
             raise ValueError(
                 f"program {program!r} is not allowed here: executors.shell.allow has {', '.join(self._allow)}"
             )
+        self._settable.check(program, found, payload.get("env") or ())
         return found
+
+
+def check_settable(payload: Mapping[str, Any], settable: Mapping[str, str]) -> None:
+    """Refuse, with a ValueError, an `env` that no worker with this setting would take."""
+    program: str = payload["argv"][0]
+    cwd = payload.get("cwd")
+    found = None
+    if "/" in program and (cwd or program.startswith("/")):
+        found = os.path.normpath(os.path.join(cwd or "/", program))  # noqa: PTH118
+    Settable(settable).check(program, found, payload.get("env") or ())
 
 
 def check_shell(payload: Mapping[str, Any]) -> None:
@@ -162,25 +175,6 @@ def check_shell(payload: Mapping[str, Any]) -> None:
         and all(type(code) is int and 0 <= code <= 255 for code in codes)
     ):
         raise ValueError("ok_codes must be a list of exit codes from 0 to 255, such as [0, 3]")
-
-
-def _base_environment() -> dict[str, str]:
-    base = {"PATH": os.defpath, "LANG": "C.UTF-8"}
-    return base | {name: os.environ[name] for name in INHERITED if os.environ.get(name)}
-
-
-def _steers(name: str) -> bool:
-    """Return whether a variable can decide which code an allowed program runs."""
-    return name in ("PATH", "ENV", "BASH_ENV", "IFS") or name.startswith(("LD_", "DYLD_", "BASH_FUNC_"))
-
-
-def _allows(entry: str, program: str, found: str) -> bool:
-    """`backup` allows that name from PATH; `/opt/jobs/backup` that file; `/opt/jobs/` all in it."""
-    if "/" not in entry:
-        return program == entry
-    if entry.endswith("/"):
-        return found.startswith(os.path.normpath(entry) + "/")
-    return found == os.path.normpath(entry)
 
 
 def _why(error: OSError, payload: Mapping[str, Any]) -> str:

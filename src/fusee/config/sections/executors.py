@@ -1,10 +1,12 @@
 """The ways a run executes, each with its limits."""
 
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, PlainSerializer
 
 from fusee.config.addresses import check_host
+from fusee.config.environment_names import check_names
 from fusee.config.sections.engines import DaskConfig, KubernetesConfig
 from fusee.config.sections.section import SECRET, Section
 from fusee.config.table import Labels, Table
@@ -12,6 +14,11 @@ from fusee.config.units import Duration, Size
 
 __all__ = ["BulkConfig", "ExecutorsConfig", "HttpConfig", "PythonConfig", "ShellConfig"]
 
+_NamesByProgram = Annotated[
+    Mapping[str, Annotated[str, AfterValidator(check_names)]],
+    AfterValidator(Table),
+    PlainSerializer(dict, return_type=dict[str, str]),
+]
 _TAIL = "How much of the end of a run's output is kept."
 
 
@@ -26,6 +33,22 @@ class ShellConfig(Section):
     )
     environment: Annotated[Labels, SECRET] = Field(
         default=Table(), description="Environment variables given to every program."
+    )
+    inherit: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
+        default=("HOME", "LANG", "LC_*", "PATH", "TMPDIR", "TZ"),
+        description="Variables of the worker's own environment that programs get, with `*` for any text; "
+        "what begins with `FUSEE_` only when it is written out.",
+    )
+    settable: _NamesByProgram = Field(
+        default=Table({"*": "JOB_*"}),
+        description="Variables that the `env` of a payload may set, by program (as in `allow`; `*` for every "
+        'one), such as `{"*" = "JOB_*", pg_dump = "PGHOST PGPORT"}`. A table of your own replaces this one.',
+    )
+    user: str | None = Field(
+        default=None,
+        description="The user that programs run as, by name or number, with `:group` after it for another "
+        "group than the user's own; no other groups. The worker must be root, or have CAP_SETUID, CAP_SETGID "
+        "and CAP_KILL. Left out, they run as the worker's user, and can read what it can read.",
     )
     output_tail: Size = Field(default=64 * 2**10, description=_TAIL)
 

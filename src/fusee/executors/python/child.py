@@ -18,6 +18,7 @@ from fusee.engine.model.retry import RetryPolicy
 from fusee.engine.worker.context import RunContext, in_thread
 from fusee.engine.worker.handlers import Handler
 from fusee.engine.worker.results import Stopped, arguments, ended_by, ended_by_call, ended_by_error, misfit
+from fusee.executors.account import conceal
 from fusee.executors.python.importable import fetch
 from fusee.executors.python.messages import HEADER, CallEnded, Go, HandlerCall, Ready, pack
 
@@ -145,7 +146,11 @@ def die_with(parent: int) -> None:
         os._exit(0)
 
 
-def main(fd: int, parent: int) -> None:
+def main(fd: int, parent: int, private: bool = False) -> None:
+    """Serve calls until the worker is gone. `private`: this process has the worker's environment, and other
+    processes of its user must not read it."""
+    if private:
+        conceal()
     die_with(parent)
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):

@@ -19,6 +19,7 @@ from fusee.engine.model.outcome import Effect, End, Ended
 from fusee.engine.worker.executor import Job
 from fusee.engine.worker.handlers import Handler
 from fusee.engine.worker.results import abandoned
+from fusee.executors.account import concealed
 from fusee.executors.process_group import ProcessGroup, Watchdog, exit_words
 from fusee.executors.python.importable import import_path_of
 from fusee.executors.python.messages import HEADER, CallEnded, Go, HandlerCall, Ready, pack
@@ -36,7 +37,8 @@ LARGEST_REPLY = 16 * 1024 * 1024
 # Not `-m`: the child must first have our import path, which need not be the interpreter's own.
 _BOOT = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[3]); "
-    "from fusee.executors.python.child import main; main(int(sys.argv[1]), int(sys.argv[2]))"
+    "from fusee.executors.python.child import main; "
+    "main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[4] == '1')"
 )
 
 
@@ -143,7 +145,17 @@ class _Child:
             try:
                 path = [entry or os.getcwd() for entry in sys.path]  # noqa: PTH109
                 group = ProcessGroup.start(
-                    [sys.executable, "-c", _BOOT, str(theirs.fileno()), str(os.getpid()), json.dumps(path)],
+                    [
+                        *(
+                            sys.executable,
+                            "-c",
+                            _BOOT,
+                            str(theirs.fileno()),
+                            str(os.getpid()),
+                            json.dumps(path),
+                        ),
+                        "1" if concealed() else "0",
+                    ],
                     env=environment,
                     tail=Tail(1),
                     watchdog=watchdog,
