@@ -12,7 +12,7 @@ from fusee.bulk.model.done_map import encode_done
 from fusee.bulk.model.job import BulkJob, Quarantined, Segment
 from fusee.bulk.model.spec import BulkSpec
 from fusee.bulk.model.window import Checkpoint
-from fusee.bulk.store.checkpoints import BulkAnswer, Found, Progress, Taken
+from fusee.bulk.store.checkpoints import BulkAnswer, Found, SegmentProgress, Taken
 from fusee.engine.model.outcome import Effect, End
 from fusee.engine.model.retry import RetryPolicy
 from fusee.engine.model.run import Claimed
@@ -40,7 +40,7 @@ class Held:
         done = bytearray(max(beyond, default=-1) + 1)
         for offset in beyond:
             done[offset] = 1
-        progress = Progress(
+        progress = SegmentProgress(
             checkpoint=Checkpoint(mark, encode_done(bytes(done))),
             **{
                 "reached": mark + len(done),

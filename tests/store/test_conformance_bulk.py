@@ -16,7 +16,7 @@ from fusee.bulk.model.job import UNKNOWN, BulkJob, BulkStatus, HeldBy, SegmentSt
 from fusee.bulk.model.pacing import HOLD, MICROSECONDS, UNLIMITED
 from fusee.bulk.model.spec import BulkAlerts, BulkSpec
 from fusee.bulk.model.window import Checkpoint
-from fusee.bulk.store.checkpoints import BulkAnswer, Found, Progress
+from fusee.bulk.store.checkpoints import BulkAnswer, Found, SegmentProgress
 from fusee.bulk.store.queries import BulkFilter
 from fusee.engine.model.outcome import Effect, End, Ended, decide
 from fusee.engine.model.retry import RetryPolicy
@@ -943,7 +943,7 @@ async def test_done_ranges_of_keys_that_lie_far_apart(bulks: Bulks) -> None:
     (held,) = await bulks.take()
     done = encode_runs([(5, 6), (10**14, 10**14 + 2)])
     fields = {"reached": 10**14 + 102, "ended": 4, "absent": 99}
-    progress = Progress(checkpoint=Checkpoint(100, done), **fields)
+    progress = SegmentProgress(checkpoint=Checkpoint(100, done), **fields)
     await bulks.store.bulk.checkpoints.checkpoint(
         held.claimed.id, held.claimed.attempt, job.id, held.number, progress
     )

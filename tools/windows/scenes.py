@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from fusee.bulk.model.pacing import MICROSECONDS, RENEW_EVERY, Part, even_share, grant
+from fusee.bulk.model.pacing import MICROSECONDS, RENEW_EVERY, RatePart, even_share, grant
 from fusee.bulk.model.window import Checkpoint, Window
 
 __all__ = ["PACES", "SCENES", "Moment", "Paces", "Scene"]
@@ -224,7 +224,7 @@ def _paces() -> Paces:
     """Two workers renew their grants all the time; the second one is lost with what it was given."""
     rate, until, lost_at = 10.0, 6 * MICROSECONDS, 2 * MICROSECONDS
     workers = ("worker 1", "worker 2")
-    parts = {worker: Part(pace=0.0, until=0, wants=None, worker=worker) for worker in range(len(workers))}
+    parts = {worker: RatePart(pace=0.0, until=0, wants=None, worker=worker) for worker in range(len(workers))}
     next_at = [round(worker * MICROSECONDS / rate) for worker in range(len(workers))]
     stretches = []
     for now in range(0, until, RENEW_EVERY):

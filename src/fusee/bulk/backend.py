@@ -7,7 +7,7 @@ from typing import Protocol
 
 from fusee.bulk.model.business import RegisteredBusiness
 from fusee.bulk.model.job import BulkJob, HeldBy, Quarantined
-from fusee.bulk.store.checkpoints import BulkAnswer, Found, Progress, Taken
+from fusee.bulk.store.checkpoints import BulkAnswer, Found, SegmentProgress, Taken
 from fusee.bulk.store.store import BulkStore
 
 __all__ = ["BulkBackend", "DatabaseBackend"]
@@ -41,7 +41,7 @@ class BulkBackend(Protocol):
     ) -> None: ...
 
     async def checkpoint(
-        self, run_id: int, attempt: int, job_id: int, number: int, progress: Progress
+        self, run_id: int, attempt: int, job_id: int, number: int, progress: SegmentProgress
     ) -> BulkAnswer: ...
 
     async def quarantined_count(self, job_id: int) -> int: ...

@@ -29,7 +29,7 @@ from fusee.broker.rabbitmq.topology import Topology
 from fusee.broker.store_rpc import HandedIn, LaneList, StoreRpc
 from fusee.bulk.model.job import Quarantined
 from fusee.bulk.model.window import Checkpoint
-from fusee.bulk.store.checkpoints import Found, Progress
+from fusee.bulk.store.checkpoints import Found, SegmentProgress
 from fusee.engine.model.dispatched import HIGH, LEVELS, LOW, NORMAL, level_of
 from fusee.engine.model.outcome import Effect, End, Ended, decide
 from fusee.engine.model.retry import RetryPolicy
@@ -56,7 +56,7 @@ INFO = WorkerInfo(
 ENDED = Ended(End.FAILED, error="no luck", output="…", effect=Effect.NONE, after=1.5)
 FINISHED = Finished([1, 2], [1, 4], [None, '{"a":1}'], [7, 7], [2])
 BAD = Quarantined(index=3, error="x", attempts=2, item=None, at=0)
-PROGRESS = Progress(checkpoint=Checkpoint(5, b"\x00\xff\x10"), reached=9, ended=4, new=[BAD])
+PROGRESS = SegmentProgress(checkpoint=Checkpoint(5, b"\x00\xff\x10"), reached=9, ended=4, new=[BAD])
 
 
 WIRE = {

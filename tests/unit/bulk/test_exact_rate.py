@@ -21,14 +21,14 @@ import pytest
 from fusee.bulk.business import BulkContext
 from fusee.bulk.execution.calls import Calls
 from fusee.bulk.execution.pacer import NodeCap, Pacer, WorkerGrants
-from fusee.bulk.execution.runner import Runner
+from fusee.bulk.execution.segment_runner import SegmentRunner
 from fusee.bulk.model.job import BulkJob, BulkStatus, Segment, SegmentState
-from fusee.bulk.model.pacing import HEADROOM, MICROSECONDS, SHARED_LASTS, Part, even_share, grant
+from fusee.bulk.model.pacing import HEADROOM, MICROSECONDS, SHARED_LASTS, RatePart, even_share, grant
 from fusee.bulk.model.spec import BulkSpec
 from fusee.bulk.model.window import Checkpoint
 from fusee.bulk.sources import Placed
 from fusee.bulk.sources.simple import RangeSource
-from fusee.bulk.store.checkpoints import BulkAnswer, Progress, Taken
+from fusee.bulk.store.checkpoints import BulkAnswer, SegmentProgress, Taken
 from tests.unit.bulk.virtual import VirtualLoop
 
 WINDOW = 10.0
@@ -52,14 +52,15 @@ class Store:
         self.latency = latency
         self.rate_at = 0
         self.parts = {
-            number: Part(pace=0.0, until=0, wants=None, worker=number % workers) for number in range(segments)
+            number: RatePart(pace=0.0, until=0, wants=None, worker=number % workers)
+            for number in range(segments)
         }
         self.random = random.Random(4711)
 
     def now(self) -> int:
         return round(self.loop.time() * MICROSECONDS) + 1_000_000_000
 
-    def answer(self, number: int, progress: Progress | None) -> BulkAnswer:
+    def answer(self, number: int, progress: SegmentProgress | None) -> BulkAnswer:
         now, given = self.now(), None
         if progress is not None:
             others = {key: part for key, part in self.parts.items() if key != number}
@@ -86,8 +87,8 @@ class Store:
             errors_left=None,
         )
 
-    def writer(self, number: int) -> Callable[[Progress], Any]:
-        async def write(progress: Progress) -> BulkAnswer:
+    def writer(self, number: int) -> Callable[[SegmentProgress], Any]:
+        async def write(progress: SegmentProgress) -> BulkAnswer:
             await asyncio.sleep(self.random.uniform(0.2, 1.0) * self.latency)
             answer = self.answer(number, progress)
             await asyncio.sleep(self.random.uniform(0.2, 1.0) * self.latency)
@@ -170,13 +171,16 @@ def starts_of(monkeypatch: pytest.MonkeyPatch, job: Job) -> list[float]:
             calls = Calls(handle, context, chunk=job.chunk, attempts=3, backoff=0.5, placed=True)
         held = taken(number, store, 3)
         pacer = Pacer(NodeCap(), grants[number % workers], calls.chunk)
-        runner = Runner(
+        runner = SegmentRunner(
             held, calls, source, store.writer(number), pacer, beat=1.0, pages=source if job.step else None
         )
         running = asyncio.ensure_future(runner.run())
         if number % workers == 0 and job.dies_at is not None:
             await asyncio.wait([running], timeout=job.dies_at)
-            for task in [running, *(lane.task for lane in runner.lanes if lane.task is not None)]:
+            for task in [
+                running,
+                *(item_runner.task for item_runner in runner.runners if item_runner.task is not None),
+            ]:
                 task.cancel()
             runner.write = _gone
             await asyncio.gather(running, return_exceptions=True)
@@ -208,7 +212,7 @@ class Rows(RangeSource):
         return [(key, Placed(key, key)) for key in keys]
 
 
-async def _gone(progress: Progress) -> BulkAnswer:
+async def _gone(progress: SegmentProgress) -> BulkAnswer:
     raise asyncio.CancelledError
 
 
@@ -254,7 +258,7 @@ def test_the_rate_is_kept_with_any_number_of_segments_whose_items_take_long(
 
 
 def test_segments_that_can_use_more_get_what_slow_ones_leave(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Half of them are slow: 12 lanes at a second an item use 12 of the 50 a second of an even part."""
+    """Half of them are slow: 12 runners at a second an item use 12 of the 50 a second of an even part."""
     job = Job(
         200.0,
         segments=4,
@@ -313,7 +317,7 @@ def test_only_workers_that_share_a_rate_write_more_than_a_checkpoint_a_second(
     asked: list[int] = []
     answer = Store.answer
 
-    def counted(self: Store, number: int, progress: Progress | None) -> BulkAnswer:
+    def counted(self: Store, number: int, progress: SegmentProgress | None) -> BulkAnswer:
         if self.loop.time() >= SETTLED:
             asked.append(number)
         return answer(self, number, progress)

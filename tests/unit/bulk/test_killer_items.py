@@ -14,7 +14,7 @@ from fusee.bulk.business import BulkContext
 from fusee.bulk.execution.calls import Calls
 from fusee.bulk.execution.careful import Turns
 from fusee.bulk.execution.pacer import NodeCap, Pacer, WorkerGrants
-from fusee.bulk.execution.runner import Runner
+from fusee.bulk.execution.segment_runner import SegmentRunner
 from fusee.bulk.model.caution import Caution, after_loss
 from fusee.bulk.model.done_map import decode_done
 from fusee.bulk.model.job import BulkJob, BulkStatus, Quarantined, Segment, SegmentState
@@ -23,7 +23,7 @@ from fusee.bulk.model.spec import BulkSpec
 from fusee.bulk.model.window import Checkpoint
 from fusee.bulk.sources import Placed
 from fusee.bulk.sources.simple import RangeSource
-from fusee.bulk.store.checkpoints import BulkAnswer, Progress, Taken
+from fusee.bulk.store.checkpoints import BulkAnswer, SegmentProgress, Taken
 
 
 class Segments:
@@ -34,7 +34,7 @@ class Segments:
         self.step = step
         self.concurrency = concurrency
         self.attempts = attempts
-        self.progress = Progress(checkpoint=Checkpoint(0), reached=0, ended=0)
+        self.progress = SegmentProgress(checkpoint=Checkpoint(0), reached=0, ended=0)
         self.caution: Caution | None = None
         self.quarantine: list[Quarantined] = []
         self.writes = 0
@@ -46,7 +46,7 @@ class Segments:
             errors_left=None,
         )  # fmt: skip
 
-    async def write(self, progress: Progress) -> BulkAnswer:
+    async def write(self, progress: SegmentProgress) -> BulkAnswer:
         if self.dead:
             await asyncio.Event().wait()
         self.progress, self.caution = progress, progress.caution
@@ -150,7 +150,7 @@ class World:
                 handle, context, chunk=chunk, attempts=self.store.attempts, backoff=0.001, placed=True
             )
         pacer = Pacer(NodeCap(), WorkerGrants(), calls.chunk)
-        runner = Runner(
+        runner = SegmentRunner(
             self.store.taken(), calls, source, self.store.write, pacer, turns=Turns(), beat=0.02,
             pages=source if self.step else None,
         )  # fmt: skip
@@ -160,7 +160,10 @@ class World:
         if not died.is_set():
             death.cancel()
             return running.result()
-        tasks = [running, *(lane.task for lane in runner.lanes if lane.task is not None)]
+        tasks = [
+            running,
+            *(item_runner.task for item_runner in runner.runners if item_runner.task is not None),
+        ]
         while not all(task.done() for task in tasks):
             for task in tasks:
                 task.cancel()

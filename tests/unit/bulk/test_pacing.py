@@ -18,7 +18,7 @@ from fusee.bulk.model.pacing import (
     UNLIMITED,
     Aimd,
     Grant,
-    Part,
+    RatePart,
     decayed,
     even_share,
     fair_parts,
@@ -30,7 +30,7 @@ from fusee.bulk.model.pacing import (
 NUMBERS = st.integers(0, 30)
 WANTS = st.none() | st.floats(0, 2000)
 PARTS = st.builds(
-    Part,
+    RatePart,
     pace=st.floats(0, 500),
     until=st.sampled_from([0, 500, 1000, 1001, 5000]),
     wants=WANTS,
@@ -55,7 +55,7 @@ def test_fair_parts_add_up_and_nobody_has_less_than_who_wants_less(
 
 def asked(
     rate: float,
-    others: dict[int, Part],
+    others: dict[int, RatePart],
     *,
     wants: float | None = None,
     until: int = 0,
@@ -64,7 +64,7 @@ def asked(
     latency: float | None = 0.0,
 ) -> Grant:
     """What segment 99 gets; it belongs to this worker."""
-    mine = Part(pace=0.0, until=until, wants=wants, worker=worker)
+    mine = RatePart(pace=0.0, until=until, wants=wants, worker=worker)
     return grant(rate, others, 99, mine, now, first_at=now, latency=latency)
 
 
@@ -75,7 +75,7 @@ def asked(
     until=st.sampled_from([0, 500, 2000]),
 )
 def test_a_part_never_takes_what_others_hold(
-    rate: float, others: dict[int, Part], wants: float | None, until: int
+    rate: float, others: dict[int, RatePart], wants: float | None, until: int
 ) -> None:
     given_ = asked(rate, others, wants=wants, until=until)
     alive = {part.worker for part in others.values() if part.until > 1000}
@@ -89,9 +89,9 @@ def test_a_part_never_takes_what_others_hold(
 
 
 def test_a_grant_is_short_when_other_workers_would_have_to_wait_for_it() -> None:
-    soon = Part(pace=50.0, until=400_000, wants=None, worker=2)
-    late = Part(pace=25.0, until=500_000, wants=None, worker=3)
-    own = Part(pace=25.0, until=300_000, wants=None, worker=0)
+    soon = RatePart(pace=50.0, until=400_000, wants=None, worker=2)
+    late = RatePart(pace=25.0, until=500_000, wants=None, worker=3)
+    own = RatePart(pace=25.0, until=300_000, wants=None, worker=0)
     alone = asked(100.0, {1: own})
     assert (alone.until, alone.free_at) == (1000 + GRANT_LASTS, None)
     beside = asked(100.0, {1: own, 2: soon, 3: late})
@@ -104,22 +104,22 @@ def test_a_grant_is_short_when_other_workers_would_have_to_wait_for_it() -> None
 
 @pytest.mark.parametrize(("latency", "longer"), [(0.1, 200_000), (1.5, 3_000_000), (60.0, 4_000_000)])
 def test_a_grant_lasts_longer_when_answers_take_long(latency: float, longer: int) -> None:
-    other = Part(pace=50.0, until=400_000, wants=None, worker=2)
+    other = RatePart(pace=50.0, until=400_000, wants=None, worker=2)
     assert asked(100.0, {2: other}, latency=latency).until == 1000 + SHARED_LASTS + longer
     assert asked(100.0, {}, latency=latency).until == 1000 + GRANT_LASTS + longer
 
 
 def test_a_worker_holds_all_of_its_parts_as_long_as_it_is_heard_from() -> None:
-    quiet = Part(pace=50.0, until=500, wants=None, worker=2)
-    heard = Part(pace=20.0, until=2000, wants=None, worker=2)
+    quiet = RatePart(pace=50.0, until=500, wants=None, worker=2)
+    heard = RatePart(pace=20.0, until=2000, wants=None, worker=2)
     assert asked(100.0, {1: quiet, 2: heard}).pace == 30.0
     assert asked(100.0, {1: quiet, 2: heard}, now=3000).pace == 100.0
 
 
 def test_parts_that_ran_out_do_not_come_back_with_their_worker() -> None:
     """Others may have got them meanwhile."""
-    quiet = Part(pace=50.0, until=500, wants=None, worker=0)
-    other = Part(pace=100.0, until=2000, wants=None, worker=2)
+    quiet = RatePart(pace=50.0, until=500, wants=None, worker=0)
+    other = RatePart(pace=100.0, until=2000, wants=None, worker=2)
     back = asked(100.0, {1: quiet, 2: other}, until=600)
     assert back.lapsed and back.pace == 0.0 and back.fair == pytest.approx(100 / 3)
     assert not asked(100.0, {1: quiet, 2: other}, until=1500).lapsed
@@ -129,11 +129,11 @@ def test_parts_that_ran_out_do_not_come_back_with_their_worker() -> None:
 def test_those_who_ask_in_turn_come_to_fair_parts() -> None:
     """Two that want all, one that wants 10, and one that was lost while it held all of the rate."""
     wants: dict[int, float | None] = {0: None, 1: None, 2: 10.0}
-    parts = {9: Part(pace=100.0, until=MICROSECONDS // 2, wants=None, worker=9)}
+    parts = {9: RatePart(pace=100.0, until=MICROSECONDS // 2, wants=None, worker=9)}
     for turn in range(48):
         for number, wish in wants.items():
             now = turn * RENEW_EVERY + number * 1000
-            before = parts.pop(number, Part(pace=0.0, until=0, wants=None, worker=number))
+            before = parts.pop(number, RatePart(pace=0.0, until=0, wants=None, worker=number))
             mine = replace(before, wants=wish)
             made = grant(100.0, parts, number, mine, now, first_at=now, latency=0.0)
             parts[number] = replace(mine, pace=made.pace, until=made.until)
@@ -145,9 +145,9 @@ def test_those_who_ask_in_turn_come_to_fair_parts() -> None:
 
 
 def test_a_segment_that_has_little_to_do_leaves_its_part_to_those_that_want_it() -> None:
-    busy = Part(pace=50.0, until=5000, wants=None, worker=1)
+    busy = RatePart(pace=50.0, until=5000, wants=None, worker=1)
     assert asked(100.0, {1: busy}, wants=0.0).pace == pytest.approx(0.5)
-    sated = Part(pace=50.0, until=5000, wants=3.0, worker=1)
+    sated = RatePart(pace=50.0, until=5000, wants=3.0, worker=1)
     assert asked(100.0, {1: sated}, wants=0.0).pace == 50.0, "nobody else wants it"
 
 

@@ -16,7 +16,7 @@ from aiohttp import web
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fusee.bulk.sources import ABSENT, BadItem, Source
+from fusee.bulk.sources import ABSENT, BadItem, ItemSource
 from fusee.bulk.sources.builtin import builtin_sources
 from fusee.bulk.sources.files import FileSource
 from fusee.bulk.sources.fingerprint import SAMPLE, SAMPLES, look_at, spans
@@ -31,11 +31,11 @@ def _no_store() -> Any:
 KINDS = builtin_sources(_no_store, allow_private=["127.0.0.1"])
 
 
-def make(**given: Any) -> Source:
+def make(**given: Any) -> ItemSource:
     return KINDS.make(given)
 
 
-async def items(source: Source, first: int, end: int) -> list[Any]:
+async def items(source: ItemSource, first: int, end: int) -> list[Any]:
     reader = source.reader()
     try:
         return list(await reader.read(first, end))

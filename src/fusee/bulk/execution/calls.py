@@ -18,7 +18,7 @@ from fusee.bulk.model.job import Quarantined
 from fusee.bulk.sources import ABSENT, BadItem, Placed
 from fusee.engine.model.outcome import Abandon, Retry, Skip
 
-__all__ = ["Calls", "Failure", "ItemTimedOut", "Tries", "Unfinished"]
+__all__ = ["Calls", "FailedItem", "ItemTimedOut", "Tries", "Unfinished"]
 
 LONGEST_PAUSE = 300.0
 LONGEST_ERROR = 2000
@@ -43,7 +43,7 @@ class ItemTimedOut(Exception):
 
 
 class Tries(Protocol):
-    """A lane, as far as calls need it."""
+    """A runner, as far as calls need it."""
 
     def begin(self, items: int) -> None:
         """So many items are tried once more, from now on."""
@@ -52,11 +52,11 @@ class Tries(Protocol):
         """They wait to be tried again."""
 
     def judge(self, error: BaseException, items: Sequence[int]) -> BaseException:
-        """What the failure of these items is; raises what is not theirs, but the end of the lane."""
+        """What the failure of these items is; raises what is not theirs, but the end of the runner."""
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class FailedItem:
     """An item that failed for good."""
 
     index: int
@@ -149,14 +149,14 @@ class Calls:
 
     # -- a chunk
 
-    async def answered(self, part: Sequence[Any], at: int, answer: Any, tries: Tries) -> list[Failure]:
+    async def answered(self, part: Sequence[Any], at: int, answer: Any, tries: Tries) -> list[FailedItem]:
         """A chunk's handler returned something: which items failed, and what became of them."""
         failed = _failed_in(part, answer)
         return await self._rounds(part, at, failed, tries, whole=False) if failed else []
 
     async def chunk_again(
         self, part: Sequence[Any], at: int, error: BaseException, tries: Tries
-    ) -> list[Failure]:
+    ) -> list[FailedItem]:
         """A chunk's handler raised: all of it failed, unless it says which."""
         if isinstance(error, Skip):
             return []
@@ -173,15 +173,15 @@ class Calls:
         tries: Tries,
         *,
         whole: bool,
-    ) -> list[Failure]:
+    ) -> list[FailedItem]:
         """Try those that failed again, together; in the last round, when nobody can say which of them are
         at fault, each alone: a bad item does not take its chunk along."""
-        given_up: list[Failure] = []
+        given_up: list[FailedItem] = []
         attempt = 1
         while failed:
             for position in [p for p, e in failed.items() if self.pause_after(attempt, e) is None]:
                 error = failed.pop(position)
-                given_up.append(Failure(at + position, part[position], error, attempt))
+                given_up.append(FailedItem(at + position, part[position], error, attempt))
             if not failed:
                 break
             tries.rest()

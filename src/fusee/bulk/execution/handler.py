@@ -14,11 +14,11 @@ from fusee.bulk.execution.careful import Turns
 from fusee.bulk.execution.hanging import HangingCalls
 from fusee.bulk.execution.http import HttpBusinesses
 from fusee.bulk.execution.pacer import NodeCap, Pacer, WorkerGrants
-from fusee.bulk.execution.runner import BEAT, DRAIN, Runner
+from fusee.bulk.execution.segment_runner import BEAT, DRAIN, SegmentRunner
 from fusee.bulk.model.job import BulkJob, HeldBy, Segment
-from fusee.bulk.sources import Source, SourceKinds
+from fusee.bulk.sources import ItemSource, SourceKinds
 from fusee.bulk.sources.fingerprint import look_at
-from fusee.bulk.store.checkpoints import BulkAnswer, Found, Progress
+from fusee.bulk.store.checkpoints import BulkAnswer, Found, SegmentProgress
 from fusee.engine.model.outcome import Abandon, HandBack
 from fusee.engine.worker.context import RunContext
 from fusee.errors import Conflict, FuseeError, Invalid, LeaseLost, NotFound, StoreUnavailable
@@ -215,7 +215,7 @@ class BulkServer:
         before: Any = taken.segment
         turn = self._writers.setdefault(job.id, asyncio.Lock())
 
-        async def write(progress: Progress) -> BulkAnswer:
+        async def write(progress: SegmentProgress) -> BulkAnswer:
             nonlocal before
             async with turn:
                 answer = await store.checkpoint(run.run_id, run.attempt, job.id, number, progress)
@@ -228,7 +228,7 @@ class BulkServer:
         try:
             if job.fingerprint is not None:
                 await source.verify(job.fingerprint)
-            runner = Runner(
+            runner = SegmentRunner(
                 taken,
                 calls,
                 reader,
@@ -263,7 +263,7 @@ class BulkServer:
         )
         return {"items": runner.ended, "finished": finished}
 
-    def _tell(self, business: str, before: Segment | Progress, after: Progress) -> None:
+    def _tell(self, business: str, before: Segment | SegmentProgress, after: SegmentProgress) -> None:
         """What this checkpoint added to the one before, or to what the segment was when it was taken."""
         if not self.bus.wants(BulkProgressed):
             return
@@ -278,7 +278,7 @@ class BulkServer:
             )
         )
 
-    def _source(self, job: BulkJob) -> Source:
+    def _source(self, job: BulkJob) -> ItemSource:
         return self.sources.make(job.spec.source)
 
 

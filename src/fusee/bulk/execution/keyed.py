@@ -108,7 +108,7 @@ class Keyed:
         if self.known - self.window.next < PAGE:
             self._wanted.set()
 
-    # -- as a reader for the lanes
+    # -- as a reader for the runners
 
     def at_hand(self, first: int, end: int) -> Sequence[Any]:
         self._want()

@@ -218,7 +218,7 @@ class Pacer:
             return speed
         return 2 * max(speed, self._pace) if self._sated else None
 
-    # -- what lanes take
+    # -- what runners take
 
     async def take(self, most: int) -> int:
         """How many items may start now, up to `most`; waits for a unit of them. 0 when it was interrupted."""

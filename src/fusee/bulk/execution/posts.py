@@ -17,7 +17,7 @@ from fusee.errors import Invalid
 from fusee.executors.http.executor import retry_after
 from fusee.executors.http.guard import AddressRefused, Guard, GuardedResolver, guarded_session
 
-__all__ = ["Answer", "CallFailed", "Posts"]
+__all__ = ["BusinessResponse", "CallFailed", "Posts"]
 
 CONNECT = 10.0
 LONGEST_WAIT = 300.0
@@ -32,7 +32,7 @@ class CallFailed(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class BusinessResponse:
     """What a business answered."""
 
     status: int
@@ -91,7 +91,7 @@ class Posts:
 
     async def post(
         self, address: str, body: Any, *, key: str, headers: Mapping[str, str], timeout: float
-    ) -> Answer:
+    ) -> BusinessResponse:
         """`CallFailed` when there is no whole answer, `Abandon` when the guard refuses the address."""
         url = URL(address)
         where = f"POST {url.origin()}"  # without the path, which may hold a secret
@@ -110,7 +110,7 @@ class Posts:
                 text = await self._read(response, where)
                 after = retry_after(response.headers.get("Retry-After"), time.time())
                 kind = response.content_type.lower()
-                return Answer(
+                return BusinessResponse(
                     response.status,
                     _json(text) if "json" in kind else None,
                     None if after is None else min(after, LONGEST_WAIT),

@@ -20,7 +20,7 @@ __all__ = [
     "UNLIMITED",
     "Aimd",
     "Grant",
-    "Part",
+    "RatePart",
     "decayed",
     "even_share",
     "fair_parts",
@@ -101,7 +101,7 @@ class Grant:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class RatePart:
     """What a segment of the job holds of the rate."""
 
     pace: float
@@ -127,9 +127,9 @@ def fair_parts(rate: float, wants: Mapping[int, float | None]) -> dict[int, floa
 
 def grant(
     rate: float,
-    others: Mapping[int, Part],
+    others: Mapping[int, RatePart],
     me: int,
-    mine: Part,
+    mine: RatePart,
     now: int,
     *,
     first_at: int,
@@ -168,7 +168,7 @@ def grant(
     )
 
 
-def _counted(part: Part) -> float:
+def _counted(part: RatePart) -> float:
     """What a part takes away from the others; its headroom is not counted, so that it costs them nothing."""
     if part.wants is None or part.wants >= part.pace:
         return part.pace

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from fusee.errors import Invalid
 
-__all__ = ["ABSENT", "BadItem", "PageReader", "Placed", "Reader", "Source", "SourceKinds", "fields_of"]
+__all__ = ["ABSENT", "BadItem", "ItemSource", "PageReader", "Placed", "Reader", "SourceKinds", "fields_of"]
 
 
 class _Absent:
@@ -59,7 +59,7 @@ class PageReader(Protocol):
     async def close(self) -> None: ...
 
 
-class Source(Protocol):
+class ItemSource(Protocol):
     sparse: bool
     """Whether an item may be `ABSENT`, or a `BadItem`."""
     placed: bool
@@ -89,7 +89,7 @@ class Source(Protocol):
         """By key, of a source whose places between its bounds may be empty; None of any other."""
 
 
-Maker = Callable[[Mapping[str, Any]], Source]
+Maker = Callable[[Mapping[str, Any]], ItemSource]
 
 
 class SourceKinds:
@@ -108,7 +108,7 @@ class SourceKinds:
     def __iter__(self) -> Iterator[str]:
         return iter(self._makers)
 
-    def make(self, given: Mapping[str, Any]) -> Source:
+    def make(self, given: Mapping[str, Any]) -> ItemSource:
         kind = given.get("kind")
         maker = self._makers.get(str(kind))
         if maker is None:

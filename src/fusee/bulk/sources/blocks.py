@@ -1,4 +1,4 @@
-"""Reading in blocks: lanes ask for a few items each, the source is asked for a thousand."""
+"""Reading in blocks: item runners ask for a few items each, the source is asked for a thousand."""
 
 from __future__ import annotations
 

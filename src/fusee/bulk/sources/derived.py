@@ -9,7 +9,7 @@ from itertools import accumulate
 from typing import Any
 
 from fusee.bulk.backend import BulkBackend
-from fusee.bulk.sources.base import PageReader, Placed, Reader, Source, SourceKinds, fields_of
+from fusee.bulk.sources.base import ItemSource, PageReader, Placed, Reader, SourceKinds, fields_of
 from fusee.bulk.sources.blocks import BlockReader
 from fusee.errors import Conflict
 
@@ -28,7 +28,7 @@ class _Of(ABC):
         self.job_id = fields.get("job")
         if type(self.job_id) is not int or not isinstance(fields.get("source"), Mapping):
             raise ValueError("job must be the number of a job, source the source of its items")
-        self.inner: Source = kinds.make(fields["source"])
+        self.inner: ItemSource = kinds.make(fields["source"])
         self.store = store
         self.sparse = self.inner.sparse
 

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
 
-from fusee.bulk.sources.base import Source
+from fusee.bulk.sources.base import ItemSource
 from fusee.errors import Conflict
 
 __all__ = ["Fingerprint", "digest_of_file", "look_at", "spans", "time_of"]
@@ -75,7 +75,7 @@ def refuse(what: str, kept: Fingerprint, found: Fingerprint, why: str = "") -> N
 
 
 async def look_at(
-    source: Source, kept: Mapping[str, Any] | None = None
+    source: ItemSource, kept: Mapping[str, Any] | None = None
 ) -> tuple[tuple[int, int], dict[str, Any] | None]:
     """(the bounds of a source, its fingerprint); `Conflict` when it is not the one that `kept` stands for, or
     was replaced while it was counted."""

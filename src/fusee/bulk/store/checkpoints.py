@@ -40,7 +40,7 @@ from fusee.errors import Conflict, LeaseLost
 from fusee.values.chunks import chunks
 from fusee.values.durations import duration_text
 
-__all__ = ["BulkAnswer", "BulkCheckpoints", "Found", "Progress", "Taken"]
+__all__ = ["BulkAnswer", "BulkCheckpoints", "Found", "SegmentProgress", "Taken"]
 
 LONGEST_ERROR = 2000
 LONGEST_ITEM = 2000
@@ -70,7 +70,7 @@ _HELD = [
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
+class SegmentProgress:
     """What a worker knows of its segment."""
 
     checkpoint: Checkpoint
@@ -257,7 +257,7 @@ class BulkCheckpoints:
         await self.context.database.write(work)
 
     async def checkpoint(
-        self, run_id: int, attempt: int, job_id: int, number: int, progress: Progress
+        self, run_id: int, attempt: int, job_id: int, number: int, progress: SegmentProgress
     ) -> BulkAnswer:
         """Write how far it is; `LeaseLost` when the attempt is over: then nothing was written."""
         woken: list[str] = []
@@ -395,7 +395,7 @@ class BulkCheckpoints:
         connection: Connection,
         job: Any,
         segment: Any,
-        progress: Progress,
+        progress: SegmentProgress,
         share: int,
         others: Sequence[Any],
     ) -> bool:
@@ -439,14 +439,14 @@ class BulkCheckpoints:
             )
 
 
-def _under_way(segment: Any, progress: Progress, others: Sequence[Any]) -> bool:
+def _under_way(segment: Any, progress: SegmentProgress, others: Sequence[Any]) -> bool:
     """Whether items of the job were started and have not ended."""
     if progress.reached - segment.first > progress.ended + progress.absent:
         return True
     return any(row.reached - row.first > row.ended for row in running(others))
 
 
-def _held_by(progress: Progress, others: Sequence[Any]) -> str | None:
+def _held_by(progress: SegmentProgress, others: Sequence[Any]) -> str | None:
     """What keeps most of the job's segments from starting more."""
     seen: Counter[str | None] = Counter(row.held_by for row in others)
     seen[progress.held_by] += 1

@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, update
 
-from fusee.bulk.model.pacing import Grant, Part, even_share, grant
+from fusee.bulk.model.pacing import Grant, RatePart, even_share, grant
 from fusee.bulk.store.tables import bulk_segments
 from fusee.engine.model.states import RunStatus
 
@@ -44,8 +44,8 @@ def rate_grant(
     return grant(job.rate, parts, segment.number, mine, now, first_at=first_at, latency=latency)
 
 
-def _part(row: Row[Any], wants: float | None, worker: int) -> Part:
-    return Part(pace=row.pace, until=row.pace_until, wants=wants, worker=worker)
+def _part(row: Row[Any], wants: float | None, worker: int) -> RatePart:
+    return RatePart(pace=row.pace, until=row.pace_until, wants=wants, worker=worker)
 
 
 def void_parts(connection: Connection, job_id: int, worker: int, others: Sequence[Row[Any]]) -> None:

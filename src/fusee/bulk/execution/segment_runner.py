@@ -1,4 +1,4 @@
-"""Working on one segment: lanes take stretches of items out of the window, a beat writes how far they are."""
+"""Running one segment: item runners take items out of the window, and every second writes a checkpoint."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 
-from fusee.bulk.execution.calls import Calls, Failure
+from fusee.bulk.execution.calls import Calls, FailedItem
 from fusee.bulk.execution.careful import Careful, Turns
 from fusee.bulk.execution.hanging import HangingCalls
+from fusee.bulk.execution.item_runners import ItemRunners
 from fusee.bulk.execution.keyed import Keyed
-from fusee.bulk.execution.lanes import Lanes
 from fusee.bulk.execution.pacer import Pacer
 from fusee.bulk.execution.places import Dense, Places
 from fusee.bulk.model.job import HeldBy
 from fusee.bulk.model.pacing import Aimd, decayed
 from fusee.bulk.model.window import window_for
 from fusee.bulk.sources import PageReader, Reader
-from fusee.bulk.store.checkpoints import BulkAnswer, Progress, Taken
+from fusee.bulk.store.checkpoints import BulkAnswer, SegmentProgress, Taken
 from fusee.errors import LeaseLost, StoreUnavailable
 
-__all__ = ["Runner"]
+__all__ = ["SegmentRunner"]
 
 BEAT = 1.0
 """Seconds between two checkpoints."""
@@ -32,10 +32,10 @@ LAST_TRY = 5.0
 LEAVE = 3.0
 """Seconds for what is under way when the worker drains, or someone cancels the run."""
 
-Write = Callable[[Progress], Awaitable[BulkAnswer]]
+Write = Callable[[SegmentProgress], Awaitable[BulkAnswer]]
 
 
-class Runner(Lanes):
+class SegmentRunner(ItemRunners):
     """`await runner.run()` until the segment is done (true) or the job stops (false)."""
 
     def __init__(
@@ -96,13 +96,13 @@ class Runner(Lanes):
             await self._close(self.drain)
             await self._write_last()
         except LeaseLost:
-            await self._cancel_lanes()  # someone else works on these items already
+            await self._cancel_runners()  # someone else works on these items already
             raise
         except asyncio.CancelledError:
             await self._leave()
             raise
         except BaseException:
-            await self._cancel_lanes()
+            await self._cancel_runners()
             await self._write_quickly()
             raise
         finally:
@@ -112,9 +112,9 @@ class Runner(Lanes):
             if pages is not None:
                 pages.cancel()
                 await asyncio.wait([pages])  # nothing reads any more when the reader is closed
-            for lane in self.lanes:  # none is left, unless we were stopped twice
-                if lane.task is not None:
-                    lane.task.cancel()
+            for runner in self.runners:  # none is left, unless we were stopped twice
+                if runner.task is not None:
+                    runner.task.cancel()
         return not stopped or self.window.watermark >= self.end
 
     async def _blame(self) -> None:
@@ -133,7 +133,7 @@ class Runner(Lanes):
             f"{self._blamed} workers were lost while they worked on it, the last one on it alone:"
             " it may crash the process or take all of its memory"
         )
-        self._quarantine(Failure(index, items[0], error, self._blamed))
+        self._quarantine(FailedItem(index, items[0], error, self._blamed))
         window.mark(index)
 
     @property
@@ -188,8 +188,8 @@ class Runner(Lanes):
 
     async def _write(self, *, again: bool = False) -> BulkAnswer:
         """Write a checkpoint, and follow its answer; `again`: there will be another."""
-        for lane in self.lanes:
-            self._mark_so_far(lane)
+        for runner in self.runners:
+            self._mark_so_far(runner)
         ended = self.window.done
         so_far = self.places.so_far()
         give_from = self._spare_half(ended) if again else None
@@ -198,7 +198,7 @@ class Runner(Lanes):
         if careful is not None:
             caution = careful.plan(max(1, self.share) * self.chunk, going_on=again)
         new = tuple(self.new)  # all: they are marked as ended in this very checkpoint
-        progress = Progress(
+        progress = SegmentProgress(
             checkpoint=so_far.checkpoint,
             reached=so_far.reached,
             ended=so_far.ended,
@@ -296,13 +296,13 @@ class Runner(Lanes):
             async with asyncio.timeout(LEAVE / 3):
                 await self._write()
         except (Exception, asyncio.CancelledError):
-            await self._cancel_lanes()
+            await self._cancel_runners()
             return
         try:
             async with asyncio.timeout(LEAVE):
                 await self._close(self.drain)
         except (Exception, asyncio.CancelledError):
-            await self._cancel_lanes()
+            await self._cancel_runners()
         await self._write_quickly()
 
     async def _write_quickly(self) -> None:

@@ -1,4 +1,4 @@
-"""A lane: takes a stretch of items out of a segment's window, and handles one after the other."""
+"""A runner: takes a stretch of items out of a segment's window, and handles one after the other."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from fusee.bulk.execution.calls import ItemTimedOut, Unfinished
 from fusee.bulk.execution.hanging import HangingCall
 from fusee.bulk.execution.threads import LeftRunning
 
-__all__ = ["Lane", "Later"]
+__all__ = ["ItemRunner", "Later"]
 
 
-class Runners(Protocol):
+class SegmentWork(Protocol):
     job_id: int
     retried: int
     timeout: float | None
@@ -33,7 +33,7 @@ class Later:
     """How often it was tried."""
 
 
-class Lane:
+class ItemRunner:
     """One item (or chunk) at a time; `it` runs over what is left of the stretch it took."""
 
     __slots__ = (
@@ -41,7 +41,7 @@ class Lane:
         "since", "stretch", "task", "told_at", "turn", "waits",
     )  # fmt: skip
 
-    def __init__(self, owner: Runners) -> None:
+    def __init__(self, owner: SegmentWork) -> None:
         self.owner = owner
         self.task: asyncio.Task[None] | None = None
         self.it: Iterator[Any] | None = None
@@ -87,7 +87,7 @@ class Lane:
         self.waits = True
 
     def judge(self, error: BaseException, items: Sequence[int]) -> BaseException:
-        """What an item's failure is. Raises what is not the item's, but the end of the lane."""
+        """What an item's failure is. Raises what is not the item's, but the end of the runner."""
         owner, task = self.owner, self.task
         assert task is not None
         if self.given_up:
