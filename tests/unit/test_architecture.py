@@ -78,9 +78,6 @@ DEEP: Reasons = {
         "Declares",
         "Fusee",
     ],
-    "an operation that does the opposite of another": [
-        "JobStop",
-    ],
     "a database: what all have, what those with a pool of connections have, and itself": [
         "MysqlDatabase",
         "PostgresDatabase",

@@ -9,8 +9,7 @@ import pytest
 
 from fusee.contrib.cdc import KafkaConnectDriver, NotReached, Refused, Unsure
 from fusee.contrib.cdc.operations.change_config import ChangeConfig
-from fusee.contrib.cdc.operations.job_start import JobStart
-from fusee.contrib.cdc.operations.job_stop import JobStop
+from fusee.contrib.cdc.operations.job_status import JobStart, JobStop
 from fusee.contrib.cdc.operations.reset_gtid import ResetGtid
 from fusee.contrib.cdc.operations.switch_az import SwitchAz
 from fusee.engine.model.outcome import Effect

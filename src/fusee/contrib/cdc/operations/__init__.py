@@ -2,8 +2,7 @@
 
 from fusee.contrib.cdc.operations.base import CdcOperation
 from fusee.contrib.cdc.operations.change_config import ChangeConfig
-from fusee.contrib.cdc.operations.job_start import JobStart
-from fusee.contrib.cdc.operations.job_stop import JobStop
+from fusee.contrib.cdc.operations.job_status import JobStart, JobStop
 from fusee.contrib.cdc.operations.migrate import MigrateToCdc
 from fusee.contrib.cdc.operations.reset_gtid import ResetGtid
 from fusee.contrib.cdc.operations.switch_az import SwitchAz
