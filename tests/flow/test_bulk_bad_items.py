@@ -138,7 +138,7 @@ async def test_a_chunk_that_hangs_loses_only_the_item_at_fault(tmp_path: Path) -
 async def test_an_item_that_swallows_its_cancellation_is_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fusee.bulk.execution.item_runners.GIVE_UP", 0.2)
+    monkeypatch.setattr("fusee.bulk.execution.watch.GIVE_UP", 0.2)
     app, tries, free = bulk_app(tmp_path), Counter[int](), asyncio.Event()
 
     @app.bulk("deaf", item_timeout=0.1, concurrency=2, item_backoff=0.001)
@@ -202,7 +202,7 @@ async def test_a_job_whose_threads_all_hang_fails_and_says_why(tmp_path: Path) -
 async def test_what_still_hangs_is_not_started_again_beside_itself_after_a_resume(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    monkeypatch.setattr("fusee.bulk.execution.item_runners.GIVE_UP", 0.2)
+    monkeypatch.setattr("fusee.bulk.execution.watch.GIVE_UP", 0.2)
     app, tries, free, inside = bulk_app(tmp_path), Counter[int](), threading.Event(), list[int]()
     app.bulk_server.drain = 0.2
     most = 0

@@ -179,7 +179,7 @@ def starts_of(monkeypatch: pytest.MonkeyPatch, job: Job) -> list[float]:
             await asyncio.wait([running], timeout=job.dies_at)
             for task in [
                 running,
-                *(item_runner.task for item_runner in runner.runners if item_runner.task is not None),
+                *(item_runner.task for item_runner in runner.work.runners if item_runner.task is not None),
             ]:
                 task.cancel()
             runner.write = _gone

@@ -162,7 +162,7 @@ class World:
             return running.result()
         tasks = [
             running,
-            *(item_runner.task for item_runner in runner.runners if item_runner.task is not None),
+            *(item_runner.task for item_runner in runner.work.runners if item_runner.task is not None),
         ]
         while not all(task.done() for task in tasks):
             for task in tasks:

@@ -12,8 +12,7 @@ from typing import Any, Protocol
 import msgspec
 
 from fusee.bulk.business import BulkContext, ChunkFailed, parameters_of
-from fusee.bulk.execution.hanging import HangingCall, after
-from fusee.bulk.execution.threads import Threads
+from fusee.bulk.execution.hanging import HangingCall, Threads, after
 from fusee.bulk.model.job import Quarantined
 from fusee.bulk.sources import ABSENT, BadItem, Placed
 from fusee.engine.model.outcome import Abandon, Retry, Skip
