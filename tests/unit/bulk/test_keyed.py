@@ -10,9 +10,8 @@ from collections.abc import Sequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fusee.bulk.execution import keyed
-from fusee.bulk.execution.keyed import Keyed
-from fusee.bulk.execution.places import Reached
+from fusee.bulk.execution import places as module
+from fusee.bulk.execution.places import Keyed, Reached
 from fusee.bulk.model.done_map import decode_done, done_runs, encode_done, encode_runs
 from fusee.bulk.model.job import Segment, SegmentState
 from fusee.bulk.model.window import Checkpoint
@@ -71,11 +70,11 @@ def test_each_row_is_done_once_over_any_crashes(
         at += step
         keys.append(at)
     first, stop = 3, at + 17
-    before, keyed.PAGE = keyed.PAGE, page
+    before, module.PAGE = module.PAGE, page
     try:
         asyncio.run(_work(keys, first, stop, choices, size))
     finally:
-        keyed.PAGE = before
+        module.PAGE = before
 
 
 async def _work(
@@ -124,9 +123,9 @@ async def test_no_more_rows_are_read_than_the_window_and_two_pages_need() -> Non
     async with asyncio.timeout(5):
         waiting = asyncio.ensure_future(places.more())
         await asyncio.wait([waiting], timeout=0.05)
-    assert not waiting.done() or rows.asked <= 2 * keyed.PAGE
+    assert not waiting.done() or rows.asked <= 2 * module.PAGE
     waiting.cancel()
-    assert rows.asked <= 2 * keyed.PAGE
+    assert rows.asked <= 2 * module.PAGE
 
 
 async def test_what_is_given_away_is_not_issued() -> None:

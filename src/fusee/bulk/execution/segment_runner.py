@@ -10,9 +10,8 @@ from fusee.bulk.execution.calls import Calls, FailedItem
 from fusee.bulk.execution.careful import Careful, Turns
 from fusee.bulk.execution.hanging import HangingCalls
 from fusee.bulk.execution.item_runners import ItemRunners
-from fusee.bulk.execution.keyed import Keyed
 from fusee.bulk.execution.pacer import Pacer
-from fusee.bulk.execution.places import Dense, Places
+from fusee.bulk.execution.places import Dense, Keyed, Places
 from fusee.bulk.execution.watch import ItemWatch
 from fusee.bulk.model.pacing import Aimd, decayed
 from fusee.bulk.model.window import window_for
