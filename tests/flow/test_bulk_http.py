@@ -158,7 +158,7 @@ async def test_a_service_that_does_not_answer_in_time(platform: Any, service: Se
     job_id = await begun(platform, ["ada"], item_attempts=2)
     await become(platform, job_id, "finished")
     ((_, attempts, error),) = await quarantine(platform, job_id)
-    assert attempts == 2 and "no answer (POST http://127.0.0.1:9)" in error
+    assert attempts == 2 and "no response (POST http://127.0.0.1:9)" in error
 
 
 # --- chunks -----------------------------------------------------------------------------------------

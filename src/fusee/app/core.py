@@ -15,9 +15,8 @@ from fusee.broker.store_rpc import Rpc
 from fusee.bulk.backend import BulkBackend, DatabaseBackend
 from fusee.bulk.business import Businesses
 from fusee.bulk.execution.handler import BulkServer
-from fusee.bulk.execution.http import HttpBusinesses
+from fusee.bulk.execution.http import HttpBusinesses, Posts
 from fusee.bulk.execution.pacer import NodeCap
-from fusee.bulk.execution.posts import Posts
 from fusee.bulk.sources.builtin import builtin_sources
 from fusee.clock import Clock, SystemClock
 from fusee.config import Config, load

@@ -1,4 +1,4 @@
-"""A business as a handler of the engine: it launches jobs, works on segments, and calls back."""
+"""A business as a handler of the engine: it launches jobs, runs segments, and makes callbacks."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ HAND_BACK = 5.0
 
 
 class BulkServer:
-    """Serves the businesses of one process; what they share is the node's cap."""
+    """Serves the businesses of one process; they share the rate cap of the node."""
 
     def __init__(
         self,
@@ -47,45 +47,29 @@ class BulkServer:
         self.node = node
         self.bus = bus
         self.resume_within = resume_within
-        """Seconds since its creation in which a job is gone on with by itself after a crash; 0: always."""
+        """Seconds since its creation in which a job is resumed automatically after a crash; 0: always."""
         self.hanging = HangingCalls()
         self.turns = Turns()
         self._writers: WeakValueDictionary[int, asyncio.Lock] = WeakValueDictionary()
-        """Job → who writes a checkpoint of it. They take turns at the job's row in the store anyway; waiting
-        here, 32 segments do not hold all connections of the process meanwhile."""
+        """Job → the lock of its checkpoints. The lock of the job's row in the store orders them anyway;
+        because they wait here, 32 segments do not hold all connections of the process meanwhile."""
         self._grants: WeakValueDictionary[int, WorkerGrants] = WeakValueDictionary()
         """Job → the grants of its segments on this worker."""
         self.beat = BEAT
         self.drain = DRAIN
 
     def handler_for(self, business: Business) -> Callable[..., Awaitable[Any]]:
-        """The function that a worker calls for each run of a business."""
+        """Returns the function that a worker calls for each run of a business."""
 
-        async def serve(
-            run: RunContext,
-            job: int,
-            segment: int | None = None,
-            launch: str | None = None,
-            callback: str | None = None,
-            check: bool = False,
-        ) -> Any:
-            if check:
-                return await self._check(run, business, job)
-            return await self._serve(run, business, job, segment, launch, callback)
+        async def serve(run: RunContext, job: int, **what: Any) -> Any:
+            return await self._serve(run, business, job, **what)
 
         return serve
 
     def http_handler(self, http: HttpBusinesses) -> Callable[..., Awaitable[Any]]:
-        """The function that a worker calls for each run of any business of the registry."""
+        """Returns the function that a worker calls for each run of any registered business."""
 
-        async def serve(
-            run: RunContext,
-            job: int,
-            segment: int | None = None,
-            launch: str | None = None,
-            callback: str | None = None,
-            check: bool = False,
-        ) -> Any:
+        async def serve(run: RunContext, job: int, launch: str | None = None, **what: Any) -> Any:
             store = self.store()
             name = (await store.bulk_job(job)).spec.business
             registered = await store.business(name)
@@ -96,9 +80,7 @@ class BulkServer:
                     await http.posts.check(registered.spec.handles)
                 except Invalid as error:
                     raise Abandon(str(error)) from None
-            if check:
-                return await self._check(run, http(registered.spec), job)
-            return await self._serve(run, http(registered.spec), job, segment, launch, callback)
+            return await self._serve(run, http(registered.spec), job, launch=launch, **what)
 
         return serve
 
@@ -107,20 +89,24 @@ class BulkServer:
         run: RunContext,
         business: Business,
         job: int,
-        segment: int | None,
-        launch: str | None,
-        callback: str | None,
+        *,
+        segment: int | None = None,
+        launch: str | None = None,
+        callback: str | None = None,
+        check: bool = False,
     ) -> Any:
+        if check:
+            return await self._check(run, business, job)
         if segment is not None:
             return await self._segment(run, business, job, segment)
         if launch is not None:
             return await self._launch(run, business, job, asked=launch == "ask")
         if callback is not None:
             return await self._call_back(run, business, job, callback)
-        raise Abandon("a run of a bulk job names a segment, a launch or a callback")
+        raise Abandon("a run of a bulk job names a segment, a launch, a callback or a check")
 
     async def _check(self, run: RunContext, business: Business, job_id: int) -> None:
-        """Ask the business whether the job may exist, for a process that cannot."""
+        """Ask the business whether the job may exist, for a process that cannot ask it."""
         store, refusal = self.store(), None
         job = await store.bulk_job(job_id)
         if business.on_create is not None:
@@ -131,7 +117,7 @@ class BulkServer:
         await store.conclude_check(job_id, refusal, run.run_id, run.attempt)
 
     async def _launch(self, run: RunContext, business: Business, job_id: int, *, asked: bool) -> None:
-        """Let the business prepare itself, look at the source, cut it into segments."""
+        """Let the business prepare itself, look at the source, and divide it into segments."""
         store = self.store()
         try:
             job = await store.bulk_job(job_id)
@@ -144,11 +130,12 @@ class BulkServer:
             await store.launch_bulk_job(run.run_id, run.attempt, job_id, found, business.callbacks)
         except OSError as error:
             raise Abandon(f"the source cannot be read: {error}") from None
-        except (Invalid, NotFound, Conflict) as error:  # trying again would not change that
+        except (Invalid, NotFound, Conflict) as error:  # another attempt would not change that
             raise Abandon(str(error)) from None
 
     async def _found(self, job: BulkJob) -> Found:
-        """What the source holds; of a job that was launched before, only whether that is there still."""
+        """Returns what the source contains; of a job that was launched before, only checks that it is
+        unchanged."""
         source = self._source(job)
         if job.stop is None or job.first is None:
             bounds, fingerprint = await look_at(source)
@@ -162,7 +149,7 @@ class BulkServer:
         assert business.before_run is not None
         try:
             return await call_back(business.before_run, context_of(job, str(run.run_id)))
-        except Exception as error:  # the job stops and says why; someone starts it again
+        except Exception as error:  # the job stops with this reason until it is started again
             raise Abandon(f"its business could not prepare it: {error}") from error
 
     async def _call_back(self, run: RunContext, business: Business, job_id: int, callback: str) -> Any:
@@ -219,7 +206,7 @@ class BulkServer:
             nonlocal before
             async with turn:
                 answer = await store.checkpoint(run.run_id, run.attempt, job.id, number, progress)
-            self._tell(business.name, before, progress)
+            self._emit_progress(business.name, before, progress)
             before = progress
             return answer
 
@@ -263,8 +250,10 @@ class BulkServer:
         )
         return {"items": runner.ended, "finished": finished}
 
-    def _tell(self, business: str, before: Segment | SegmentProgress, after: SegmentProgress) -> None:
-        """What this checkpoint added to the one before, or to what the segment was when it was taken."""
+    def _emit_progress(
+        self, business: str, before: Segment | SegmentProgress, after: SegmentProgress
+    ) -> None:
+        """Emit what this checkpoint added to the one before, or to the segment when it was taken."""
         if not self.bus.wants(BulkProgressed):
             return
         bad = after.quarantined - before.quarantined
