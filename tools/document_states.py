@@ -11,6 +11,7 @@ from pathlib import Path
 
 from fusee.batches.model.batch import BATCH_TASK, BatchStatus
 from fusee.bulk.model.job import BULK, BulkStatus
+from fusee.bulk.model.segment import SEGMENT, SegmentState
 from fusee.engine.model.states import (
     RUN,
     RUN_BIRTH,
@@ -87,6 +88,13 @@ BULK_VERBS = {
     "extend": "Someone added what its source has got since.",
 }
 
+SEGMENT_VERBS = {
+    "create": "The job was launched or extended, or a segment gave half of its remaining items away.",
+    "open": "It got a run.",
+    "release": "Its run ended while items were left.",
+    "finish": "A checkpoint says that its last item has ended.",
+}
+
 HEAD = """\
 # States
 
@@ -132,6 +140,11 @@ def page() -> str:
             _diagram(BULK, [("create", BulkStatus.CREATED)], _last(BULK)),
             _states(BulkStatus, _last(BULK)),
             _verbs(BULK, {"create": BulkStatus.CREATED}, BULK_VERBS),
+            "## Segments of a bulk job\n",
+            "A segment is a contiguous part of the items of a job; its run processes them.\n",
+            _diagram(SEGMENT, [("create", SegmentState.IDLE)], _last(SEGMENT)),
+            _states(SegmentState, _last(SEGMENT)),
+            _verbs(SEGMENT, {"create": SegmentState.IDLE}, SEGMENT_VERBS),
         ]
     )
 

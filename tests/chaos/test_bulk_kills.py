@@ -16,7 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from fusee.bulk.model.job import BulkJob, BulkStatus, Segment
+from fusee.bulk.model.job import BulkJob, BulkStatus
+from fusee.bulk.model.segment import Segment
 from fusee.errors import StoreUnavailable
 from tests.chaos.bulk_crew import BAD, MARK, WRITTEN, make
 from tests.chaos.harness import Fleet, Journal

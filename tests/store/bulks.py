@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 
 from fusee.bulk.model.done_map import encode_done
-from fusee.bulk.model.job import BulkJob, Quarantined, Segment
+from fusee.bulk.model.job import BulkJob, Quarantined
+from fusee.bulk.model.segment import BulkAnswer, Found, Segment, SegmentProgress, Taken
 from fusee.bulk.model.spec import BulkSpec
 from fusee.bulk.model.window import Checkpoint
-from fusee.bulk.store.checkpoints import BulkAnswer, Found, SegmentProgress, Taken
 from fusee.engine.model.outcome import Effect, End
 from fusee.engine.model.retry import RetryPolicy
 from fusee.engine.model.run import Claimed

@@ -12,11 +12,11 @@ import pytest
 import pytest_asyncio
 
 from fusee.bulk.model.done_map import encode_runs
-from fusee.bulk.model.job import UNKNOWN, BulkJob, BulkStatus, HeldBy, SegmentState
+from fusee.bulk.model.job import UNKNOWN, BulkJob, BulkStatus, HeldBy
 from fusee.bulk.model.pacing import HOLD, MICROSECONDS, UNLIMITED
+from fusee.bulk.model.segment import BulkAnswer, Found, SegmentProgress, SegmentState
 from fusee.bulk.model.spec import BulkAlerts, BulkSpec
 from fusee.bulk.model.window import Checkpoint
-from fusee.bulk.store.checkpoints import BulkAnswer, Found, SegmentProgress
 from fusee.bulk.store.queries import BulkFilter
 from fusee.engine.model.outcome import Effect, End, Ended, decide
 from fusee.engine.model.retry import RetryPolicy

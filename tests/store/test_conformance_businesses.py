@@ -9,8 +9,8 @@ import pytest
 
 from fusee.bulk.model.business import HttpBusiness
 from fusee.bulk.model.job import HTTP_HANDLER, BulkJob, BulkStatus, Quarantined
+from fusee.bulk.model.segment import Found
 from fusee.bulk.model.spec import BulkSpec
-from fusee.bulk.store.checkpoints import Found
 from fusee.bulk.store.queries import BulkFilter
 from fusee.engine.model.run import Claimed
 from fusee.errors import Conflict, NotFound

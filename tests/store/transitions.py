@@ -11,6 +11,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from fusee.bulk.model.job import BULK
+from fusee.bulk.model.segment import SEGMENT
 from fusee.engine.model.states import RUN, SESSION, TASK
 
 GUARDED: Mapping[tuple[str, str], Mapping[tuple[Any, str], Any]] = {
@@ -18,6 +19,7 @@ GUARDED: Mapping[tuple[str, str], Mapping[tuple[Any, str], Any]] = {
     ("fusee_sessions", "state"): SESSION,
     ("fusee_tasks", "status"): TASK,
     ("fusee_bulk_jobs", "status"): BULK,
+    ("fusee_bulk_segments", "state"): SEGMENT,
 }
 REFUSED = "no transition leads there"
 

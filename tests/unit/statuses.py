@@ -10,7 +10,8 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from fusee.batches.model.batch import BatchPhase, BatchStatus
-from fusee.bulk.model.job import BULK, BulkStatus, SegmentState
+from fusee.bulk.model.job import BULK, BulkStatus
+from fusee.bulk.model.segment import SEGMENT, SegmentState
 from fusee.engine.model.states import RUN, RUN_BIRTH, SESSION, TASK, RunStatus, SessionState, TaskStatus
 from fusee.workflows.model.workflow_run import WorkflowStatus
 from tests.unit.source import Function, Module, Unknown, Write, modules, tables
@@ -46,9 +47,7 @@ MACHINES = {
     ("fusee_sessions", "state"): Machine(SessionState, frozenset({SessionState.ALIVE}), SESSION),
     ("fusee_tasks", "status"): Machine(TaskStatus, frozenset(TaskStatus) - {TaskStatus.DELETED}, TASK),
     ("fusee_bulk_jobs", "status"): Machine(BulkStatus, frozenset({BulkStatus.CREATED}), BULK),
-    ("fusee_bulk_segments", "state"): Machine(
-        SegmentState, frozenset({SegmentState.IDLE, SegmentState.OPEN})
-    ),
+    ("fusee_bulk_segments", "state"): Machine(SegmentState, frozenset({SegmentState.IDLE}), SEGMENT),
     ("fusee_batches", "status"): Machine(BatchStatus, frozenset({BatchStatus.PENDING})),
     ("fusee_batches", "phase"): Machine(BatchPhase, frozenset({BatchPhase.UPLOADING})),
     ("fusee_workflow_runs", "status"): Machine(WorkflowStatus, frozenset({WorkflowStatus.RUNNING})),

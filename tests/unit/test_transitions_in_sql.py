@@ -74,6 +74,8 @@ def test_every_status_that_is_written_is_one_that_a_transition_produces() -> Non
         ("fusee_runs", "delayed", "pending"),
         ("fusee_sessions", "alive", "ended"),
         ("fusee_sessions", "alive", "lost"),
+        ("fusee_bulk_segments", "idle", "open"),
+        ("fusee_bulk_segments", "open", "idle"),
     }
     claims = [change for change in found if change.after == "running" and change.before == {"pending"}]
     assert len({change.where.split(":")[0] for change in claims}) >= 4, "one in each dialect, and one for all"

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from fusee.bulk.model.business import RegisteredBusiness
 from fusee.bulk.model.job import BulkJob, HeldBy, Quarantined
-from fusee.bulk.store.checkpoints import BulkAnswer, Found, SegmentProgress, Taken
+from fusee.bulk.model.segment import BulkAnswer, Found, SegmentProgress, Taken
 from fusee.bulk.store.store import BulkStore
 
 __all__ = ["BulkBackend", "DatabaseBackend"]

@@ -28,8 +28,8 @@ from fusee.broker.rabbitmq.consumer import PrefetchBuffer
 from fusee.broker.rabbitmq.topology import Topology
 from fusee.broker.store_rpc import HandedIn, LaneList, StoreRpc
 from fusee.bulk.model.job import Quarantined
+from fusee.bulk.model.segment import Found, SegmentProgress
 from fusee.bulk.model.window import Checkpoint
-from fusee.bulk.store.checkpoints import Found, SegmentProgress
 from fusee.engine.model.dispatched import HIGH, LEVELS, LOW, NORMAL, level_of
 from fusee.engine.model.outcome import Effect, End, Ended, decide
 from fusee.engine.model.retry import RetryPolicy

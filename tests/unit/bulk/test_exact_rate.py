@@ -22,13 +22,13 @@ from fusee.bulk.business import BulkContext
 from fusee.bulk.execution.calls import Calls
 from fusee.bulk.execution.pacer import NodeCap, Pacer, WorkerGrants
 from fusee.bulk.execution.segment_runner import SegmentRunner
-from fusee.bulk.model.job import BulkJob, BulkStatus, Segment, SegmentState
+from fusee.bulk.model.job import BulkJob, BulkStatus
 from fusee.bulk.model.pacing import HEADROOM, MICROSECONDS, SHARED_LASTS, RatePart, even_share, grant
+from fusee.bulk.model.segment import BulkAnswer, Segment, SegmentProgress, SegmentState, Taken
 from fusee.bulk.model.spec import BulkSpec
 from fusee.bulk.model.window import Checkpoint
 from fusee.bulk.sources import Placed
 from fusee.bulk.sources.simple import RangeSource
-from fusee.bulk.store.checkpoints import BulkAnswer, SegmentProgress, Taken
 from tests.unit.bulk.virtual import VirtualLoop
 
 WINDOW = 10.0

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from fusee.bulk.execution import places as module
 from fusee.bulk.execution.places import Keyed, Reached
 from fusee.bulk.model.done_map import decode_done, done_runs, encode_done, encode_runs
-from fusee.bulk.model.job import Segment, SegmentState
+from fusee.bulk.model.segment import Segment, SegmentState
 from fusee.bulk.model.window import Checkpoint
 from fusee.bulk.sources import Placed
 

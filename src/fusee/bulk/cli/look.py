@@ -22,7 +22,8 @@ from fusee.surfaces.cli.output import Out, facts, human
 from fusee.values.fields import shown
 
 if TYPE_CHECKING:
-    from fusee.bulk.model.job import BulkJob, BulkLog, Quarantined, Segment
+    from fusee.bulk.model.job import BulkJob, BulkLog, Quarantined
+    from fusee.bulk.model.segment import Segment
     from fusee.bulk.service.jobs import BulkOperations
 
 __all__ = ["JOBS", "JOB_ID", "list_jobs", "logs", "quarantine", "settled", "show", "summary", "watched"]

@@ -15,10 +15,10 @@ from fusee.bulk.execution.hanging import HangingCalls
 from fusee.bulk.execution.http import HttpBusinesses
 from fusee.bulk.execution.pacer import NodeCap, Pacer, WorkerGrants
 from fusee.bulk.execution.segment_runner import BEAT, DRAIN, SegmentRunner
-from fusee.bulk.model.job import BulkJob, HeldBy, Segment
+from fusee.bulk.model.job import BulkJob, HeldBy
+from fusee.bulk.model.segment import BulkAnswer, Found, Segment, SegmentProgress
 from fusee.bulk.sources import ItemSource, SourceKinds
 from fusee.bulk.sources.fingerprint import look_at
-from fusee.bulk.store.checkpoints import BulkAnswer, Found, SegmentProgress
 from fusee.engine.model.outcome import Abandon, HandBack
 from fusee.engine.worker.context import RunContext
 from fusee.errors import Conflict, FuseeError, Invalid, LeaseLost, NotFound, StoreUnavailable

@@ -17,7 +17,7 @@ from heapq import merge
 from typing import Any, Protocol
 
 from fusee.bulk.model.done_map import done_runs, encode_runs
-from fusee.bulk.model.job import Segment
+from fusee.bulk.model.segment import Segment
 from fusee.bulk.model.spec import MOST_ITEMS
 from fusee.bulk.model.window import Checkpoint, Window
 from fusee.bulk.sources import PageReader, Placed

@@ -14,9 +14,9 @@ from fusee.bulk.execution.pacer import Pacer
 from fusee.bulk.execution.places import Dense, Keyed, Places
 from fusee.bulk.execution.watch import ItemWatch
 from fusee.bulk.model.pacing import Aimd, decayed
+from fusee.bulk.model.segment import BulkAnswer, SegmentProgress, Taken
 from fusee.bulk.model.window import window_for
 from fusee.bulk.sources import PageReader, Reader
-from fusee.bulk.store.checkpoints import BulkAnswer, SegmentProgress, Taken
 from fusee.errors import LeaseLost, StoreUnavailable
 
 __all__ = ["SegmentRunner"]

@@ -24,8 +24,6 @@ __all__ = [
     "BulkStatus",
     "HeldBy",
     "Quarantined",
-    "Segment",
-    "SegmentState",
     "StalledJob",
     "handler_of_business",
     "next_bulk_status",
@@ -104,14 +102,6 @@ class HeldBy(StrEnum):
     prepares it."""
 
 
-class SegmentState(StrEnum):
-    IDLE = "idle"
-    """Items are left, and nobody works on it."""
-    OPEN = "open"
-    """It has a run."""
-    DONE = "done"
-
-
 def handler_of_business(business: str) -> str:
     """The name under which workers serve a business."""
     return f"bulk.{business}"
@@ -119,28 +109,6 @@ def handler_of_business(business: str) -> str:
 
 Absent = Annotated[int, "Places without an item that were passed over: gaps between keys."]
 Ended = Annotated[int, "Items that are done or quarantined."]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Segment:
-    """A contiguous part of a job's items."""
-
-    job_id: Annotated[int, Mark.HIDDEN]
-    number: int
-    first: int
-    stop: int
-    watermark: Annotated[int, "Every item of it below this is done."]
-    reached: Annotated[int, "No item at or above this had been started at the last checkpoint."]
-    ended: Ended
-    quarantined: int
-    retried: int
-    replayed: int
-    share: Annotated[int, "Items or chunks that it may have in progress at once."]
-    state: SegmentState
-    run_id: int | None
-    pace: Annotated[float, "Its part of the job's rate, in items per second."] = 0.0
-    held_by: Annotated[HeldBy | None, "What keeps it from starting more items."] = None
-    absent: Absent = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

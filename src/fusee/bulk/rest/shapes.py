@@ -8,7 +8,8 @@ from pydantic import BaseModel, Field
 
 from fusee.bulk.fields import ADJUSTABLE, BULK, BUSINESS, FOLLOW_UP
 from fusee.bulk.model.business import KnownBusiness
-from fusee.bulk.model.job import BulkJob, BulkLog, Quarantined, Segment
+from fusee.bulk.model.job import BulkJob, BulkLog, Quarantined
+from fusee.bulk.model.segment import Segment
 from fusee.surfaces.rest.answers import answer_of, page_of
 from fusee.surfaces.rest.asking import Body
 from fusee.surfaces.rest.bodies import VERSION, Incoming, Reason, Version

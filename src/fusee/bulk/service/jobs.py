@@ -13,21 +13,13 @@ from aiohttp import ClientError
 from fusee.bulk.business import BulkContext, Business, Businesses, call_back
 from fusee.bulk.fields import ADJUSTABLE, BULK
 from fusee.bulk.model.business import HttpBusiness
-from fusee.bulk.model.job import (
-    BulkJob,
-    BulkLoad,
-    BulkLog,
-    BulkStatus,
-    Quarantined,
-    Segment,
-    handler_of_business,
-)
+from fusee.bulk.model.job import BulkJob, BulkLoad, BulkLog, BulkStatus, Quarantined, handler_of_business
 from fusee.bulk.model.pacing import rate_shown
+from fusee.bulk.model.segment import Found, Segment
 from fusee.bulk.model.spec import BulkSpec
 from fusee.bulk.sources import SourceKinds
 from fusee.bulk.sources.fingerprint import look_at
 from fusee.bulk.sources.limits import SourceLimits
-from fusee.bulk.store.checkpoints import Found
 from fusee.bulk.store.queries import BulkFilter
 from fusee.bulk.store.store import BulkStore
 from fusee.engine.store.request_keys import KeyedRequest, asked, digest_of

@@ -6,19 +6,17 @@ segment, so writing the same checkpoint again changes nothing.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from math import ceil
 from typing import Any
 
 from sqlalchemy import Connection, delete, insert, select, update
 
-from fusee.bulk.model.caution import Caution, after_loss
+from fusee.bulk.model.caution import after_loss
 from fusee.bulk.model.done_map import decode_done, is_sparse
-from fusee.bulk.model.job import UNKNOWN, BulkJob, BulkStatus, HeldBy, Quarantined, Segment, SegmentState
+from fusee.bulk.model.job import UNKNOWN, BulkStatus, HeldBy, Quarantined
 from fusee.bulk.model.pacing import MICROSECONDS, Grant, decayed
-from fusee.bulk.model.window import Checkpoint
+from fusee.bulk.model.segment import BulkAnswer, SegmentProgress, SegmentState, Taken
 from fusee.bulk.store.moves import NOTHING_HELD, BulkMoves, _segment
 from fusee.bulk.store.rows import (
     caution_of,
@@ -29,7 +27,15 @@ from fusee.bulk.store.rows import (
     segment_from,
     spec_of_bulk,
 )
-from fusee.bulk.store.shares import rate_grant, running, share_of, void_parts
+from fusee.bulk.store.shares import (
+    held_by_most,
+    in_progress,
+    may_split,
+    others_of,
+    rate_grant,
+    share_of,
+    void_parts,
+)
 from fusee.bulk.store.tables import bulk_jobs, bulk_quarantine, bulk_segments
 from fusee.engine.model.outcome import End
 from fusee.engine.model.states import RunStatus
@@ -40,7 +46,7 @@ from fusee.errors import Conflict, LeaseLost
 from fusee.values.chunks import chunks
 from fusee.values.durations import duration_text
 
-__all__ = ["BulkAnswer", "BulkCheckpoints", "Found", "SegmentProgress", "Taken"]
+__all__ = ["BulkCheckpoints"]
 
 LONGEST_ERROR = 2000
 LONGEST_ITEM = 2000
@@ -51,101 +57,6 @@ _JOB = [
     if column.name not in ("definition", "source", "data", "idempotency_key", "fingerprint")
 ]
 """What a checkpoint needs of the job: not what may be long."""
-_HELD = [
-    bulk_segments.c[name]
-    for name in (
-        "number",
-        "first",
-        "stop",
-        "reached",
-        "ended",
-        "share",
-        "pace",
-        "pace_until",
-        "wants",
-        "held_by",
-    )
-]
-"""What a checkpoint needs of the other segments."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SegmentProgress:
-    """What a worker knows of its segment."""
-
-    checkpoint: Checkpoint
-    reached: int
-    ended: int
-    """Items."""
-    absent: int = 0
-    """Places without an item that were passed over."""
-    quarantined: int = 0
-    retried: int = 0
-    replayed: int = 0
-    new: Sequence[Quarantined] = ()
-    """Quarantined since the last checkpoint that was written."""
-    begin: int = 0
-    """Items that start together at first, of a segment that had no part of the rate yet; else 0."""
-    wants: float | None = None
-    """Items a second that it could start, of a job with a rate; None when it knows no limit."""
-    latency: float | None = None
-    """Seconds that answers take, of a worker that asks again before a short grant runs out; None of one that
-    does not, as those of earlier versions."""
-    held_by: HeldBy | None = None
-    """What kept it from starting more."""
-    caution: Caution | None = None
-    """Which items may be under way until the next checkpoint, after workers were lost with the segment."""
-    give_from: int | None = None
-    """From here on nothing was started, and half of the rest begins here: it may be given away."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BulkAnswer:
-    """What the segment may do until the next checkpoint."""
-
-    stop: bool
-    """Let what is under way end, and end."""
-    share: int
-    """Units under way at once."""
-    rate: float
-    grant: Grant | None
-    """Its part of the rate, when the job has one."""
-    now: int
-    """The database's clock, by which the grant's times are meant."""
-    end: int
-    """Where the segment ends: lower than before when its rest was given away."""
-    errors_left: int | None
-    window: int | None = None
-    """Places of its window, when someone changed it; 0: chosen by the segment itself."""
-    item_timeout: float | None = None
-    """Seconds that a call may take; 0: no limit, None: as the job was created."""
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """What a source holds, as its launcher found it."""
-
-    first: int
-    """Its first item."""
-    stop: int
-    """One past its last."""
-    fingerprint: Mapping[str, Any] | None = None
-    rows: int | None = None
-    """Items between these places (of an extension: between the new ones); None when there is one at each."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Taken:
-    """A segment as its worker finds it."""
-
-    job: BulkJob
-    segment: Segment
-    checkpoint: Checkpoint
-    answer: BulkAnswer
-    caution: Caution | None = None
-    """How its items are to be started, after workers were lost with it."""
-    part: float = 0.0
-    """Items a second that it is going to start at, by its job's rate; 0 when the job has none."""
 
 
 class BulkCheckpoints:
@@ -166,7 +77,7 @@ class BulkCheckpoints:
             now = self.context.now(connection)
             if resume_within and now - job.created_at > resume_within * MICROSECONDS:
                 job = self._leave_alone(connection, job, run_id, attempt, resume_within, now)
-            others = self._others(connection, job, segment)
+            others = others_of(connection, job, segment)
             share = share_of(job, segment, others)
             caution = caution_of(segment)
             if self._lost_with(connection, segment, run_id, attempt):
@@ -270,11 +181,13 @@ class BulkCheckpoints:
             now = self.context.now(connection)
             mark = progress.checkpoint.watermark
             ended = progress.ended + progress.absent
-            others = self._others(connection, job, segment)
+            others = others_of(connection, job, segment)
             share = share_of(job, segment, others)
             stop = segment.stop
-            if progress.give_from is not None and self._may_split(
-                connection, job, segment, progress, share, others
+            if (
+                progress.give_from is not None
+                and may_split(job, segment, progress, share, others)
+                and self.moves.workers_of(connection, job) > len(others) + 1
             ):
                 stop = progress.give_from
                 self._split(connection, job_id, job.made, segment, stop, now)
@@ -327,7 +240,7 @@ class BulkCheckpoints:
             self._quarantine(connection, job_id, progress.new, now)
             absent = progress.absent - segment.absent
             added = ended - segment.ended
-            moves = added > 0 or not _under_way(segment, progress, others)
+            moves = added > 0 or not in_progress(segment, progress, others)
             quarantined = job.quarantined + progress.quarantined - segment.quarantined
             self.moves.set_bulk(
                 connection,
@@ -343,7 +256,7 @@ class BulkCheckpoints:
                 progressed_at=now if moves else job.progressed_at or now,
                 stalled_at=None if moves else job.stalled_at,
                 rate_at=rate_at,
-                held_by=_held_by(progress, others),
+                held_by=held_by_most(progress, others),
                 made=job.made + (stop != segment.stop),
             )
             if job.status == BulkStatus.RUNNING and job.allowed is not None and quarantined > job.allowed:
@@ -369,46 +282,10 @@ class BulkCheckpoints:
             bulk_segments.c.job_id == job_id, bulk_segments.c.number == number
         )
         segment = connection.execute(query).one_or_none()
-        mine = select(runs.c.session_id).where(
-            runs.c.id == run_id, runs.c.attempt == attempt, runs.c.status == RunStatus.RUNNING
-        )
-        owned = connection.execute(mine.with_for_update()).one_or_none()
+        owned = self.moves.running_attempt(connection, run_id, attempt)
         if owned is None or segment is None or segment.run_id != run_id:
             raise LeaseLost(f"attempt {attempt} of run {run_id} is over: segment {number} is not its own")
         return segment, owned.session_id
-
-    def _others(self, connection: Connection, job: Any, segment: Any) -> list[Any]:
-        """The other open segments of the job, with what each holds and the status of its run."""
-        query = (
-            select(*_HELD, runs.c.status, runs.c.session_id)
-            .join(runs, runs.c.id == bulk_segments.c.run_id)
-            .where(
-                bulk_segments.c.job_id == job.id,
-                bulk_segments.c.state == SegmentState.OPEN,
-                bulk_segments.c.number != segment.number,
-            )
-        )
-        return list(connection.execute(query))
-
-    def _may_split(
-        self,
-        connection: Connection,
-        job: Any,
-        segment: Any,
-        progress: SegmentProgress,
-        share: int,
-        others: Sequence[Any],
-    ) -> bool:
-        """Whether a worker has nothing to do, and this segment has the largest rest of all."""
-        give_from = progress.give_from
-        if give_from is None or share < 2 or job.status != BulkStatus.RUNNING:
-            return False
-        if not progress.reached <= give_from < segment.stop:
-            return False
-        rest = segment.stop - progress.reached
-        if any(row.status != RunStatus.RUNNING or row.stop - row.reached > rest for row in others):
-            return False  # something waits for a worker already, or another has more to give
-        return self.moves.workers_of(connection, job) > len(others) + 1
 
     def _split(
         self, connection: Connection, job_id: int, number: int, segment: Any, at: int, now: int
@@ -437,20 +314,6 @@ class BulkCheckpoints:
                     for item in part
                 ],
             )
-
-
-def _under_way(segment: Any, progress: SegmentProgress, others: Sequence[Any]) -> bool:
-    """Whether items of the job were started and have not ended."""
-    if progress.reached - segment.first > progress.ended + progress.absent:
-        return True
-    return any(row.reached - row.first > row.ended for row in running(others))
-
-
-def _held_by(progress: SegmentProgress, others: Sequence[Any]) -> str | None:
-    """What keeps most of the job's segments from starting more."""
-    seen: Counter[str | None] = Counter(row.held_by for row in others)
-    seen[progress.held_by] += 1
-    return max(seen, key=lambda held: (seen[held], held or ""))
 
 
 def _spread(job: Any) -> int:

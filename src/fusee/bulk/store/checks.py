@@ -7,16 +7,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Connection, delete, select
+from sqlalchemy import Connection, delete
 
 from fusee.bulk.model.job import BulkStatus, next_bulk_status
 from fusee.bulk.store.moves import BulkMoves
 from fusee.bulk.store.rows import counted_in, spec_of_bulk
 from fusee.bulk.store.tables import bulk_jobs, bulk_logs
 from fusee.engine.model.retry import RetryPolicy
-from fusee.engine.model.states import IllegalTransition, RunStatus
+from fusee.engine.model.states import IllegalTransition
 from fusee.engine.store.context import StoreContext
-from fusee.engine.store.tables import runs
 from fusee.engine.store.wakes import ENDED, PENDING
 from fusee.errors import Conflict, LeaseLost
 
@@ -42,10 +41,7 @@ class BulkChecks:
             if job is None:
                 return
             if run_id is not None:
-                mine = select(runs.c.id).where(
-                    runs.c.id == run_id, runs.c.attempt == attempt, runs.c.status == RunStatus.RUNNING
-                )
-                owned = connection.execute(mine.with_for_update()).one_or_none()
+                owned = self.moves.running_attempt(connection, run_id, attempt)
                 if owned is None or job.checker != run_id:
                     raise LeaseLost(f"attempt {attempt} of run {run_id} is over: it decides nothing")
             now = self.context.now(connection)

@@ -9,16 +9,15 @@ from typing import Any
 from sqlalchemy import Connection, insert, select
 from sqlalchemy.exc import IntegrityError
 
-from fusee.bulk.model.job import HTTP_HANDLER, UNKNOWN, BulkJob, BulkStatus, SegmentState, next_bulk_status
+from fusee.bulk.model.job import HTTP_HANDLER, UNKNOWN, BulkJob, BulkStatus, next_bulk_status
+from fusee.bulk.model.segment import Found, SegmentState
 from fusee.bulk.model.spec import BulkSpec
 from fusee.bulk.store.businesses import BusinessRegistry
-from fusee.bulk.store.checkpoints import Found
 from fusee.bulk.store.checks import BulkChecks, next_of
 from fusee.bulk.store.moves import BulkMoves
 from fusee.bulk.store.queries import BulkQueries
 from fusee.bulk.store.rows import counted_in, definition_of, items_in, job_from, shown_change, spec_of_bulk
 from fusee.bulk.store.tables import bulk_jobs, bulk_segments
-from fusee.engine.model.states import RunStatus
 from fusee.engine.store.context import StoreContext
 from fusee.engine.store.outbox import PARENT_TOPIC, Outbox
 from fusee.engine.store.request_keys import (
@@ -31,7 +30,6 @@ from fusee.engine.store.request_keys import (
     write_once,
 )
 from fusee.engine.store.rows import encode
-from fusee.engine.store.tables import runs
 from fusee.engine.store.wakes import ENDED, PENDING
 from fusee.errors import Conflict, LeaseLost
 
@@ -431,10 +429,7 @@ class BulkJobs:
 
     def _launching(self, connection: Connection, run_id: int, attempt: int, job_id: int) -> Any:
         job = self.moves.bulk_row(connection, job_id, any_namespace=True)
-        mine = select(runs.c.id).where(
-            runs.c.id == run_id, runs.c.attempt == attempt, runs.c.status == RunStatus.RUNNING
-        )
-        owned = connection.execute(mine.with_for_update()).one_or_none()
+        owned = self.moves.running_attempt(connection, run_id, attempt)
         if job is None or owned is None or job.launcher != run_id:
             raise LeaseLost(f"attempt {attempt} of run {run_id} is over: it launches nothing")
         return job

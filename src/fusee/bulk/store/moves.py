@@ -11,15 +11,9 @@ from typing import Any
 
 from sqlalchemy import Connection, func, insert, select, update
 
-from fusee.bulk.model.job import (
-    BulkRest,
-    BulkStatus,
-    HeldBy,
-    SegmentState,
-    handler_of_business,
-    next_bulk_status,
-)
+from fusee.bulk.model.job import BulkRest, BulkStatus, HeldBy, handler_of_business, next_bulk_status
 from fusee.bulk.model.pacing import even_share
+from fusee.bulk.model.segment import SegmentState
 from fusee.bulk.store.rows import spec_of_bulk
 from fusee.bulk.store.tables import bulk_jobs, bulk_logs, bulk_segments
 from fusee.engine.model.alert import ALERT_QUEUE, ALERT_RETRY
@@ -147,7 +141,7 @@ class BulkMoves:
             mine = (bulk_segments.c.job_id == job.id, bulk_segments.c.number == number)
             connection.execute(
                 update(bulk_segments)
-                .where(*mine)
+                .where(*mine, bulk_segments.c.state == SegmentState.IDLE)
                 .values(
                     state=SegmentState.OPEN,
                     run_id=run_id,
@@ -258,7 +252,7 @@ class BulkMoves:
             mine = (bulk_segments.c.job_id == job.id, bulk_segments.c.number == row.number)
             connection.execute(
                 update(bulk_segments)
-                .where(*mine)
+                .where(*mine, bulk_segments.c.state == SegmentState.OPEN)
                 .values(state=SegmentState.IDLE, run_id=None, **NOTHING_HELD, held_by=None)
             )
             if job.status == BulkStatus.RUNNING:
@@ -346,6 +340,13 @@ class BulkMoves:
         self.bulk_note(connection, job.id, "operator", "", f"not accepted: {reason}", now)
         if job.parent_run is not None:
             self.outbox.add(connection, [(PARENT_TOPIC, job.parent_run)])
+
+    def running_attempt(self, connection: Connection, run_id: int, attempt: int) -> Any:
+        """Returns the run while this attempt of it runs, locked: it stays so until the commit."""
+        query = select(runs.c.id, runs.c.session_id).where(
+            runs.c.id == run_id, runs.c.attempt == attempt, runs.c.status == RunStatus.RUNNING
+        )
+        return connection.execute(query.with_for_update()).one_or_none()
 
     def run_of(self, connection: Connection, run_id: int) -> Any:
         query = select(runs.c.id, runs.c.status, runs.c.error, runs.c.reason).where(runs.c.id == run_id)

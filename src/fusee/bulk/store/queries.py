@@ -9,7 +9,8 @@ from typing import Any
 from sqlalchemy import Select, and_, case, func, select
 
 from fusee.bulk.model.done_map import done_runs
-from fusee.bulk.model.job import BulkJob, BulkLoad, BulkLog, BulkStatus, Quarantined, Segment
+from fusee.bulk.model.job import BulkJob, BulkLoad, BulkLog, BulkStatus, Quarantined
+from fusee.bulk.model.segment import Segment
 from fusee.bulk.store.rows import (
     SPEED_HOLDS,
     checkpoint_of,

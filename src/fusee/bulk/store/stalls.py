@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from sqlalchemy import Connection, select, update
 
-from fusee.bulk.model.job import BulkStatus, SegmentState, StalledJob
+from fusee.bulk.model.job import BulkStatus, StalledJob
+from fusee.bulk.model.segment import SegmentState
 from fusee.bulk.store.moves import BulkMoves
 from fusee.bulk.store.tables import bulk_jobs, bulk_segments
 from fusee.engine.model.states import RunStatus
