@@ -72,7 +72,7 @@ class Bulks:
         spec = BulkSpec(
             **{"name": f"job {next(self._names)}", "business": "mail", "source": source, **fields}
         )
-        job, _ = await self.store.bulk.jobs.create_bulk_job(spec)
+        job, _ = await self.store.bulk.creation.create_bulk_job(spec)
         return job
 
     async def launched(
@@ -105,7 +105,7 @@ class Bulks:
         if others:
             await self.world.settle(self.session, *others, end=End.RETURNED, effect=Effect.NONE)
         found = Found(0, items, fingerprint, rows)
-        assert await self.store.bulk.jobs.launch_bulk_job(
+        assert await self.store.bulk.launches.launch_bulk_job(
             claimed.id, claimed.attempt, job.id, found, ("finish",)
         )
         await self.world.finish(self.session, claimed)

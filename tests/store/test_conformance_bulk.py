@@ -84,14 +84,14 @@ async def test_it_is_cut_into_as_many_segments_as_workers_serve_it(bulks: Bulks,
 
 async def test_a_key_makes_a_repeated_creation_harmless(bulks: Bulks) -> None:
     spec = BulkSpec(name="a", business="mail", source={"kind": "range", "stop": 5})
-    first, new = await bulks.store.bulk.jobs.create_bulk_job(spec, idempotency_key="k")
-    again, renewed = await bulks.store.bulk.jobs.create_bulk_job(spec, idempotency_key="k")
+    first, new = await bulks.store.bulk.creation.create_bulk_job(spec, idempotency_key="k")
+    again, renewed = await bulks.store.bulk.creation.create_bulk_job(spec, idempotency_key="k")
     assert (new, renewed, again.id) == (True, False, first.id)
     other = BulkSpec(name="a", business="mail", source={"kind": "range", "stop": 6})
     with pytest.raises(Conflict, match="another request"):
-        await bulks.store.bulk.jobs.create_bulk_job(other, idempotency_key="k")
+        await bulks.store.bulk.creation.create_bulk_job(other, idempotency_key="k")
     made = await asyncio.gather(
-        *(bulks.store.bulk.jobs.create_bulk_job(spec, idempotency_key="j") for _ in range(4))
+        *(bulks.store.bulk.creation.create_bulk_job(spec, idempotency_key="j") for _ in range(4))
     )
     assert len({job.id for job, _ in made}) == 1
     assert sum(new for _, new in made) == 1
@@ -323,7 +323,7 @@ async def test_a_stop_while_its_business_prepares_it(bulks: Bulks, world: World)
     await bulks.store.bulk.jobs.start_bulk_job(job.id)
     (claimed,) = await world.claim(bulks.session)
     await bulks.store.bulk.jobs.stop_bulk_job(job.id)
-    assert not await bulks.store.bulk.jobs.launch_bulk_job(
+    assert not await bulks.store.bulk.launches.launch_bulk_job(
         claimed.id, claimed.attempt, job.id, Found(0, 10), ()
     )
     await world.settle(bulks.session, claimed, end=End.CANCELED)
@@ -455,7 +455,7 @@ async def test_what_cannot_be_done_now_is_refused(bulks: Bulks) -> None:
     job = await bulks.create()
     with pytest.raises(Conflict, match="is created: it cannot stop now"):
         await bulks.store.bulk.jobs.stop_bulk_job(job.id)
-    with pytest.raises(Conflict, match="its business starts it while it waits"):
+    with pytest.raises(Conflict, match="can start it only while it waits"):
         await bulks.store.bulk.jobs.start_bulk_job(job.id, by_business=True)
     with pytest.raises(Conflict, match="is at version 1, not 7"):
         await bulks.store.bulk.jobs.start_bulk_job(job.id, version=7)
@@ -472,14 +472,14 @@ async def test_a_business_may_start_the_job_itself(bulks: Bulks, world: World) -
     job = await bulks.create(10)
     await bulks.store.bulk.jobs.start_bulk_job(job.id)
     (claimed,) = await world.claim(bulks.session)
-    await bulks.store.bulk.jobs.await_business(claimed.id, claimed.attempt, job.id, ("finish",))
+    await bulks.store.bulk.launches.await_business(claimed.id, claimed.attempt, job.id, ("finish",))
     await world.finish(bulks.session, claimed)
     await bulks.aggregate()
     assert (await bulks.look(job)).status is BulkStatus.WAITING_BUSINESS
     await bulks.store.bulk.jobs.start_bulk_job(job.id, by_business=True)
     (claimed,) = await world.claim(bulks.session)
     assert claimed.payload is not None and '"launch":"business"' in claimed.payload
-    await bulks.store.bulk.jobs.launch_bulk_job(claimed.id, claimed.attempt, job.id, Found(0, 10), ())
+    await bulks.store.bulk.launches.launch_bulk_job(claimed.id, claimed.attempt, job.id, Found(0, 10), ())
     await world.finish(bulks.session, claimed)
     (held,) = await bulks.take()
     await held.write(10)
@@ -493,7 +493,7 @@ async def test_a_job_that_waits_for_its_business_can_be_stopped_and_its_business
     job = await bulks.create(10)
     await bulks.store.bulk.jobs.start_bulk_job(job.id)
     (claimed,) = await world.claim(bulks.session)
-    await bulks.store.bulk.jobs.await_business(claimed.id, claimed.attempt, job.id, ("stop", "finish"))
+    await bulks.store.bulk.launches.await_business(claimed.id, claimed.attempt, job.id, ("stop", "finish"))
     await world.finish(bulks.session, claimed)
     await bulks.store.bulk.jobs.stop_bulk_job(job.id)
     assert (await bulks.look(job)).status is BulkStatus.STOPPED
@@ -507,7 +507,7 @@ async def test_an_operator_starts_a_job_that_waits_for_its_business_only_by_forc
     job = await bulks.create(10)
     await bulks.store.bulk.jobs.start_bulk_job(job.id)
     (claimed,) = await world.claim(bulks.session)
-    await bulks.store.bulk.jobs.await_business(claimed.id, claimed.attempt, job.id, ())
+    await bulks.store.bulk.launches.await_business(claimed.id, claimed.attempt, job.id, ())
     await world.finish(bulks.session, claimed)
     with pytest.raises(Conflict, match="waits for its business to start it"):
         await bulks.store.bulk.jobs.start_bulk_job(job.id, who="op")
@@ -539,13 +539,13 @@ async def test_a_command_that_finds_the_job_as_it_should_be_changes_nothing_and_
 async def unchecked(bulks: Bulks, **how: Any) -> BulkJob:
     source = {"kind": "range", "stop": 10}
     spec = BulkSpec(name="j", business="mail", source=source)
-    job, _ = await bulks.store.bulk.jobs.create_bulk_job(spec, check="here", **how)
+    job, _ = await bulks.store.bulk.creation.create_bulk_job(spec, check="here", **how)
     return job
 
 
 async def test_a_job_that_was_refused_leaves_nothing(bulks: Bulks) -> None:
     job = await unchecked(bulks)
-    await bulks.store.bulk.checks.withdraw_bulk_job(job.id, "no")
+    await bulks.store.bulk.creation.withdraw_bulk_job(job.id, "no")
     with pytest.raises(NotFound):
         await bulks.store.bulk.queries.bulk_job(job.id)
 
@@ -555,7 +555,7 @@ async def test_a_refused_job_that_a_repetition_was_given_stays_as_refused(bulks:
     same = await unchecked(bulks, idempotency_key="k")  # as by another process, told that it will start
     assert same.id == job.id
     await bulks.store.bulk.jobs.start_bulk_job(job.id)
-    await bulks.store.bulk.checks.withdraw_bulk_job(job.id, "no")
+    await bulks.store.bulk.creation.withdraw_bulk_job(job.id, "no")
     seen = await bulks.look(job)
     assert (seen.status, seen.reason, seen.checking) == (BulkStatus.FAILED, "no", False)
     assert (await unchecked(bulks, idempotency_key="k")).id != job.id, "the key may be used again"
@@ -565,15 +565,15 @@ async def test_a_request_that_went_away_leaves_a_job_that_others_know_of_as_it_i
     bulks: Bulks, world: World
 ) -> None:
     job = await unchecked(bulks, idempotency_key="k")
-    await bulks.store.bulk.checks.withdraw_bulk_job(job.id, None)
+    await bulks.store.bulk.creation.withdraw_bulk_job(job.id, None)
     started = await bulks.store.bulk.jobs.start_bulk_job(job.id)
     assert (started.status, started.checking) == (BulkStatus.CREATED, True)
     (claimed,) = await world.claim(bulks.session)
     assert claimed.payload is not None and '"check":true' in claimed.payload
-    await bulks.store.bulk.checks.conclude_check(job.id, None, claimed.id, claimed.attempt)
+    await bulks.store.bulk.creation.conclude_check(job.id, None, claimed.id, claimed.attempt)
     assert (await bulks.look(job)).status is BulkStatus.RUNNING
     with pytest.raises(LeaseLost):
-        await bulks.store.bulk.checks.conclude_check(job.id, "too late", claimed.id, claimed.attempt)
+        await bulks.store.bulk.creation.conclude_check(job.id, "too late", claimed.id, claimed.attempt)
 
 
 # --- the error budget -------------------------------------------------------------------------------
@@ -995,16 +995,16 @@ async def test_a_job_at_rest_is_deleted_with_all_that_belongs_to_it(bulks: Bulks
     (held,) = await bulks.take()
     await held.write(10, quarantined=1, new=(bad(3),))
     with pytest.raises(Conflict, match="is running: stop it before you delete it"):
-        await bulks.store.bulk.deletes.delete_bulk_job(job.id)
+        await bulks.store.bulk.jobs.delete_bulk_job(job.id)
     await bulks.end(held)
     job = await bulks.look(job)
     assert job.status is BulkStatus.FINISHED
     with pytest.raises(Conflict, match="at version"):
-        await bulks.store.bulk.deletes.delete_bulk_job(job.id, version=job.version + 1)
-    await bulks.store.bulk.deletes.delete_bulk_job(job.id, version=job.version)
+        await bulks.store.bulk.jobs.delete_bulk_job(job.id, version=job.version + 1)
+    await bulks.store.bulk.jobs.delete_bulk_job(job.id, version=job.version)
     for look in (
         bulks.store.bulk.queries.bulk_job,
-        bulks.store.bulk.deletes.delete_bulk_job,
+        bulks.store.bulk.jobs.delete_bulk_job,
         bulks.store.bulk.queries.bulk_logs,
     ):
         with pytest.raises(NotFound):
@@ -1020,10 +1020,10 @@ async def test_a_job_that_another_one_reads_is_not_deleted(bulks: Bulks) -> None
     await held.write(10, quarantined=1, new=(bad(3),))
     await bulks.end(held)
     source = {"kind": "quarantine", "job": job.id, "source": dict(job.spec.source)}
-    again, _ = await bulks.store.bulk.jobs.create_bulk_job(
+    again, _ = await bulks.store.bulk.creation.create_bulk_job(
         BulkSpec(name="again", business="mail", source=source)
     )
     with pytest.raises(Conflict, match=f"bulk job {again.id} reads the items of bulk job {job.id}"):
-        await bulks.store.bulk.deletes.delete_bulk_job(job.id)
-    await bulks.store.bulk.deletes.delete_bulk_job(again.id)
-    await bulks.store.bulk.deletes.delete_bulk_job(job.id)
+        await bulks.store.bulk.jobs.delete_bulk_job(job.id)
+    await bulks.store.bulk.jobs.delete_bulk_job(again.id)
+    await bulks.store.bulk.jobs.delete_bulk_job(job.id)

@@ -73,13 +73,15 @@ async def test_one_of_many_that_register_a_name_at_once_gets_it(world: World) ->
 async def test_the_jobs_of_a_registered_business_are_served_by_the_built_in_handler(world: World) -> None:
     await world.store.bulk.businesses.register_business(CRM)
     spec = BulkSpec(name="j", business="crm", source={"kind": "range", "stop": 10})
-    job, _ = await world.store.bulk.jobs.create_bulk_job(spec)
+    job, _ = await world.store.bulk.creation.create_bulk_job(spec)
     await world.store.bulk.jobs.start_bulk_job(job.id)
     other = await world.session(handlers=("bulk.crm",))
     assert await world.claim(other, 1, lanes=await world.lane_ids(handler="bulk.crm")) == []
     session = await world.session(handlers=(HTTP_HANDLER,))
     (claimed,) = await world.claim(session, 1, lanes=await world.lane_ids(handler=HTTP_HANDLER))
-    assert await world.store.bulk.jobs.launch_bulk_job(claimed.id, claimed.attempt, job.id, Found(0, 10), ())
+    assert await world.store.bulk.launches.launch_bulk_job(
+        claimed.id, claimed.attempt, job.id, Found(0, 10), ()
+    )
     (segment,) = await world.store.bulk.queries.bulk_segments(job.id)
     assert (await world.store.runs.run(segment.run_id or 0)).handler == HTTP_HANDLER
 
@@ -87,11 +89,11 @@ async def test_the_jobs_of_a_registered_business_are_served_by_the_built_in_hand
 async def test_a_business_in_use_stays_and_a_name_in_use_is_not_taken_over(world: World) -> None:
     await world.store.bulk.businesses.register_business(CRM)
     spec = BulkSpec(name="j", business="crm", source={"kind": "range", "stop": 10})
-    job, _ = await world.store.bulk.jobs.create_bulk_job(spec)
+    job, _ = await world.store.bulk.creation.create_bulk_job(spec)
     with pytest.raises(Conflict, match=f"is in use: bulk job {job.id} is created"):
         await world.store.bulk.businesses.delete_business("crm")
     python = BulkSpec(name="j", business="mail", source={"kind": "range", "stop": 10})
-    await world.store.bulk.jobs.create_bulk_job(python)
+    await world.store.bulk.creation.create_bulk_job(python)
     with pytest.raises(Conflict, match="is served by workers"):
         await world.store.bulk.businesses.register_business(
             HttpBusiness(name="mail", item="https://crm.example")

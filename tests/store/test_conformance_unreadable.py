@@ -282,7 +282,7 @@ async def test_lists_leave_out_what_cannot_be_read_and_fill_their_pages(works: C
     await set_run(world, ids[1], effect=None)
     jobs = [
         (
-            await store.bulk.jobs.create_bulk_job(
+            await store.bulk.creation.create_bulk_job(
                 BulkSpec(name=n, business="b", source={"kind": "range", "stop": 5})
             )
         )[0]

@@ -153,8 +153,7 @@ def test_no_name_of_a_class_is_used_twice() -> None:
 
 LONG: dict[str, int] = {
     "batches/store/moves.py": 631,
-    "bulk/service/jobs.py": 435,
-    "bulk/store/jobs.py": 439,
+    "bulk/service/jobs.py": 442,
     "engine/store/mysql.py": 402,
     "engine/store/postgres.py": 507,
 }
@@ -204,18 +203,16 @@ DATA: Reasons = {
 }
 UNTYPED: Reasons = {
     "a row, under the name of what it is": [
+        "BulkCreation.start_when_checked(job)",
+        "BulkLaunches.cut(job)",
+        "BulkLaunches.start(job)",
         "Broadcasts.give_up_if_left(entry)",
         "Broadcasts.give_up_if_left(run)",
         "Broadcasts.spread(run)",
-        "BulkChecks.begin_check(job)",
-        "BulkChecks.start(job)",
-        "BulkChecks.start_when_checked(job)",
         "BulkMoves.begin_stop(job)",
         "BulkMoves.bulk_alarm(job)",
         "BulkMoves.bulk_run(job)",
         "BulkMoves.call_back(job)",
-        "BulkMoves.cut(job)",
-        "BulkMoves.insert_launcher(job)",
         "BulkMoves.open_segments(job)",
         "BulkMoves.refuse(job)",
         "BulkMoves.workers_of(job)",

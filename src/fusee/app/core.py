@@ -12,12 +12,12 @@ from fusee.batches.handler import Images
 from fusee.batches.registry import Operations
 from fusee.broker.remote import NoStore, RemoteStore, in_child_process
 from fusee.broker.store_rpc import Rpc
-from fusee.bulk.backend import BulkBackend, DatabaseBackend
 from fusee.bulk.business import Businesses
 from fusee.bulk.execution.handler import BulkServer
 from fusee.bulk.execution.http import HttpBusinesses, Posts
 from fusee.bulk.execution.pacer import NodeCap
 from fusee.bulk.sources.builtin import builtin_sources
+from fusee.bulk.store.store import BulkBackend, DatabaseBackend
 from fusee.clock import Clock, SystemClock
 from fusee.config import Config, load
 from fusee.engine.store.set_aside import UnreadableRow

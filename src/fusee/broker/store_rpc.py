@@ -15,9 +15,9 @@ from fusee.batches.handler import Images
 from fusee.batches.model.batch import Batch
 from fusee.batches.service.batches import BatchOperations
 from fusee.batches.store.intake import TakenOver
-from fusee.bulk.backend import BulkBackend, DatabaseBackend
 from fusee.bulk.model.job import BulkJob
 from fusee.bulk.service.jobs import BulkOperations
+from fusee.bulk.store.store import BulkBackend, DatabaseBackend
 from fusee.engine.model.run import Lane, RunSpec
 from fusee.engine.model.session import WorkerInfo
 from fusee.engine.store.contract import Enqueued, Finished, Order

@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 from weakref import WeakValueDictionary
 
-from fusee.bulk.backend import BulkBackend
 from fusee.bulk.business import BulkContext, Business, SelfStart, call_back
 from fusee.bulk.execution.calls import Calls
 from fusee.bulk.execution.careful import Turns
@@ -19,6 +18,7 @@ from fusee.bulk.model.job import BulkJob, HeldBy
 from fusee.bulk.model.segment import BulkAnswer, Found, Segment, SegmentProgress
 from fusee.bulk.sources import ItemSource, SourceKinds
 from fusee.bulk.sources.fingerprint import look_at
+from fusee.bulk.store.store import BulkBackend
 from fusee.engine.model.outcome import Abandon, HandBack
 from fusee.engine.worker.context import RunContext
 from fusee.errors import Conflict, FuseeError, Invalid, LeaseLost, NotFound, StoreUnavailable

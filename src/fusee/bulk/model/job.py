@@ -15,6 +15,7 @@ from fusee.values.kinds import TIME
 from fusee.values.words import Word
 
 __all__ = [
+    "AT_REST",
     "BULK",
     "HTTP_HANDLER",
     "BulkJob",
@@ -54,6 +55,8 @@ class BulkStatus(Word):
 
 
 S = BulkStatus
+AT_REST = (S.CREATED, S.STOPPED, S.FINISHED, S.FAILED)
+"""Nothing of the job runs, and nothing waits to run."""
 
 BULK: Mapping[tuple[BulkStatus, str], BulkStatus] = {
     (S.CREATED, "start"): S.RUNNING,

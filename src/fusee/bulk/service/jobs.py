@@ -13,7 +13,15 @@ from aiohttp import ClientError
 from fusee.bulk.business import BulkContext, Business, Businesses, call_back
 from fusee.bulk.fields import ADJUSTABLE, BULK
 from fusee.bulk.model.business import HttpBusiness
-from fusee.bulk.model.job import BulkJob, BulkLoad, BulkLog, BulkStatus, Quarantined, handler_of_business
+from fusee.bulk.model.job import (
+    AT_REST,
+    BulkJob,
+    BulkLoad,
+    BulkLog,
+    BulkStatus,
+    Quarantined,
+    handler_of_business,
+)
 from fusee.bulk.model.pacing import rate_shown
 from fusee.bulk.model.segment import Found, Segment
 from fusee.bulk.model.spec import BulkSpec
@@ -33,7 +41,6 @@ LONGEST_LIST = 1000
 CHECK_WITHIN = 5.0
 """Seconds that a request waits for a worker to ask the business; later the job says how that ended."""
 CHECK_EVERY = 0.05
-AT_REST = (BulkStatus.CREATED, BulkStatus.STOPPED, BulkStatus.FINISHED, BulkStatus.FAILED)
 
 
 class BulkOperations:
@@ -82,7 +89,7 @@ class BulkOperations:
         digest = None
         if idempotency_key is not None:
             digest = digest_of("create", {"job": _as_asked(fields), "data": data, "start": start})
-            before = await self.store.jobs.bulk_job_under(idempotency_key, digest)
+            before = await self.store.creation.bulk_job_under(idempotency_key, digest)
             if before is not None:  # its source may be gone by now, and its business is not asked again
                 return await self._started(before, start, who), False
         spec, business = await self._spec(fields)
@@ -95,7 +102,7 @@ class BulkOperations:
             check = "here"
         elif business is None and await self._asks(spec.business):
             check = "worker"
-        job, new = await self.store.jobs.create_bulk_job(
+        job, new = await self.store.creation.create_bulk_job(
             spec,
             data,
             idempotency_key=idempotency_key,
@@ -159,14 +166,14 @@ class BulkOperations:
             await call_back(on_create, context)
         except Exception as error:
             refusal = f"business {name!r} refuses the job: {error}"
-            await asyncio.shield(self.store.checks.withdraw_bulk_job(job.id, refusal))
+            await asyncio.shield(self.store.creation.withdraw_bulk_job(job.id, refusal))
             if isinstance(error, FuseeError):
                 raise
             raise Invalid(refusal, field="business") from None
         except BaseException:
-            await asyncio.shield(self.store.checks.withdraw_bulk_job(job.id, None))
+            await asyncio.shield(self.store.creation.withdraw_bulk_job(job.id, None))
             raise
-        await self.store.checks.conclude_check(job.id, None)
+        await self.store.creation.conclude_check(job.id, None)
         return await self.store.queries.bulk_job(job.id)
 
     async def _answer_of_worker(self, job: BulkJob) -> BulkJob:
@@ -178,7 +185,7 @@ class BulkOperations:
             job = await self.store.queries.bulk_job(job.id)
         if job.status is BulkStatus.FAILED:
             refusal = job.reason or "its business refuses the job"
-            await self.store.checks.withdraw_bulk_job(job.id, refusal)
+            await self.store.creation.withdraw_bulk_job(job.id, refusal)
             raise Invalid(refusal, field="business")
         return job
 
@@ -278,7 +285,7 @@ class BulkOperations:
 
     async def delete(self, job_id: int, *, version: int | None = None) -> None:
         """Delete it with its segments, its quarantine and its logs; refused while it is not at rest."""
-        await self.store.deletes.delete_bulk_job(job_id, version)
+        await self.store.jobs.delete_bulk_job(job_id, version)
 
     # -- looking
 
@@ -382,7 +389,7 @@ class BulkOperations:
 
     async def _before(self, key: str | None, digest: str) -> BulkJob | None:
         check_optional_key(key)
-        return None if key is None else await self.store.jobs.bulk_job_under(key, digest)
+        return None if key is None else await self.store.creation.bulk_job_under(key, digest)
 
     async def _follow_up(
         self,
@@ -403,7 +410,7 @@ class BulkOperations:
         kept["item_timeout"] = job.item_timeout or "none"
         spec = BULK.read({**kept, **changes, "name": name[:200], "source": source})
         await self._find(spec.business)
-        made, _ = await self.store.jobs.create_bulk_job(
+        made, _ = await self.store.creation.create_bulk_job(
             spec,
             job.data,
             undo_of=undo_of,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from fusee.bulk.backend import BulkBackend
 from fusee.bulk.sources.base import SourceKinds
 from fusee.bulk.sources.derived import DoneSource, QuarantineSource
 from fusee.bulk.sources.files import FileSource, UrlSource
 from fusee.bulk.sources.simple import ListSource, RangeSource
 from fusee.bulk.sources.sql import SqlSource
+from fusee.bulk.store.store import BulkBackend
 
 __all__ = ["builtin_sources"]
 

@@ -17,7 +17,7 @@ from fusee.bulk.model.done_map import decode_done, is_sparse
 from fusee.bulk.model.job import UNKNOWN, BulkStatus, HeldBy, Quarantined
 from fusee.bulk.model.pacing import MICROSECONDS, Grant, decayed
 from fusee.bulk.model.segment import BulkAnswer, SegmentProgress, SegmentState, Taken
-from fusee.bulk.store.moves import NOTHING_HELD, BulkMoves, _segment
+from fusee.bulk.store.moves import NOTHING_HELD, BulkMoves, new_segment
 from fusee.bulk.store.rows import (
     caution_of,
     caution_text,
@@ -290,7 +290,7 @@ class BulkCheckpoints:
     def _split(
         self, connection: Connection, job_id: int, number: int, segment: Any, at: int, now: int
     ) -> None:
-        connection.execute(insert(bulk_segments).values(_segment(job_id, number, at, segment.stop)))
+        connection.execute(insert(bulk_segments).values(new_segment(job_id, number, at, segment.stop)))
         job = connection.execute(select(bulk_jobs).where(bulk_jobs.c.id == job_id)).one()
         self.moves.open_segments(connection, job, [number], now)
 

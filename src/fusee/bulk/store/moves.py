@@ -12,7 +12,6 @@ from typing import Any
 from sqlalchemy import Connection, func, insert, select, update
 
 from fusee.bulk.model.job import BulkRest, BulkStatus, HeldBy, handler_of_business, next_bulk_status
-from fusee.bulk.model.pacing import even_share
 from fusee.bulk.model.segment import SegmentState
 from fusee.bulk.store.rows import spec_of_bulk
 from fusee.bulk.store.tables import bulk_jobs, bulk_logs, bulk_segments
@@ -30,11 +29,10 @@ from fusee.engine.store.run_writer import RunWriter
 from fusee.engine.store.tables import runs, sessions
 from fusee.values.times import iso
 
-__all__ = ["LAUNCH_TIMEOUT", "BulkMoves"]
+__all__ = ["LAUNCH_TIMEOUT", "BulkMoves", "new_segment"]
 
 SEGMENT_RETRY = RetryPolicy(max_attempts=1000, base=1.0, max=60.0)
 """A segment goes on where it was, so losing its worker costs little, however often."""
-LAUNCH_RETRY = RetryPolicy(max_attempts=1000, base=1.0, max=60.0, on=("lost", "failed"))
 LAUNCH_TIMEOUT = 1800.0
 """Seconds: a business may have to download what it needs."""
 CALLBACK_RETRY = RetryPolicy(max_attempts=5, base=2.0)
@@ -112,11 +110,6 @@ class BulkMoves:
         ]
         return self.run_writer.insert_runs(connection, new_runs, now, job.namespace)
 
-    def insert_launcher(self, connection: Connection, job: Any, now: int, *, by_business: bool) -> int:
-        payload = {"job": job.id, "launch": "business" if by_business else "ask"}
-        (run_id,) = self.bulk_run(connection, job, [payload], LAUNCH_RETRY, now, timeout=LAUNCH_TIMEOUT + 60)
-        return run_id
-
     def open_segments(
         self,
         connection: Connection,
@@ -152,21 +145,6 @@ class BulkMoves:
             )
         if numbers and job.held_by is None:
             self.set_bulk(connection, job.id, now, held_by=HeldBy.WORKER)
-
-    def cut(self, connection: Connection, job: Any, first: int, stop: int, now: int) -> list[int]:
-        """Cut these items into segments behind those that the job has; returns their numbers."""
-        spec = spec_of_bulk(job)
-        total = stop - first
-        many = spec.segments or self.workers_of(connection, job)
-        many = max(1, min(many, job.concurrency, total))
-        rows, begin = [], first
-        for number in range(many if total else 0):
-            end = begin + even_share(total, many, number)
-            rows.append(_segment(job.id, job.made + number, begin, end))
-            begin = end
-        if rows:
-            connection.execute(insert(bulk_segments), rows)
-        return [row["number"] for row in rows]
 
     def workers_of(self, connection: Connection, job: Any) -> int:
         """Live workers that serve it."""
@@ -366,7 +344,7 @@ def _open_with_runs(job_id: int) -> Any:
     )
 
 
-def _segment(job_id: int, number: int, first: int, stop: int) -> dict[str, Any]:
+def new_segment(job_id: int, number: int, first: int, stop: int) -> dict[str, Any]:
     return {
         "job_id": job_id,
         "number": number,

@@ -185,7 +185,3 @@ class BulkQueries:
             for first, end in done_runs(checkpoint_of(row).done):
                 add(row.watermark + first, row.watermark + end)
         return found
-
-
-def _job(job_id: int) -> Any:
-    return select(bulk_jobs).where(bulk_jobs.c.id == job_id)
