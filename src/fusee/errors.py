@@ -7,6 +7,7 @@
     ├── NotFound             no such thing in this namespace (404)
     ├── Conflict             the thing is in a state that does not allow this (409)
     ├── Denied               no key, a wrong key, or a role that may not (401, 403)
+    ├── TooManyTries         too many wrong keys from one address (429)
     ├── TooLarge             over a size limit (413)
     ├── RunFailed            a run that was awaited ended in another way than success
     ├── LeaseLost            this worker no longer owns what it wrote about
@@ -33,6 +34,7 @@ __all__ = [
     "RunFailed",
     "StoreUnavailable",
     "TooLarge",
+    "TooManyTries",
     "UnknownHandler",
     "Unreadable",
 ]
@@ -78,6 +80,14 @@ class Denied(FuseeError):
     def __init__(self, message: str, *, known: bool = False) -> None:
         super().__init__(message)
         self.known = known
+
+
+class TooManyTries(FuseeError):
+    """Too many wrong keys came from one address; `retry_after` is in seconds."""
+
+    def __init__(self, message: str, *, retry_after: int) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
 
 
 class TooLarge(FuseeError):

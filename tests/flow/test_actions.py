@@ -202,6 +202,8 @@ fusee runs show 1
 fusee worker drain w1
 fusee key create ada --role viewer
 fusee key list | grep ada
+fusee key rotate 1 --overlap 1h
+fusee key create eve --role viewer --grant billing=viewer --expires-in 90d
 fusee key revoke 1
 # the platform itself
 fusee version

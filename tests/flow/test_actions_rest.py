@@ -381,6 +381,10 @@ def fleet(rest: Rest) -> None:
     rest.do("GET", f"{V1}/runs", 401)
     rest.key = made["key"]
     other = rest.do("POST", f"{V1}/keys", 201, {"name": "bob", "role": "viewer"})
+    rotated = rest.do("POST", f"{V1}/keys/{other['id']}/rotate", 201)
+    assert (rotated["name"], rotated["role"]) == ("bob", "viewer")
+    assert rest.do("GET", f"{V1}/me")["name"] == "ada"
+    rest.do("DELETE", f"{V1}/keys/{rotated['id']}", 204)
     rest.do("DELETE", f"{V1}/keys/{other['id']}", 204)
     revoked = {one["name"]: one["revoked_at"] is not None for one in rest.do("GET", f"{V1}/keys")["items"]}
     assert revoked == {"ada": False, "bob": True}

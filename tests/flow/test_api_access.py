@@ -6,12 +6,11 @@ import asyncio
 
 import pytest
 
+from fusee.access.authenticator import FRESH, TRIES, Authenticator
 from fusee.access.service import KeyOperations, digest
 from fusee.config import ApiConfig
-from fusee.errors import ConfigError
+from fusee.errors import ConfigError, Denied, TooManyTries
 from fusee.surfaces.rest.gate import refuse_open_bind
-from fusee.surfaces.rest.keyring import FRESH, TRIES, Keyring
-from fusee.surfaces.rest.problems import Problem
 
 RUNS = "/api/v1/runs"
 
@@ -195,7 +194,7 @@ async def test_a_server_on_all_addresses_wants_a_key(serving):
 async def test_the_last_key_revoked_does_not_open_a_network(serving):
     """On loopback without keys everyone local is an admin; elsewhere nobody is anyone."""
     async with serving(api={"bind_address": "0.0.0.0:0", "keys": [digest("k" * 40)]}) as served:
-        served.server.services.operations("default").keys.configured = frozenset()
+        served.server.services.authenticator.keys.configured.clear()
         assert (await served.ask("GET", RUNS))[0] == 401
 
 
@@ -207,41 +206,192 @@ class FakeKeys:
         self.asked = 0
         self.good = {"good"}
 
-    async def any(self) -> bool:
-        return True
-
-    async def caller(self, key: str):
+    async def principal(self, key: str):
         self.asked += 1
-        return object() if key in self.good else None
+        return (object(), None) if key in self.good else None
+
+
+async def refused(door: Authenticator, key: str, address: str) -> bool:
+    try:
+        await door.by_key(key, address, "rest")
+    except Denied:
+        return True
+    return False
 
 
 async def test_guessing_is_slowed_and_good_keys_go_on():
     now = [0.0]
     keys = FakeKeys()
-    ring = Keyring(keys, lambda: now[0])
-    assert await ring.caller("good", "10.0.0.1") is not None
+    door = Authenticator(keys, "default", now=lambda: now[0])
+    assert not await refused(door, "good", "10.0.0.1")
     for n in range(int(TRIES)):
-        assert await ring.caller(f"bad{n}", "10.0.0.1") is None
-    with pytest.raises(Problem) as refused:
-        await ring.caller("bad", "10.0.0.1")
-    assert refused.value.status == 429
+        assert await refused(door, f"bad{n}", "10.0.0.1")
+    with pytest.raises(TooManyTries):
+        await door.by_key("bad", "10.0.0.1", "grpc")  # the surfaces count together
     asked = keys.asked
     now[0] += FRESH
-    assert await ring.caller("good", "10.0.0.1") is not None  # behind the same proxy
+    assert not await refused(door, "good", "10.0.0.1")  # behind the same proxy
     assert keys.asked == asked + 1
-    assert await ring.caller("bad", "10.0.0.2") is None  # another address
+    assert await refused(door, "bad", "10.0.0.2")  # another address
     now[0] += 60
-    assert await ring.caller("bad", "10.0.0.1") is None
+    assert await refused(door, "bad", "10.0.0.1")
+
+
+async def test_too_many_wrong_keys_are_a_429(served):
+    await served.app.keys.create("a", "admin")
+    statuses = [
+        (await served.ask("GET", RUNS, headers=bearer(f"wrong{n}")))[0] for n in range(int(TRIES) + 1)
+    ]
+    assert statuses == [401] * int(TRIES) + [429]
 
 
 async def test_a_key_is_looked_up_once_a_second():
     now = [0.0]
     keys = FakeKeys()
-    ring = Keyring(keys, lambda: now[0])
-    await asyncio.gather(*(ring.caller("good", "a") for _ in range(3)))
+    door = Authenticator(keys, "default", now=lambda: now[0])
+    await asyncio.gather(*(door.by_key("good", "a", "rest") for _ in range(3)))
     asked = keys.asked
-    await ring.caller("good", "a")
+    await door.by_key("good", "a", "rest")
     assert keys.asked == asked
     keys.good.clear()
     now[0] += FRESH
-    assert await ring.caller("good", "a") is None
+    assert await refused(door, "good", "a")
+
+
+# -- a door that stays shut
+
+
+@pytest.mark.parametrize(
+    "header",
+    ["X-Forwarded-For", "X-Forwarded-Proto", "Forwarded", "Via", "X-Real-IP", "X-Forwarded-Any"],
+)
+async def test_a_forwarded_request_is_never_local(served, header):
+    for path in (RUNS, "/metrics"):
+        status, problem, _ = await served.ask("GET", path, headers={header: "127.0.0.1"})
+        assert status == 401 and "forwarded" in problem["detail"], path
+    _, made, _ = await served.ask("POST", "/api/v1/keys", json={"name": "a", "role": "admin"})
+    through = bearer(made["key"]) | {header: "10.1.1.1"}
+    assert (await served.ask("GET", RUNS, headers=through))[0] == 200
+
+
+async def test_revoking_the_last_key_does_not_open_the_door_again(served):
+    _, made, _ = await served.ask("POST", "/api/v1/keys", json={"name": "a", "role": "admin"})
+    me = bearer(made["key"])
+    assert (await served.ask("DELETE", f"/api/v1/keys/{made['id']}", headers=me))[0] == 204
+    assert (await served.ask("POST", "/api/v1/keys", json={"name": "b", "role": "admin"}))[0] == 401
+    assert (await served.ask("GET", RUNS))[0] == 401
+    # Who has the database can always create a key.
+    _, key = await served.app.keys.create("again", "admin")
+    assert (await served.ask("GET", RUNS, headers=bearer(key)))[0] == 200
+
+
+async def test_auth_local_viewer_looks_only(serving):
+    async with serving(auth={"local": "viewer"}) as served:
+        assert (await served.ask("GET", RUNS))[0] == 200
+        assert (await served.ask("POST", RUNS, json={"handler": "greet"}))[0] == 403
+        assert (await served.ask("POST", "/api/v1/keys", json={"name": "a", "role": "admin"}))[0] == 403
+
+
+async def test_auth_local_off_wants_a_key_from_the_start(serving):
+    async with serving(auth={"local": "off"}) as served:
+        assert (await served.ask("GET", RUNS))[0] == 401
+        _, key = await served.app.keys.create("a", "viewer")
+        assert (await served.ask("GET", RUNS, headers=bearer(key)))[0] == 200
+
+
+async def test_a_configured_key_has_its_stated_role(serving):
+    async with serving(api={"keys": [f"viewer:{digest('v' * 40)}"]}) as served:
+        looks = bearer("v" * 40)
+        assert (await served.ask("GET", RUNS, headers=looks))[0] == 200
+        assert (await served.ask("POST", RUNS, json={"handler": "greet"}, headers=looks))[0] == 403
+
+
+# -- keys with grants, an end, and a successor
+
+
+async def test_a_grant_opens_another_namespace_by_header_and_by_path(served):
+    _, key = await served.app.keys.create("both", "operator", grants={"billing": "viewer"})
+    _, alone = await served.app.keys.create("alone", "admin")
+    theirs = served.app.store.for_namespace("billing")
+    _, other = await KeyOperations(theirs.api_keys).create("owner", "operator")
+    _, run, _ = await served.ask(
+        "POST", f"{RUNS}?allow_unknown=true", json={"handler": "theirs"}, headers=bearer(other)
+    )
+    there = bearer(key) | {"X-Fusee-Namespace": "billing"}
+    for path, headers in (
+        (f"{RUNS}/{run['id']}", there),
+        (f"/api/v1/namespaces/billing/runs/{run['id']}", bearer(key)),
+        (f"/api/v1/namespaces/billing/runs/{run['id']}", there),
+    ):
+        status, seen, _ = await served.ask("GET", path, headers=headers)
+        assert (status, seen["namespace"]) == (200, "billing"), path
+        refused = bearer(alone) | ({"X-Fusee-Namespace": "billing"} if headers is there else {})
+        status, problem, _ = await served.ask("GET", path, headers=refused)
+        assert status == 403 and "no role in namespace 'billing'" in problem["detail"]
+    assert (await served.ask("GET", f"{RUNS}/{run['id']}", headers=bearer(key)))[0] == 404
+    changed = await served.ask("POST", f"{RUNS}/{run['id']}/cancel", headers=there)
+    assert changed[0] == 403, "a viewer there"
+    mixed = bearer(key) | {"X-Fusee-Namespace": "default"}
+    assert (await served.ask("GET", "/api/v1/namespaces/billing/runs", headers=mixed))[0] == 422
+    # A namespace that does not exist is refused in the same words.
+    _, one, _ = await served.ask("GET", "/api/v1/namespaces/nowhere/runs", headers=bearer(key))
+    assert "no role in namespace 'nowhere'" in one["detail"]
+
+
+async def test_nobody_grants_more_than_they_have(served):
+    _, admin = await served.app.keys.create("admin", "admin")
+    _, platform = await served.app.keys.create("root", "admin", grants={"*": "platform"})
+    for name, grants in (("x", {"billing": "viewer"}), ("y", {"*": "platform"})):
+        body = {"name": name, "grants": grants}
+        assert (await served.ask("POST", "/api/v1/keys", json=body, headers=bearer(admin)))[0] == 403
+        assert (await served.ask("POST", "/api/v1/keys", json=body, headers=bearer(platform)))[0] == 201
+    for grants in ({"billing": "emperor"}, {"*": "admin"}, {"bad name!": "viewer"}, {"default": "viewer"}):
+        body = {"name": "z", "role": "admin", "grants": grants}
+        status, problem, _ = await served.ask("POST", "/api/v1/keys", json=body, headers=bearer(platform))
+        assert (status, problem["field"]) == (422, "grants"), grants
+
+
+async def test_names_are_unique_and_a_key_can_be_rotated(served):
+    _, admin, _ = await served.ask("POST", "/api/v1/keys", json={"name": "a", "role": "admin"})
+    me = bearer(admin["key"])
+    status, problem, _ = await served.ask("POST", "/api/v1/keys", json={"name": "a"}, headers=me)
+    assert status == 409 and "has the name 'a'" in problem["detail"]
+    _, old, _ = await served.ask("POST", "/api/v1/keys", json={"name": "b", "role": "viewer"}, headers=me)
+    path = f"/api/v1/keys/{old['id']}/rotate"
+    status, new, _ = await served.ask("POST", path, headers=me)
+    assert (status, new["name"], new["role"]) == (201, "b", "viewer") and new["key"] != old["key"]
+    for key in (old, new):
+        assert (await served.ask("GET", RUNS, headers=bearer(key["key"])))[0] == 200
+    path = f"/api/v1/keys/{new['id']}/rotate"
+    _, last, _ = await served.ask("POST", path, json={"overlap": 0}, headers=me)
+    assert (await served.ask("GET", RUNS, headers=bearer(new["key"])))[0] == 401
+    assert (await served.ask("GET", RUNS, headers=bearer(last["key"])))[0] == 200
+    assert (await served.ask("POST", path, json={"overlap": -1}, headers=me))[0] == 422
+    assert (await served.ask("POST", path, headers=me))[0] == 404
+
+
+async def test_a_key_shows_how_it_begins_when_it_ends_and_when_it_was_used(served):
+    _, admin, _ = await served.ask("POST", "/api/v1/keys", json={"name": "a", "role": "admin"})
+    me = bearer(admin["key"])
+    body = {"name": "short", "expires_in": 3600}
+    await served.ask("POST", "/api/v1/keys", json=body, headers=me)
+    _, listed, _ = await served.ask("GET", "/api/v1/keys", headers=me)
+    first, second = listed["items"]
+    assert admin["key"].startswith(first["prefix"]) and len(first["prefix"]) == 12
+    assert first["last_used_at"] is not None and second["last_used_at"] is None
+    assert first["expires_at"] is None and second["expires_at"] > second["created_at"]
+    body = {"name": "no", "expires_in": 0}
+    assert (await served.ask("POST", "/api/v1/keys", json=body, headers=me))[0] == 422
+
+
+async def test_me_tells_who_one_is(served):
+    status, me, _ = await served.ask("GET", "/api/v1/me")
+    assert (status, me["kind"], me["role"], me["namespace"]) == (200, "local", "admin", "default")
+    _, key = await served.app.keys.create("deploy", "viewer", grants={"billing": "operator"})
+    _, me, _ = await served.ask("GET", "/api/v1/me", headers=bearer(key))
+    assert (me["name"], me["kind"], me["role"]) == ("deploy", "api key", "viewer")
+    assert me["grants"] == {"default": "viewer", "billing": "operator"}
+    assert "runs.list" in me["actions"] and "runs.submit" not in me["actions"]
+    there = bearer(key) | {"X-Fusee-Namespace": "billing"}
+    _, me, _ = await served.ask("GET", "/api/v1/me", headers=there)
+    assert (me["namespace"], me["role"]) == ("billing", "operator") and "runs.submit" in me["actions"]

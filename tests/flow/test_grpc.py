@@ -15,6 +15,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from fusee import Fusee
+from fusee.access.authenticator import TRIES
 from fusee.batches.operation import Target
 from fusee.config import load
 from fusee.errors import ConfigError
@@ -136,6 +137,45 @@ async def test_once_there_is_a_key_it_is_asked_for(tmp_path: Path) -> None:
             assert refused.value.code().name == code
         answer = await stub.TriggerEvent(_create(), metadata=[("authorization", f"Bearer {_text(operator)}")])
         assert answer.created
+
+
+async def test_a_forwarded_call_and_a_revoked_last_key_are_not_local(tmp_path: Path) -> None:
+    app = _app(tmp_path)
+    async with _serving(app) as (_, channel):
+        stub = stubs.BatchSchedulerServiceStub(channel)
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await stub.TriggerEvent(_create(), metadata=[("x-forwarded-for", "127.0.0.1")])
+        assert refused.value.code().name == "UNAUTHENTICATED"
+        key_id, _ = await app.keys.create("first", "admin")
+        await app.keys.revoke(key_id)
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await stub.TriggerEvent(_create())
+        assert refused.value.code().name == "UNAUTHENTICATED"
+
+
+async def test_a_call_chooses_a_namespace_that_its_key_has_a_role_in(tmp_path: Path) -> None:
+    app = _app(tmp_path)
+    async with _serving(app) as (_, channel):
+        _, key = await app.keys.create("both", "operator", grants={"billing": "viewer"})
+        stub = stubs.BatchSchedulerServiceStub(channel)
+        for namespace in ("billing", "nowhere"):
+            metadata = [("authorization", f"Bearer {key}"), ("x-fusee-namespace", namespace)]
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await stub.TriggerEvent(_create(), metadata=metadata)
+            assert refused.value.code().name == "PERMISSION_DENIED"
+
+
+async def test_wrong_keys_are_slowed_down(tmp_path: Path) -> None:
+    app = _app(tmp_path)
+    async with _serving(app) as (_, channel):
+        await app.keys.create("first", "admin")
+        stub = stubs.BatchSchedulerServiceStub(channel)
+        codes = []
+        for n in range(int(TRIES) + 1):
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await stub.TriggerEvent(_create(), metadata=[("authorization", f"Bearer wrong{n}")])
+            codes.append(refused.value.code().name)
+        assert codes == ["UNAUTHENTICATED"] * int(TRIES) + ["RESOURCE_EXHAUSTED"]
 
 
 def _text(key: Any) -> str:

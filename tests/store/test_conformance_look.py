@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from sqlalchemy.exc import DBAPIError
 
 from fusee.engine.model.outcome import End
 from fusee.engine.model.retry import RetryPolicy
@@ -254,40 +253,6 @@ async def test_a_session_lives_drains_and_ends(world: World) -> None:
     assert [session.id for session in await world.store.sessions.sessions()] == [second]
     _, ended = await world.store.sessions.sessions(all_states=True)
     assert (ended.state, ended.running, ended.ended_at) == ("ended", 0, START + 1_000_000)
-
-
-# --- keys ---------------------------------------------------------------------------------------------
-
-
-async def test_a_key_is_found_by_its_digest_until_it_is_revoked(world: World) -> None:
-    store, tenant = world.store, world.store.for_namespace("tenant")
-    assert await store.api_keys.count_keys() == 0
-    mine = await store.api_keys.add_key("ci", "operator", "a" * 64)
-    theirs = await tenant.api_keys.add_key("ops", "admin", "b" * 64)
-    key = await tenant.api_keys.key_by_digest("a" * 64)
-    assert key is not None
-    assert (key.id, key.namespace, key.name, key.role) == (mine, "default", "ci", "operator")
-    assert (key.created_at, key.revoked_at) == (START, None)
-    assert [key.id for key in await store.api_keys.keys()] == [mine]
-    assert await store.api_keys.count_keys() == 2
-    with pytest.raises(NotFound, match=f"no valid key {theirs} in namespace 'default'"):
-        await store.api_keys.revoke_key(theirs)
-    await world.clock.tick(1)
-    await store.api_keys.revoke_key(mine)
-    assert await store.api_keys.key_by_digest("a" * 64) is None
-    assert [key.revoked_at for key in await store.api_keys.keys()] == [START + 1_000_000]
-    assert await store.api_keys.count_keys() == 1
-    with pytest.raises(NotFound):
-        await store.api_keys.revoke_key(mine)
-
-
-async def test_other_digests_and_roles_are_refused(store: Store) -> None:
-    await store.api_keys.add_key("one", "viewer", "c" * 64)
-    assert await store.api_keys.key_by_digest("C" * 64) is None
-    with pytest.raises(DBAPIError):
-        await store.api_keys.add_key("two", "viewer", "c" * 64)
-    with pytest.raises(DBAPIError):
-        await store.api_keys.add_key("three", "emperor", "d" * 64)
 
 
 # --- the connection -----------------------------------------------------------------------------------

@@ -55,8 +55,11 @@ def contracted(before: Tables, after: Tables) -> list[str]:
                 wrong.append(f"{name}.{column} must be given now")
             if was["default"] is not None and now["default"] is None:
                 wrong.append(f"{name}.{column} lost its default")
+        # What the version before leaves empty is never a repetition: a unique index over it may be new.
+        added = new["columns"].keys() - old["columns"].keys()
+        kept = {**new, "unique": {one for one in new["unique"] if one in old["unique"] or not added & {*one}}}
         for what in ("key", "unique", "checks"):
-            if old[what] != new[what]:
+            if old[what] != kept[what]:
                 wrong.append(f"{name}: {what} was {old[what]} and is {new[what]}")
     return wrong
 

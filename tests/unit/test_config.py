@@ -613,7 +613,7 @@ class TestSecrets:
     def test_a_key_is_given_by_its_digest(self) -> None:
         assert toml(f"[api]\nkeys = ['{DIGEST.upper()}']\n").api.keys == (DIGEST,)
         told = refused(f"[api]\nkeys = [\n  '{DIGEST}',\n  'my-key',\n]\n")
-        assert told.startswith("api.keys[1] at fusee.toml:4 must be the SHA-256 of an API key")
+        assert told.startswith("api.keys[1] at fusee.toml:4 must be a role (viewer, operator or admin), a")
 
 
 class TestLease:

@@ -1,1 +1,1 @@
-"""Access: API keys."""
+"""Access: who calls (principals), what they may do (actions), and API keys."""

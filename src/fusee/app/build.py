@@ -7,6 +7,7 @@ import os
 import socket
 from typing import TYPE_CHECKING, Any
 
+from fusee.access.authenticator import Authenticator
 from fusee.access.service import KeyOperations
 from fusee.app.declare import Declares
 from fusee.app.dispatcher import Dispatcher
@@ -171,6 +172,7 @@ class Builds(Declares):
                 businesses=self._business_registry(store, self.businesses if own else Businesses()),
             )
 
+        keys = KeyOperations(base.api_keys, self.config.api.keys)
         unreadable = tuple if self._storeless else self.store.context.set_aside.rows
 
         @functools.cache
@@ -200,6 +202,7 @@ class Builds(Declares):
             config=config,
             namespace=self.config.namespace,
             operations=operations,
+            authenticator=self._authenticate(keys),
             callbacks=CallbackOperations(base, self.bus),
             health=health.reasons,
             warnings=health.warnings,
@@ -220,4 +223,10 @@ class Builds(Declares):
             own = store if namespace == store.namespace else store.for_namespace(namespace)
             return BatchOperations(own.batches, self.operations, own.sessions.known_handlers)
 
-        return GrpcServer(self.config.grpc, self.config.namespace, batches, self.keys)
+        return GrpcServer(self.config.grpc, batches, self._authenticate(self.keys))
+
+    def _authenticate(self, keys: KeyOperations) -> Authenticator:
+        """The one authenticator of this process: all its surfaces count wrong keys together."""
+        if self._authenticator is None or self._authenticator.keys.store is not keys.store:
+            self._authenticator = Authenticator(keys, self.config.namespace, self.config.auth.local)
+        return self._authenticator

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Self, cast
 
+from fusee.access.authenticator import Authenticator
 from fusee.batches.handler import Images
 from fusee.batches.registry import Operations
 from fusee.broker.remote import NoStore, RemoteStore, in_child_process
@@ -74,6 +75,7 @@ class Core:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._work_sources: list[RabbitWorkSource] = []
+        self._authenticator: Authenticator | None = None
         self._storeless = False
         """A worker that a message broker feeds, and nothing else."""
 

@@ -24,7 +24,6 @@ from fusee.surfaces.rest.describing import describe
 from fusee.surfaces.rest.edge import Edge
 from fusee.surfaces.rest.explain import problem_from
 from fusee.surfaces.rest.gate import Gate
-from fusee.surfaces.rest.keyring import Keyring
 from fusee.surfaces.rest.limits import BodyLimit, Deadline, HeadLimit
 from fusee.surfaces.rest.paths import EscapedSlashes, Mounted
 from fusee.surfaces.rest.problems import Problem, problem_of
@@ -63,7 +62,7 @@ _PARTS = (
 
 def create_api(services: Services) -> FastAPI:
     """All of it."""
-    return _assemble(services, [*(part.router for part in _PARTS), batches.alias])
+    return _assemble(services, [*(part.router for part in _PARTS), batches.alias, keys.me])
 
 
 def create_status(services: Services) -> FastAPI:
@@ -82,14 +81,13 @@ def _assemble(services: Services, routers: Sequence[APIRouter]) -> FastAPI:
         dependencies=[Depends(known_parameters)],
     )
     api.state.services = services
-    api.state.keyring = Keyring(services.operations(services.namespace).keys)
     for router in routers:
         api.include_router(router)
     api.add_exception_handler(HTTPException, _answer_http)
     api.add_exception_handler(RequestValidationError, _answer_invalid)
     # The last added is the outermost: a request passes them from the bottom up.
     api.add_middleware(BodyLimit, most=services.config.max_body)
-    api.add_middleware(Gate, services=services, keyring=api.state.keyring)
+    api.add_middleware(Gate, services=services, without_key=callbacks.is_callback)
     api.add_middleware(Deadline, seconds=services.config.request_timeout)
     api.add_middleware(HeadLimit, most=services.config.max_header)
     api.add_middleware(Edge)

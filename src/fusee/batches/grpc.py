@@ -9,10 +9,20 @@ from typing import Any
 
 import grpc
 
-from fusee.access.service import Caller
+from fusee.access.actions import guarded
+from fusee.access.principal import Caller
 from fusee.batches.model.batch import BatchPhase
 from fusee.batches.service.batches import BatchOperations
-from fusee.errors import Conflict, Denied, FuseeError, Invalid, NotFound, StoreUnavailable, TooLarge
+from fusee.errors import (
+    Conflict,
+    Denied,
+    FuseeError,
+    Invalid,
+    NotFound,
+    StoreUnavailable,
+    TooLarge,
+    TooManyTries,
+)
 from fusee.facts import facts
 from fusee.surfaces.grpc.generated import batch_scheduler_pb2 as pb
 from fusee.surfaces.grpc.generated import batch_scheduler_pb2_grpc as stubs
@@ -26,26 +36,25 @@ _CODES: Mapping[type[FuseeError], grpc.StatusCode] = {
     NotFound: grpc.StatusCode.NOT_FOUND,
     Conflict: grpc.StatusCode.FAILED_PRECONDITION,
     TooLarge: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    TooManyTries: grpc.StatusCode.RESOURCE_EXHAUSTED,
 }
-MAY_CHANGE = ("operator", "admin")
 
 
 class BatchSchedulerService(stubs.BatchSchedulerServiceServicer):  # type: ignore[misc]
     def __init__(
         self,
         batches: Callable[[str], BatchOperations],
-        admit: Callable[[str | None], Awaitable[Caller]],
+        admit: Callable[[Any], Awaitable[Caller]],
     ) -> None:
         self._batches = batches
         self._admit = admit
-        """Key → who that is; raises `Denied`."""
+        """The context of a call → who makes it; raises `Denied`."""
 
     async def TriggerEvent(self, request: Any, context: Any) -> Any:
         try:
-            caller = await self._admit(_key(context.invocation_metadata()))
-            if caller.role not in MAY_CHANGE:
-                raise Denied(f"role {caller.role} may only look", known=True)
-            return await self._trigger(self._batches(caller.namespace), request)
+            caller = await self._admit(context)
+            batches = guarded(self._batches(caller.namespace), "batches", caller)
+            return await self._trigger(batches, request)
         except Denied as error:
             code = grpc.StatusCode.PERMISSION_DENIED if error.known else grpc.StatusCode.UNAUTHENTICATED
             await context.abort(code, str(error))
@@ -84,14 +93,6 @@ class BatchSchedulerService(stubs.BatchSchedulerServiceServicer):  # type: ignor
             case _:
                 raise Invalid("event_type must be CREATE_BATCH or WAKE_BATCH", field="event_type")
         return pb.TriggerEventResponse(batch_id=batch.id, status=str(batch.status), created=created)
-
-
-def _key(metadata: Any) -> str | None:
-    given = {name.lower(): value for name, value in metadata or ()}
-    scheme, _, credentials = str(given.get("authorization", "")).partition(" ")
-    if scheme.lower() == "bearer":
-        return credentials.strip()
-    return given.get("x-api-key")
 
 
 def _json(data: bytes, what: str, kind: type) -> Any:

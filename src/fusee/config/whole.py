@@ -7,6 +7,7 @@ from pydantic import AfterValidator, Field
 
 from fusee.config.sections import (
     ApiConfig,
+    AuthConfig,
     BrokerConfig,
     DatabaseConfig,
     DispatcherConfig,
@@ -46,6 +47,7 @@ class Config(Section):
     )
     worker: WorkerConfig = Field(default_factory=WorkerConfig, description="Executes runs.")
     api: ApiConfig = Field(default_factory=ApiConfig, description="The REST server.")
+    auth: AuthConfig = Field(default_factory=AuthConfig, description="Who may use the API, and how.")
     broker: BrokerConfig = Field(
         default_factory=BrokerConfig,
         description="What brings runs to workers; it carries hints and messages, never the truth.",

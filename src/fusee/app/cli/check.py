@@ -98,7 +98,7 @@ async def _check_database(config: Config) -> tuple[list[Finding], int]:
     try:
         async with Fusee(config=plain) as app:
             current, wanted = await app.store.revision()
-            keys = 0 if current is None else int(await app.keys.any())
+            keys = int(current == wanted and await app.keys.any())
     except Exception as error:
         failure = failure_of(error)
         return [("database", False, str(failure or f"{type(error).__name__}: {error}"))], 0

@@ -1,6 +1,7 @@
 """One small class a section; a field's description is its documentation."""
 
 from fusee.config.sections.api import ApiConfig
+from fusee.config.sections.auth import AuthConfig
 from fusee.config.sections.broker import BrokerConfig
 from fusee.config.sections.database import DatabaseConfig
 from fusee.config.sections.dispatcher import DispatcherConfig
@@ -14,6 +15,7 @@ from fusee.config.sections.worker import WorkerConfig
 
 __all__ = [
     "ApiConfig",
+    "AuthConfig",
     "BrokerConfig",
     "BulkConfig",
     "DaskConfig",

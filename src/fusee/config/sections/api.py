@@ -18,13 +18,13 @@ from fusee.config.units import Count, Duration, Size
 __all__ = ["ApiConfig"]
 
 
-def _check_digest(digest: str) -> str:
-    if not re.fullmatch(r"[0-9a-fA-F]{64}", digest):
+def _check_key(entry: str) -> str:
+    if not re.fullmatch(r"((viewer|operator|admin):)?[0-9a-fA-F]{64}", entry):
         raise ValueError(
-            "must be the SHA-256 of an API key in 64 hexadecimal digits, never the key itself; "
-            '`printf %s "$KEY" | sha256sum` prints it'
+            "must be a role (viewer, operator or admin), a colon and the SHA-256 of an API key in 64 "
+            'hexadecimal digits, never the key itself; `printf %s "$KEY" | sha256sum` prints the digits'
         )
-    return digest.lower()
+    return entry.lower()
 
 
 class ApiConfig(Section):
@@ -47,9 +47,10 @@ class ApiConfig(Section):
     max_runs_per_request: Count = Field(
         default=10_000, ge=1, le=1_000_000, description="Most runs one request may create."
     )
-    keys: Annotated[tuple[Annotated[str, AfterValidator(_check_digest)], ...], SECRET] = Field(
+    keys: Annotated[tuple[Annotated[str, AfterValidator(_check_key)], ...], SECRET] = Field(
         default=(),
-        description="SHA-256 digests (64 hexadecimal digits each) of the API keys that are accepted.",
+        description="API keys that are accepted, each as `ROLE:DIGEST`: viewer, operator or admin, and the "
+        "SHA-256 of the key in 64 hexadecimal digits. A digest alone is an admin.",
     )
 
     @property

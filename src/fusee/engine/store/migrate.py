@@ -22,7 +22,7 @@ VERSION_TABLE = "fusee_version"
 FOLDERS: tuple[Path, ...] = (Path(__file__).parent / "migrations",)
 """Where the revisions are: `r0001_initial.py` holds 0001. Tests add a folder with a revision of their own."""
 UNRELEASED = frozenset(f"{number:04}" for number in range(2, 9))
-"""Numbers that only development versions had. They are never used again: the next revision is 0009."""
+"""Numbers that only development versions had. They are never used again: revision 0009 follows 0001."""
 
 _LOCK = 7_305_011  # any number, the same in every process
 _NAMELESS = ("mysql", "mariadb")

@@ -36,7 +36,6 @@ from fusee.engine.model.states import ACTIVE, TERMINAL, RunStatus
 __all__ = [
     "LONGEST_REASON",
     "RARE",
-    "api_keys",
     "assigned",
     "attempts",
     "callbacks",
@@ -298,20 +297,6 @@ assigned = Table(
     Index("fusee_assigned_session", "session_id"),
     sqlite_with_rowid=False,
     **TABLE,
-)
-
-api_keys = Table(
-    "fusee_api_keys",
-    metadata,
-    Column("id", Id, primary_key=True, autoincrement=True),
-    Column("namespace", String(128), nullable=False),
-    Column("name", String(128), nullable=False),
-    Column("role", String(16), nullable=False),
-    Column("digest", String(64), nullable=False, unique=True),
-    Column("created_at", BigInteger, nullable=False),
-    Column("revoked_at", BigInteger),
-    CheckConstraint("role IN ('admin', 'operator', 'viewer')", name="fusee_api_keys_role"),
-    **NUMBERED,
 )
 
 totals = Table(

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from fusee.access.service import Caller, KeyOperations
+from fusee.access.authenticator import Authenticator, is_forwarding
+from fusee.access.principal import Caller, Principal
 from fusee.batches.grpc import BatchSchedulerService
 from fusee.batches.service.batches import BatchOperations
 from fusee.config import GrpcConfig
@@ -30,14 +32,12 @@ class GrpcServer:
     def __init__(
         self,
         config: GrpcConfig,
-        namespace: str,
         batches: Callable[[str], BatchOperations],
-        keys: KeyOperations,
+        authenticator: Authenticator,
     ) -> None:
         self.config = config
-        self.namespace = namespace
         self.batches = batches
-        self.keys = keys
+        self.authenticator = authenticator
         self.started = asyncio.Event()
         self.address = ""
         self._stop = asyncio.Event()
@@ -47,7 +47,7 @@ class GrpcServer:
 
     async def run(self) -> None:
         host, _, port = self.config.bind_address.rpartition(":")
-        if not is_loopback(host.strip("[]")) and not await self.keys.any():
+        if not is_loopback(host.strip("[]")) and not await self.authenticator.keys.any():
             raise ConfigError(
                 f"grpc.bind_address {self.config.bind_address} can be reached from other machines, and there"
                 " is no API key: make one with `fusee key create NAME --role admin`, or bind to 127.0.0.1"
@@ -77,13 +77,26 @@ class GrpcServer:
             await healthy.enter_graceful_shutdown()
             await server.stop(GRACE)
 
-    async def _admit(self, key: str | None) -> Caller:
-        if key is None:
-            host = self.config.bind_address.rpartition(":")[0].strip("[]")
-            if is_loopback(host) and not await self.keys.any():
-                return Caller("local", "admin", self.namespace)
-            raise Denied("send an API key as metadata: authorization = Bearer KEY")
-        caller = await self.keys.caller(key)
-        if caller is None:
-            raise Denied("this API key is not valid: it is wrong, or it was revoked")
-        return caller
+    async def _admit(self, context: Any) -> Caller:
+        given = {str(name).lower(): str(value) for name, value in context.invocation_metadata() or ()}
+        return (await self._principal(given, context.peer())).acting_in(given.get("x-fusee-namespace"))
+
+    async def _principal(self, given: Mapping[str, str], peer: str) -> Principal:
+        key = _key(given)
+        if key is not None:
+            return await self.authenticator.by_key(key, peer.rpartition(":")[0], "grpc")
+        host = self.config.bind_address.rpartition(":")[0].strip("[]")
+        if (
+            is_loopback(host)
+            and not any(is_forwarding(name) for name in given)
+            and await self.authenticator.open_to_this_machine()
+        ):
+            return self.authenticator.on_this_machine()
+        raise Denied("send an API key as metadata: authorization = Bearer KEY")
+
+
+def _key(given: Mapping[str, str]) -> str | None:
+    scheme, _, credentials = given.get("authorization", "").partition(" ")
+    if scheme.lower() == "bearer":
+        return credentials.strip()
+    return "" if scheme else given.get("x-api-key")

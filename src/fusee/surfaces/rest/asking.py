@@ -11,6 +11,7 @@ from fastapi.dependencies.utils import get_flat_params
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, BeforeValidator
 
+from fusee.access.principal import Role
 from fusee.facts import facts
 from fusee.surfaces.rest.context import context_of
 from fusee.surfaces.rest.explain import did_you_mean
@@ -53,7 +54,7 @@ def checked_key(key: str | None) -> str | None:
     return None if key is None else check_key(key, "Idempotency-Key")
 
 
-def _needs(role: str) -> Callable[[Request], None]:
+def _needs(role: Role) -> Callable[[Request], None]:
     async def needs(request: Request) -> None:
         caller = context_of(request).caller
         assert caller is not None
@@ -63,9 +64,9 @@ def _needs(role: str) -> Callable[[Request], None]:
     return needs  # type: ignore[return-value]
 
 
-Viewer = Depends(_needs("viewer"))
-Operator = Depends(_needs("operator"))
-Admin = Depends(_needs("admin"))
+Viewer = Depends(_needs(Role.VIEWER))
+Operator = Depends(_needs(Role.OPERATOR))
+Admin = Depends(_needs(Role.ADMIN))
 
 
 async def known_parameters(request: Request) -> None:

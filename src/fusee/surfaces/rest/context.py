@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from starlette.requests import HTTPConnection
 from starlette.types import Scope
 
-from fusee.access.service import Caller
+from fusee.access.actions import guarded
+from fusee.access.principal import Caller
 from fusee.surfaces.rest.services import Operations, Services
 
 __all__ = ["Context", "context_of", "operations_of", "services_of"]
@@ -45,7 +46,11 @@ def services_of(request: HTTPConnection) -> Services:
 
 
 def operations_of(request: HTTPConnection) -> Operations:
-    """What the caller may work with: the operations of its own namespace."""
+    """What the caller may work with: the services of its namespace, each call checked against the table of
+    actions. A route has no other way to a service."""
     caller = context_of(request).caller
     assert caller is not None
-    return services_of(request).operations(caller.namespace)
+    plain = services_of(request).operations(caller.namespace)
+    return Operations(
+        **{part.name: guarded(getattr(plain, part.name), part.name, caller) for part in fields(plain)}
+    )

@@ -1,25 +1,30 @@
-"""Who may come in: a key, or, on a loopback address without any keys, whoever is on this machine."""
+"""Who may come in: with a key, or from this machine while no key has ever existed."""
 
 from __future__ import annotations
+
+import re
+from collections.abc import Callable
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from fusee.access.service import Caller
+from fusee.access.authenticator import NO_KEY, is_forwarding
+from fusee.access.principal import Principal, PrincipalKind, Role
 from fusee.config import ApiConfig
 from fusee.config.addresses import is_loopback
 from fusee.errors import ConfigError, Denied
-from fusee.runs.rest.callbacks import is_callback
 from fusee.surfaces.rest.context import Context
-from fusee.surfaces.rest.keyring import Keyring
 from fusee.surfaces.rest.paths import path_of
+from fusee.surfaces.rest.problems import Problem
 from fusee.surfaces.rest.services import Services
 
-__all__ = ["Gate", "refuse_open_bind"]
+__all__ = ["NAMESPACE_HEADER", "Gate", "refuse_open_bind"]
 
 OPEN = ("/healthz", "/readyz", "/docs", "/openapi.json")
 """They hold nothing of anyone. Whatever is not named here needs a caller, also a path that does not exist."""
 HARMLESS = ("GET", "HEAD", "OPTIONS")
+NAMESPACE_HEADER = "X-Fusee-Namespace"
+_IN_NAMESPACE = re.compile(r"/api/v1/namespaces/([^/]+)(/.+)")
 
 
 def refuse_open_bind(config: ApiConfig, any_keys: bool) -> None:
@@ -34,60 +39,96 @@ def refuse_open_bind(config: ApiConfig, any_keys: bool) -> None:
 class Gate:
     """Puts the caller into the request's context, or refuses."""
 
-    def __init__(self, app: ASGIApp, services: Services, keyring: Keyring) -> None:
+    def __init__(self, app: ASGIApp, services: Services, without_key: Callable[[str, str], bool]) -> None:
         self.app = app
         self.services = services
-        self.keyring = keyring
+        self.authenticator = services.authenticator
+        self.without_key = without_key
+        """(method, path) → whether the request proves itself in another way than by a key."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
+            namespace, scope = _chosen(scope)
             context: Context = scope["fusee"]
-            context.caller = await self._admit(scope)
+            principal = await self._admit(scope)
+            context.caller = None if principal is None else principal.acting_in(namespace)
         await self.app(scope, receive, send)
 
-    async def _admit(self, scope: Scope) -> Caller | None:
+    async def _admit(self, scope: Scope) -> Principal | None:
         path = path_of(scope)
         if path in OPEN:
             # Who has a key learns more from /readyz; who sends a wrong one should know.
             return await self._with_key(scope) if path == "/readyz" and _key(scope) is not None else None
         if path == "/metrics":
             local = _key(scope) is None and self.services.config.loopback
-            return self._local(scope) if local else await self._with_key(scope)
-        if is_callback(scope["method"], path):
-            return None  # it proves itself by its own token, which is good for one run
-        if _key(scope) is None and self.services.config.loopback and not await self.keyring.any():
-            return self._local(scope)
+            return self._watching(scope) if local else await self._with_key(scope)
+        if self.without_key(scope["method"], path):
+            return None
+        if (
+            _key(scope) is None
+            and self.services.config.loopback
+            and await self.authenticator.open_to_this_machine()
+        ):
+            _must_be_local(scope)
+            return self.authenticator.on_this_machine()
         return await self._with_key(scope)
 
-    async def _with_key(self, scope: Scope) -> Caller:
+    async def _with_key(self, scope: Scope) -> Principal:
         key = _key(scope)
         if key is None:
-            raise Denied("send an API key: `Authorization: Bearer KEY`; `fusee key create NAME` makes one")
-        address = scope["client"][0] if scope.get("client") else ""
-        caller = await self.keyring.caller(key, address)
-        if caller is None:
-            raise Denied("this API key is not valid: it is wrong, or it was revoked")
-        return caller
+            raise Denied(NO_KEY)
+        return await self.authenticator.by_key(key, _address(scope), "rest")
 
-    def _local(self, scope: Scope) -> Caller:
-        """Someone on this machine; not a web page that someone on this machine looks at."""
-        # Another program may serve us, mounted, on whatever address it likes.
-        if not is_loopback(scope["client"][0] if scope.get("client") else ""):
+    def _watching(self, scope: Scope) -> Principal:
+        """A monitor on this machine: it sees the metrics without a key."""
+        _must_be_local(scope)
+        home = self.services.namespace
+        return Principal(PrincipalKind.LOCAL, "local", home, {home: Role.VIEWER})
+
+
+def _chosen(scope: Scope) -> tuple[str | None, Scope]:
+    """(the namespace that the header or the path asks for, the request without that part of its path)."""
+    named = Headers(scope=scope).get(NAMESPACE_HEADER)
+    path = path_of(scope)
+    if (match := _IN_NAMESPACE.fullmatch(path)) is None:
+        return named, scope
+    if named is not None and named != match[1]:
+        raise Problem(
+            422,
+            f"the path and {NAMESPACE_HEADER} name different namespaces: send one of them",
+            field="namespace",
+        )
+    root = scope["path"].removesuffix(path)
+    return match[1], {**scope, "path": f"{root}/api/v1{match[2]}", "raw_path": None}
+
+
+def _must_be_local(scope: Scope) -> None:
+    """Someone on this machine; not a web page that someone on this machine looks at, and nobody behind a
+    proxy on this machine."""
+    # Another program may serve us, mounted, on whatever address it likes.
+    if not is_loopback(_address(scope)):
+        raise Denied("without an API key this API answers to its own machine only: create a key", known=True)
+    headers = Headers(scope=scope)
+    for name in headers:
+        if is_forwarding(name):
             raise Denied(
-                "without an API key this API answers to its own machine only: create a key", known=True
+                f"this request was forwarded (it has the header {name}), so it may come from anywhere: send"
+                " an API key; `fusee key create NAME --role admin` makes the first one"
             )
-        headers = Headers(scope=scope)
-        # A page whose name was pointed at 127.0.0.1 (DNS rebinding) still sends its own name.
-        for host in headers.getlist("host"):
-            if not is_loopback(_hostname(host)):
-                raise Denied(
-                    f"this API answers to localhost only, not to {ascii(host)[:80]}: create an API key to"
-                    " use it under another name",
-                    known=True,
-                )
-        if scope["method"] not in HARMLESS and _is_foreign(headers):
-            raise Denied("a page of another origin may not change anything here", known=True)
-        return Caller("local", "admin", self.services.namespace)
+    # A page whose name was pointed at 127.0.0.1 (DNS rebinding) still sends its own name.
+    for host in headers.getlist("host"):
+        if not is_loopback(_hostname(host)):
+            raise Denied(
+                f"this API answers to localhost only, not to {ascii(host)[:80]}: create an API key to"
+                " use it under another name",
+                known=True,
+            )
+    if scope["method"] not in HARMLESS and _is_foreign(headers):
+        raise Denied("a page of another origin may not change anything here", known=True)
+
+
+def _address(scope: Scope) -> str:
+    return scope["client"][0] if scope.get("client") else ""
 
 
 def _key(scope: Scope) -> str | None:

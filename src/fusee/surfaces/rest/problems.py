@@ -18,6 +18,7 @@ from fusee.errors import (
     NotFound,
     StoreUnavailable,
     TooLarge,
+    TooManyTries,
     Unreadable,
 )
 
@@ -95,6 +96,8 @@ def problem_of(error: BaseException) -> Problem | None:
             return Problem(403, str(error))
         case Denied():
             return Problem(401, str(error), headers={"WWW-Authenticate": 'Bearer realm="fusee"'})
+        case TooManyTries():
+            return Problem(429, str(error), headers={"Retry-After": str(error.retry_after)})
         case TooLarge():
             return Problem(413, str(error))
         case StoreUnavailable():

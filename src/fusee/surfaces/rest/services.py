@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
+from fusee.access.authenticator import Authenticator
 from fusee.access.service import KeyOperations
 from fusee.batches.service.batches import BatchOperations
 from fusee.bulk.service.businesses import BusinessOperations
@@ -45,6 +46,7 @@ class Services:
     """Where callers without a key act, and where configured keys belong."""
     operations: Callable[[str], Operations]
     """Namespace → operations; answers the same object for the same namespace."""
+    authenticator: Authenticator
     callbacks: CallbackOperations
     """Answers of services; each proves by its token whose run it is about."""
     health: Callable[[], Awaitable[Sequence[str]]]

@@ -74,8 +74,7 @@ class ApiServer:
         self._server.should_exit = True
 
     async def _may_listen(self) -> None:
-        keys = self.services.operations(self.services.namespace).keys
-        refuse_open_bind(self.services.config, await keys.any())
+        refuse_open_bind(self.services.config, await self.services.authenticator.keys.any())
 
 
 class StatusServer(ApiServer):
