@@ -50,7 +50,7 @@ class Store(EngineStore):
             )
         )
         self.tasks = TaskStore(self.context, self)
-        self.workflows = WorkflowStore(self.context, self)
+        self.workflows = WorkflowStore(self.context, self, self.tasks.definitions)
         self.batches = BatchStore(self.context, self)
         self.bulk = BulkStore(self.context, self)
         self.api_keys = ApiKeys(self.context)

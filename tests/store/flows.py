@@ -7,11 +7,11 @@ from typing import Any
 
 from sqlalchemy import Connection, select
 
+from fusee.engine.model.gate import TriggerRule
 from fusee.engine.model.outcome import End
 from fusee.engine.model.retry import RetryPolicy
 from fusee.engine.model.run import Claimed
 from fusee.engine.store.tables import gates, outbox
-from fusee.tasks.model.task import TriggerRule
 from fusee.values.params import Param
 from fusee.workflows.model.workflow import NodeSpec, WorkflowSpec
 from fusee.workflows.model.workflow_run import WorkflowRun

@@ -11,13 +11,13 @@ from collections.abc import Awaitable
 
 import pytest
 
+from fusee.engine.model.gate import TriggerRule
 from fusee.engine.model.outcome import End
 from fusee.engine.store.runs import RunFilter
 from fusee.engine.store.tables import runs
 from fusee.errors import Conflict
 from fusee.stores import Store
 from fusee.tasks.model.policy import Concurrency, Overlap
-from fusee.tasks.model.task import TriggerRule
 from tests.store.clockwork import ONCE, Clockwork
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")

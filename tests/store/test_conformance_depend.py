@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from sqlalchemy.util import await_only
 
+from fusee.engine.model.gate import TriggerRule
 from fusee.engine.model.outcome import End
 from fusee.engine.store.tables import gates, runs
 from fusee.errors import Conflict, Invalid
 from fusee.tasks.model import catch_up
 from fusee.tasks.model.policy import CatchUp, Overlap
-from fusee.tasks.model.task import TriggerRule
 from fusee.tasks.store.tables import task_edges, waits
 from tests.store.clockwork import ONCE, Clockwork, at, spec
 

@@ -16,13 +16,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from sqlalchemy import Connection, select
 
+from fusee.engine.model.gate import TriggerRule
 from fusee.engine.model.outcome import End
 from fusee.engine.model.retry import RetryPolicy
 from fusee.engine.model.states import TERMINAL, RunStatus
 from fusee.engine.store.tables import runs
 from fusee.errors import Conflict
 from fusee.tasks.model.policy import CatchUp, Concurrency, FailureAction, Overlap, Policy
-from fusee.tasks.model.task import TaskStatus, TriggerRule
+from fusee.tasks.model.task import TaskStatus
 from fusee.tasks.store.tables import fires, tasks
 from tests.store.clockwork import MINUTE, Clockwork, spec
 from tests.store.harness import broken_invariants

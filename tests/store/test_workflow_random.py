@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sqlalchemy import insert
 
 from fusee.clock import ManualClock
-from fusee.engine.model.gate import Gate, judge
+from fusee.engine.model.gate import Gate, TriggerRule, judge
 from fusee.engine.model.outcome import End
 from fusee.engine.model.run import Claimed
 from fusee.engine.model.session import WorkerInfo
@@ -21,7 +21,6 @@ from fusee.engine.store.contract import Finished, Order
 from fusee.engine.store.tables import metadata, outbox
 from fusee.errors import Conflict
 from fusee.stores import Store, open_store
-from fusee.tasks.model.task import TriggerRule
 from fusee.workflows.model.workflow_run import workflow_status
 from tests.store.flows import ONCE, node, workflow
 from tests.store.harness import broken_invariants, settlement

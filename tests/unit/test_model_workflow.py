@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fusee.engine.model.gate import TriggerRule
 from fusee.engine.model.retry import RetryPolicy
-from fusee.tasks.model.task import TriggerRule
 from fusee.values.graph import levels_of
 from fusee.values.params import REQUIRED, Param, bind
 from fusee.workflows.model.workflow import MOST_EDGES, MOST_NODES, NodeSpec, WorkflowSpec

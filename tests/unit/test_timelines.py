@@ -12,10 +12,10 @@ from xml.etree import ElementTree
 
 import pytest
 
+from fusee.engine.model.gate import TriggerRule
 from fusee.tasks.fields import task_from
 from fusee.tasks.model.policy import CatchUp, Concurrency, Decision, FailureAction, Overlap, Policy
 from fusee.tasks.model.simulate import simulate
-from fusee.tasks.model.task import TriggerRule
 from fusee.values.fields import shown
 from tools import draw_timelines
 from tools.timelines.scenes import CONCURRENCY, FAILURE, OVERLAP, SCENES

@@ -20,9 +20,9 @@ from fusee.clock import Clock
 from fusee.config import Config
 from fusee.engine.model.retry import RetryPolicy
 from fusee.errors import FuseeError
-from fusee.tasks.model.kinds import BATCH_HANDLER, WORKFLOW_HANDLER
 from fusee.tasks.service.apply import Change, apply
 from fusee.values.durations import seconds_from
+from fusee.values.names import BATCH_HANDLER, WORKFLOW_HANDLER
 from fusee.workflows.starter import WorkflowStarter
 
 __all__ = ["Declares"]

@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from fusee.batches.fields import BATCH, target_from
+from fusee.batches.service.requests import check_request
 from fusee.engine.model.retry import MOST_ATTEMPTS
 from fusee.engine.model.run_fields import EXECUTORS
 from fusee.errors import Invalid
@@ -67,7 +67,8 @@ def task_from(given: Mapping[str, Any], base: TaskSpec | None = None) -> TaskSpe
     call = {name: fields.pop(name) for name in HTTP if name in fields}
     fields = _made(fields, call) if base is None else _changed(fields, call, base)
     if fields.get("batch") is not None:
-        fields["batch"] = _batch(fields["batch"])
+        fields["batch"] = object_from(fields["batch"], "batch")
+        check_request(fields["batch"])
     if fields.get("name") is None:
         raise Invalid("name is missing: call the task something", field="name")
     return TASK.made(fields)
@@ -213,24 +214,6 @@ def _changed(given: dict[str, Any], call: Mapping[str, Any], base: TaskSpec) -> 
         payload = object_from(given.get("payload", before["payload"]) or {}, "payload")
         given |= {"executor": executor, "payload": _call_over(payload if executor == "http" else {}, call)}
     return {key: value for key, value in {**before, **given}.items() if value is not None}
-
-
-def _batch(value: Any) -> dict[str, Any]:
-    """A batch with its targets, checked as if it were made now, and kept as it was written."""
-    given = object_from(value, "batch")
-    fields = {"batch_name": "task", **{key: item for key, item in given.items() if key != "targets"}}
-    if "name" in fields:
-        del fields["batch_name"]
-    targets = given.get("targets")
-    if targets is not None and (not isinstance(targets, list) or not targets):
-        raise Invalid("batch.targets must be a list of at least one target", field="batch")
-    try:
-        BATCH.read(fields)
-        for nr, target in enumerate(targets or (), 1):
-            target_from(target, f"target {nr}")
-    except Invalid as error:
-        raise Invalid(f"batch: {error}", field="batch") from None
-    return given
 
 
 # --- an HTTP call written flat, as older requests have it

@@ -7,12 +7,15 @@ import re
 from fusee.errors import Invalid
 
 __all__ = [
+    "BATCH_HANDLER",
+    "BUILT_IN",
     "KNOWN_NAMES",
     "LONGEST_KEY",
     "LONGEST_TIMEOUT",
     "MOST_PAYLOAD",
     "NAME",
     "PREFIX",
+    "WORKFLOW_HANDLER",
     "check_key",
     "check_name",
     "check_optional_key",
@@ -23,6 +26,13 @@ __all__ = [
 NAME = r"[A-Za-z0-9_][A-Za-z0-9_.:/-]{0,127}"
 PREFIX = f"(?:{NAME})?"
 _NAME = re.compile(NAME)
+
+WORKFLOW_HANDLER = "fusee.workflow"
+"""The built-in handler that starts a workflow and waits for its end."""
+BATCH_HANDLER = "fusee.batch"
+"""The built-in handler that starts a batch and waits for its end."""
+BUILT_IN = {WORKFLOW_HANDLER: "workflow", BATCH_HANDLER: "batch"}
+"""Built-in handler → the field that names what it starts."""
 
 LONGEST_KEY = 200
 LONGEST_TIMEOUT = 30 * 86400.0

@@ -109,9 +109,7 @@ class WorkflowOperations:
 
     async def _check(self, spec: WorkflowSpec, allow_unknown: bool) -> None:
         """Refuse nodes that could never run. Workflows that nodes start may be created later."""
-        tasks = await self.store.definitions.task_specs(
-            node.task for node in spec.nodes if node.task is not None
-        )
+        tasks = await self.store.tasks.task_specs(node.task for node in spec.nodes if node.task is not None)
         samples = {name: 1 if param.required else param.default for name, param in spec.params.items()}
         seen: set[str] = set()
         for place, node in enumerate(spec.nodes):

@@ -8,8 +8,8 @@ import pytest
 
 from fusee.errors import Invalid
 from fusee.tasks.fields import fields_from, task_from
-from fusee.tasks.model.kinds import BATCH_HANDLER
 from fusee.tasks.model.task import TaskSpec
+from fusee.values.names import BATCH_HANDLER
 from fusee.workflows.model.action import action_of, payload_of
 from fusee.workflows.model.workflow import NodeSpec
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from fusee.engine.model.gate import Gate, judge
+from fusee.engine.model.gate import Gate, TriggerRule, judge
 from fusee.engine.model.states import RunStatus
 from fusee.tasks.model.fire import Cause, Fire, fire_end
 from fusee.tasks.model.policy import Decision
-from fusee.tasks.model.task import TriggerRule
 
 S = RunStatus
 

@@ -10,10 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fusee.engine.model.gate import TriggerRule
 from fusee.engine.model.retry import RetryPolicy
-from fusee.tasks.model.kinds import WORKFLOW_HANDLER, Alerts
+from fusee.tasks.model.kinds import Alerts
 from fusee.tasks.model.policy import CatchUp, Concurrency, FailureAction, Overlap, Policy
-from fusee.tasks.model.task import TaskSpec, TriggerRule
+from fusee.tasks.model.task import TaskSpec
+from fusee.values.names import WORKFLOW_HANDLER
 
 
 def spec(**fields: Any) -> TaskSpec:

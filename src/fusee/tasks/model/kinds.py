@@ -12,29 +12,21 @@ from fusee.tasks.cron import Cron, CronError
 from fusee.tasks.model.schedule import zone_named
 from fusee.values.durations import seconds_from
 from fusee.values.kinds import TEXT, Kind, Seconds, Texts, Whole, or_null
+from fusee.values.names import BUILT_IN
 from fusee.values.times import show_time
 
 __all__ = [
     "ALERTS",
     "AT",
-    "BATCH_HANDLER",
-    "BUILT_IN",
     "CRON",
     "HANDLER",
     "JSON_OBJECT",
     "LABELS",
     "TRIGGER",
-    "WORKFLOW_HANDLER",
     "ZONE",
     "Alerts",
     "instant_from",
 ]
-
-WORKFLOW_HANDLER = "fusee.workflow"
-"""The built-in handler that starts a workflow and waits for its end."""
-BATCH_HANDLER = "fusee.batch"
-"""The same for a batch."""
-BUILT_IN = {WORKFLOW_HANDLER: "workflow", BATCH_HANDLER: "batch"}
 
 JSON_OBJECT, SHORT_TEXTS = JsonObject(), Texts(50)
 

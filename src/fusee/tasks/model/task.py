@@ -30,13 +30,11 @@ from fusee.tasks.cron import Cron
 from fusee.tasks.model.kinds import (
     ALERTS,
     AT,
-    BATCH_HANDLER,
     CRON,
     HANDLER,
     JSON_OBJECT,
     LABELS,
     TRIGGER,
-    WORKFLOW_HANDLER,
     ZONE,
     Alerts,
     instant_from,
@@ -46,9 +44,9 @@ from fusee.tasks.model.schedule import CronSchedule, IntervalSchedule, OnceSched
 from fusee.values.durations import US
 from fusee.values.fields import Alias, Mark, conform
 from fusee.values.kinds import NAMES, TIME, Name, Seconds, Text, Whole, Words
-from fusee.values.names import check_name
+from fusee.values.names import BATCH_HANDLER, WORKFLOW_HANDLER, check_name
 
-__all__ = ["TASK", "Task", "TaskSpec", "TaskStatus", "TriggerRule", "next_task_status"]
+__all__ = ["TASK", "Task", "TaskSpec", "TaskStatus", "next_task_status"]
 
 MOST_SHARDS = 1000
 MOST_UPSTREAMS = 1000

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -23,6 +23,7 @@ from fusee.facts import facts
 from fusee.tasks.model.task import Task, TaskSpec, TaskStatus
 from fusee.tasks.store.dependencies import TaskDependencies
 from fusee.tasks.store.tables import tasks
+from fusee.values.chunks import chunks
 from fusee.values.labels import requires_text
 
 __all__ = ["TaskDefinitions", "TaskFilter", "lane_of", "spec_of", "task_from", "task_status_of"]
@@ -116,6 +117,22 @@ class TaskDefinitions:
         return await self.context.page(
             query, wanted.limit, lambda last: tasks.c.live_name > last.live_name, "task", task_from
         )
+
+    async def task_specs(self, names: Iterable[str]) -> dict[str, TaskSpec]:
+        """The definitions of these tasks of this namespace by name; unknown names are left out."""
+        wanted = sorted(set(names))
+
+        def work(connection: Connection) -> dict[str, TaskSpec]:
+            found: dict[str, TaskSpec] = {}
+            for part in chunks(wanted):
+                query = select(tasks.c.id, tasks.c.live_name, tasks.c.definition).where(
+                    tasks.c.namespace == self.context.namespace,
+                    tasks.c.live_name.in_(part),
+                )
+                found |= {row.live_name: spec_of(row) for row in connection.execute(query)}
+            return found
+
+        return await self.context.database.read(work) if wanted else {}
 
     def change_task(self, connection: Connection, task_id: int, now: int, values: dict[str, Any]) -> None:
         change = update(tasks).where(tasks.c.id == task_id)

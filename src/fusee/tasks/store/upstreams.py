@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, and_, bindparam, delete, insert, or_, select, update
 
+from fusee.engine.model.gate import TriggerRule
 from fusee.engine.model.states import RunStatus
 from fusee.engine.store.context import StoreContext
 from fusee.engine.store.gates import Counted, Gates
@@ -19,7 +20,7 @@ from fusee.engine.store.outbox import Outbox
 from fusee.engine.store.tables import gates, runs
 from fusee.errors import Unreadable
 from fusee.tasks.model.fire import Held, fire_end
-from fusee.tasks.model.task import TaskStatus, TriggerRule
+from fusee.tasks.model.task import TaskStatus
 from fusee.tasks.store.state import ClosedFire
 from fusee.tasks.store.tables import fires, task_edges, tasks, waits
 from fusee.tasks.store.tasks import spec_of

@@ -2,17 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple, Protocol
 
 from fusee.engine.model.retry import RetryPolicy
 from fusee.engine.model.run import RunSpec
-from fusee.tasks.model.task import TaskSpec
 from fusee.values.labels import requires_text
 from fusee.values.placeholders import fill, names_in
 from fusee.workflows.model.workflow import NodeSpec
 
-__all__ = ["Action", "action_of", "payload_of"]
+__all__ = ["Action", "NodeTask", "NodeTasks", "action_of", "payload_of"]
+
+
+class NodeTask(Protocol):
+    """The definition of a task, as far as a node that names it needs it."""
+
+    @property
+    def executor(self) -> str: ...
+
+    @property
+    def payload(self) -> Mapping[str, Any]: ...
+
+    @property
+    def workflow(self) -> str | None: ...
+
+    def run_spec(self) -> RunSpec: ...
+
+    def run_payload(self, over: Mapping[str, Any] | None = None) -> dict[str, Any]: ...
+
+
+class NodeTasks(Protocol):
+    """Where a workflow finds the tasks that its nodes name."""
+
+    async def task_specs(self, names: Iterable[str]) -> Mapping[str, NodeTask]:
+        """The definitions of these tasks of this namespace by name; unknown names are left out."""
 
 
 class Action(NamedTuple):
@@ -34,9 +57,9 @@ class Action(NamedTuple):
         return RunSpec(payload=payload, **given)
 
 
-def action_of(node: NodeSpec, task: TaskSpec | None) -> Action:
-    """The task's, for a node that names one, else its own."""
-    what = node if task is None else task
+def action_of(node: NodeSpec, task: NodeTask | None) -> Action:
+    """The action of the task that the node names, else the node's own."""
+    what = node if task is None else task.run_spec()
     return Action(
         what.executor,
         what.handler,
@@ -45,13 +68,13 @@ def action_of(node: NodeSpec, task: TaskSpec | None) -> Action:
         what.priority,
         what.timeout,
         what.retry,
-        what.workflow,
-        requires_text({} if task is None else task.requires),
+        node.workflow if task is None else task.workflow,
+        requires_text(what.requires) if isinstance(what, RunSpec) else "",
     )
 
 
 def payload_of(
-    node: NodeSpec, task: TaskSpec | None, params: Mapping[str, Any], workflow_run_id: int
+    node: NodeSpec, task: NodeTask | None, params: Mapping[str, Any], workflow_run_id: int
 ) -> dict[str, Any]:
     """The payload of a node's run: the task's below, the node's above, with parameters filled in.
 

@@ -6,16 +6,15 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Annotated, Any
 
+from fusee.engine.model.gate import TriggerRule
 from fusee.engine.model.retry import RetryPolicy
 from fusee.engine.model.run import RunSpec
 from fusee.engine.model.run_fields import Executor, Payload, Priority, Queue, Region, Retry, Timeout
 from fusee.errors import Invalid
-from fusee.tasks.model.kinds import WORKFLOW_HANDLER
-from fusee.tasks.model.task import TriggerRule
 from fusee.values.fields import Form, Mark, conform
 from fusee.values.graph import levels_of
 from fusee.values.kinds import NAMES, TEXT, TIME, Kind, Name, Text, Words
-from fusee.values.names import check_name
+from fusee.values.names import WORKFLOW_HANDLER, check_name
 from fusee.values.params import PARAMS, Param
 from fusee.values.placeholders import names_in
 

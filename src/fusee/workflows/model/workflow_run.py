@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
+from fusee.engine.model.gate import TriggerRule
 from fusee.engine.model.states import RunStatus
-from fusee.tasks.model.task import TriggerRule
 from fusee.values.fields import Mark
 from fusee.values.kinds import TIME
 from fusee.values.words import Word

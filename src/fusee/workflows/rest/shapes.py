@@ -6,10 +6,10 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
+from fusee.engine.model.gate import TriggerRule
 from fusee.surfaces.rest.answers import answer_of, page_of
 from fusee.surfaces.rest.asking import Body
 from fusee.surfaces.rest.bodies import VERSION, Incoming
-from fusee.tasks.model.task import TriggerRule
 from fusee.workflows.model.workflow import WORKFLOW, Workflow, WorkflowSummary
 from fusee.workflows.model.workflow_run import WorkflowNode, WorkflowRun
 

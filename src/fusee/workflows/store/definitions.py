@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -16,10 +15,6 @@ from fusee.engine.store.request_keys import KeyedRequest, made_before, remember,
 from fusee.engine.store.rows import decode
 from fusee.engine.store.set_aside import reading
 from fusee.errors import Conflict, Invalid, NotFound
-from fusee.tasks.model.task import TaskSpec
-from fusee.tasks.store.tables import tasks
-from fusee.tasks.store.tasks import spec_of as task_spec_of
-from fusee.values.chunks import chunks
 from fusee.workflows.model.workflow import Workflow, WorkflowSpec, WorkflowSummary
 from fusee.workflows.store.tables import workflows
 
@@ -129,22 +124,6 @@ class WorkflowDefinitions:
             connection.execute(update(workflows).where(workflows.c.id == row.id).values(gone))
 
         await self.context.database.write(work)
-
-    async def task_specs(self, names: Iterable[str]) -> dict[str, TaskSpec]:
-        """The definitions of these tasks of this namespace; unknown names are left out."""
-        wanted = sorted(set(names))
-
-        def work(connection: Connection) -> dict[str, TaskSpec]:
-            found: dict[str, TaskSpec] = {}
-            for part in chunks(wanted):
-                query = select(tasks.c.id, tasks.c.live_name, tasks.c.definition).where(
-                    tasks.c.namespace == self.context.namespace,
-                    tasks.c.live_name.in_(part),
-                )
-                found |= {row.live_name: task_spec_of(row) for row in connection.execute(query)}
-            return found
-
-        return await self.context.database.read(work) if wanted else {}
 
     def workflow_row(self, connection: Connection, name: str, *, lock: bool = False) -> Row[Any]:
         query = select(workflows).where(

@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 import msgspec
 from sqlalchemy import Connection, insert
 
+from fusee.engine.model.gate import TriggerRule
 from fusee.engine.model.states import RunStatus
 from fusee.engine.store.context import StoreContext
 from fusee.engine.store.gates import Gates
 from fusee.engine.store.rows import NewRun, decode
 from fusee.engine.store.run_writer import RunWriter
 from fusee.errors import Invalid
-from fusee.tasks.model.task import TriggerRule
 from fusee.values.chunks import chunks
 from fusee.values.graph import levels_of
 from fusee.workflows.model.workflow_run import WorkflowStatus

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, select
 from sqlalchemy.exc import IntegrityError
 
+from fusee.engine.model.gate import TriggerRule
 from fusee.engine.model.states import RunStatus
 from fusee.engine.store.context import StoreContext
 from fusee.engine.store.lanes import Lanes
@@ -19,10 +20,9 @@ from fusee.engine.store.rows import encode
 from fusee.engine.store.tables import runs
 from fusee.engine.store.wakes import ENDED, PENDING
 from fusee.errors import Conflict, Invalid, NotFound
-from fusee.tasks.model.task import TaskSpec, TriggerRule
 from fusee.values.chunks import chunks
 from fusee.values.params import bind
-from fusee.workflows.model.action import Action, action_of, payload_of
+from fusee.workflows.model.action import Action, NodeTask, NodeTasks, action_of, payload_of
 from fusee.workflows.model.workflow import NodeSpec
 from fusee.workflows.model.workflow_run import WorkflowStatus
 from fusee.workflows.store.definitions import WorkflowDefinitions, spec_of
@@ -53,12 +53,14 @@ class WorkflowStarts:
         writer: WorkflowWriter,
         definitions: WorkflowDefinitions,
         lanes: Lanes,
+        tasks: NodeTasks,
     ) -> None:
         self.context = context
         self.outbox = outbox
         self.writer = writer
         self.definitions = definitions
         self.lanes = lanes
+        self.tasks = tasks
 
     async def start_workflow(
         self,
@@ -170,7 +172,8 @@ class WorkflowStarts:
             params = bind(spec.params, given)
         except ValueError as error:
             raise Invalid(str(error), field="params") from None
-        known = await self.definitions.task_specs(node.task for node in spec.nodes if node.task is not None)
+        known = await self.tasks.task_specs(node.task for node in spec.nodes if node.task is not None)
+        of_tasks: dict[str, Action] = {}  # many nodes may name one task
         actions: list[Action] = []
         for node in spec.nodes:
             if node.task is not None and node.task not in known:
@@ -178,7 +181,12 @@ class WorkflowStarts:
                     f"node {node.name} runs task {node.task!r}, which is not there: create it, or change"
                     f" workflow {name}"
                 )
-            actions.append(action_of(node, _task(node, known)))
+            if node.task is None:
+                actions.append(action_of(node, None))
+                continue
+            if node.task not in of_tasks:
+                of_tasks[node.task] = action_of(node, known[node.task])
+            actions.append(of_tasks[node.task])
         shared = {action: action.run_spec({}) for action in set(actions)}
         lane_ids = await self.lanes.lane_ids({spec.lane(self.context.namespace) for spec in shared.values()})
         lanes = {action: lane_ids[spec.lane(self.context.namespace)] for action, spec in shared.items()}
@@ -263,11 +271,11 @@ class WorkflowStarts:
         return found
 
 
-def _task(node: NodeSpec, known: Mapping[str, TaskSpec]) -> TaskSpec | None:
+def _task(node: NodeSpec, known: Mapping[str, NodeTask]) -> NodeTask | None:
     return None if node.task is None else known[node.task]
 
 
-def _payload(node: NodeSpec, task: TaskSpec | None, params: Mapping[str, Any]) -> Callable[[int], str | None]:
+def _payload(node: NodeSpec, task: NodeTask | None, params: Mapping[str, Any]) -> Callable[[int], str | None]:
     def written(workflow_run_id: int) -> str | None:
         payload = payload_of(node, task, params, workflow_run_id)
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fusee.engine.store.context import StoreContext
 from fusee.engine.store.engine_store import EngineStore
+from fusee.workflows.model.action import NodeTasks
 from fusee.workflows.store.cancel import WorkflowCancels
 from fusee.workflows.store.definitions import WorkflowDefinitions
 from fusee.workflows.store.ends import WorkflowEnds
@@ -18,12 +19,15 @@ __all__ = ["WorkflowStore"]
 class WorkflowStore:
     """What can be asked of the database about workflows, for one namespace."""
 
-    def __init__(self, context: StoreContext, engine: EngineStore) -> None:
+    def __init__(self, context: StoreContext, engine: EngineStore, tasks: NodeTasks) -> None:
         self.engine = engine
+        self.tasks = tasks
         self.ends = WorkflowEnds(context, engine.gates, engine.outbox)
         self.cancels = WorkflowCancels(context, engine.cancels, self.ends, engine.gates)
         self.definitions = WorkflowDefinitions(context)
         self.writer = WorkflowWriter(context, engine.run_writer, engine.gates)
         self.queries = WorkflowQueries(context)
-        self.starts = WorkflowStarts(context, engine.outbox, self.writer, self.definitions, engine.lanes)
+        self.starts = WorkflowStarts(
+            context, engine.outbox, self.writer, self.definitions, engine.lanes, tasks
+        )
         self.owner = WorkflowOwner(engine.parents, self.cancels, self.ends, self.queries)
