@@ -1,4 +1,4 @@
-"""Write docs/states.md from the transition tables and the docstrings in src/fusee/engine/model/states.py."""
+"""Write docs/states.md from the transition tables and the docstrings of the models."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from fusee.engine.model.states import (
     RUN,
     RUN_BIRTH,
     SESSION,
-    TASK,
     TERMINAL,
     RunStatus,
     SessionState,
-    TaskStatus,
 )
+from fusee.tasks.model.task import TASK_STEPS, TaskStatus
+from fusee.workflows.model.workflow_run import WORKFLOW_RUN_STEPS, WorkflowStatus
 
 __all__ = ["page"]
 
@@ -59,6 +59,13 @@ TASK_VERBS = {
     "enable": "Someone switched it on; it fires from now on.",
     "pause": "Someone, or `failure_action PAUSE`, stopped its schedule.",
     "resume": "Someone let its schedule go on, from now on.",
+}
+
+WORKFLOW_VERBS = {
+    "start": "Someone, a task or a node of another workflow started it.",
+    "succeed": "Its last node ended, and none failed or was canceled.",
+    "fail": "Its last node ended, and some node failed or timed out.",
+    "cancel": "Its last node ended, and some node was canceled: all of it was, or that node and none failed.",
 }
 
 BATCH_VERBS = {
@@ -127,9 +134,14 @@ def page() -> str:
             _verbs(SESSION, {"open": SessionState.ALIVE}, {"open": "A worker starts.", **SESSION_VERBS}),
             "## Tasks\n",
             "Asking for what is so already changes nothing.\n",
-            _diagram(TASK, [("create", TaskStatus.ENABLED)], _last(TASK)),
-            _states(TaskStatus, _last(TASK)),
-            _verbs(TASK, {"create": TaskStatus.ENABLED}, TASK_VERBS),
+            _diagram(TASK_STEPS, [("create", TaskStatus.ENABLED)], _last(TASK_STEPS)),
+            _states(TaskStatus, _last(TASK_STEPS)),
+            _verbs(TASK_STEPS, {"create": TaskStatus.ENABLED}, TASK_VERBS),
+            "## Workflow runs\n",
+            "The status of a workflow run follows from how its nodes ended.\n",
+            _diagram(WORKFLOW_RUN_STEPS, [("start", WorkflowStatus.RUNNING)], _last(WORKFLOW_RUN_STEPS)),
+            _states(WorkflowStatus, _last(WORKFLOW_RUN_STEPS)),
+            _verbs(WORKFLOW_RUN_STEPS, {"start": WorkflowStatus.RUNNING}, WORKFLOW_VERBS),
             "## Targets of a batch\n",
             "A target's status follows from its runs, a batch's from its targets, in the same words.\n",
             _diagram(BATCH_TASK, [("create", BatchStatus.PENDING)], _last(BATCH_TASK)),

@@ -12,14 +12,17 @@ from sqlalchemy import Connection
 
 from fusee.bulk.model.job import BULK
 from fusee.bulk.model.segment import SEGMENT
-from fusee.engine.model.states import RUN, SESSION, TASK
+from fusee.engine.model.states import RUN, SESSION
+from fusee.tasks.model.task import TASK_STEPS
+from fusee.workflows.model.workflow_run import WORKFLOW_RUN_STEPS
 
 GUARDED: Mapping[tuple[str, str], Mapping[tuple[Any, str], Any]] = {
     ("fusee_runs", "status"): RUN,
     ("fusee_sessions", "state"): SESSION,
-    ("fusee_tasks", "status"): TASK,
+    ("fusee_tasks", "status"): TASK_STEPS,
     ("fusee_bulk_jobs", "status"): BULK,
     ("fusee_bulk_segments", "state"): SEGMENT,
+    ("fusee_workflow_runs", "status"): WORKFLOW_RUN_STEPS,
 }
 REFUSED = "no transition leads there"
 

@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 from fusee.batches.model.batch import BatchPhase, BatchStatus
 from fusee.bulk.model.job import BULK, BulkStatus
 from fusee.bulk.model.segment import SEGMENT, SegmentState
-from fusee.engine.model.states import RUN, RUN_BIRTH, SESSION, TASK, RunStatus, SessionState, TaskStatus
-from fusee.workflows.model.workflow_run import WorkflowStatus
+from fusee.engine.model.states import RUN, RUN_BIRTH, SESSION, RunStatus, SessionState
+from fusee.tasks.model.task import TASK_STEPS, TaskStatus
+from fusee.workflows.model.workflow_run import WORKFLOW_RUN_STEPS, WorkflowStatus
 from tests.unit.source import Function, Module, Unknown, Write, modules, tables
 
 
@@ -45,12 +46,14 @@ class Machine:
 MACHINES = {
     ("fusee_runs", "status"): Machine(RunStatus, frozenset(RUN_BIRTH.values()), RUN),
     ("fusee_sessions", "state"): Machine(SessionState, frozenset({SessionState.ALIVE}), SESSION),
-    ("fusee_tasks", "status"): Machine(TaskStatus, frozenset(TaskStatus) - {TaskStatus.DELETED}, TASK),
+    ("fusee_tasks", "status"): Machine(TaskStatus, frozenset(TaskStatus) - {TaskStatus.DELETED}, TASK_STEPS),
     ("fusee_bulk_jobs", "status"): Machine(BulkStatus, frozenset({BulkStatus.CREATED}), BULK),
     ("fusee_bulk_segments", "state"): Machine(SegmentState, frozenset({SegmentState.IDLE}), SEGMENT),
     ("fusee_batches", "status"): Machine(BatchStatus, frozenset({BatchStatus.PENDING})),
     ("fusee_batches", "phase"): Machine(BatchPhase, frozenset({BatchPhase.UPLOADING})),
-    ("fusee_workflow_runs", "status"): Machine(WorkflowStatus, frozenset({WorkflowStatus.RUNNING})),
+    ("fusee_workflow_runs", "status"): Machine(
+        WorkflowStatus, frozenset({WorkflowStatus.RUNNING}), WORKFLOW_RUN_STEPS
+    ),
     ("fusee_workflow_nodes", "status"): Machine(RunStatus, frozenset()),
 }
 COLUMNS = frozenset(column for _, column in MACHINES)

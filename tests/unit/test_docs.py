@@ -14,7 +14,9 @@ import pytest
 from fusee.batches.model.batch import BatchStatus
 from fusee.bulk.model.job import BulkStatus
 from fusee.bulk.model.segment import SegmentState
-from fusee.engine.model.states import RunStatus, SessionState, TaskStatus
+from fusee.engine.model.states import RunStatus, SessionState
+from fusee.tasks.model.task import TaskStatus
+from fusee.workflows.model.workflow_run import WorkflowStatus
 from tools import document_fields, document_states
 
 ROOT = Path(__file__).parents[2]
@@ -76,7 +78,7 @@ def test_the_tables_of_fields_are_fresh(page: Path) -> None:
 
 
 def test_every_state_has_a_meaning() -> None:
-    for kind in (RunStatus, SessionState, TaskStatus, BatchStatus, BulkStatus, SegmentState):
+    for kind in (RunStatus, SessionState, TaskStatus, WorkflowStatus, BatchStatus, BulkStatus, SegmentState):
         assert set(document_states.docstrings(kind)) == set(kind.__members__)
 
 

@@ -1,4 +1,4 @@
-"""The life of a run, of a session and of a task, each as one table.
+"""The life of a run and of a session, each as one table.
 
 Code asks the table, property tests walk it, and the diagrams in the docs are drawn from it.
 """
@@ -15,15 +15,12 @@ __all__ = [
     "RUN",
     "RUN_BIRTH",
     "SESSION",
-    "TASK",
     "TERMINAL",
     "IllegalTransition",
     "RunStatus",
     "SessionState",
-    "TaskStatus",
     "next_session_state",
     "next_status",
-    "next_task_status",
     "sessions_that_can",
 ]
 
@@ -125,35 +122,6 @@ SESSION: Mapping[tuple[SessionState, str], SessionState] = {
 }
 
 
-class TaskStatus(Word):
-    """Whether a task fires."""
-
-    ENABLED = "enabled"
-    """Fires by its schedule, and when someone triggers it."""
-    PAUSED = "paused"
-    """Fires only when someone triggers it; by hand, or by `failure_action PAUSE`."""
-    DISABLED = "disabled"
-    """Does not fire at all."""
-    DELETED = "deleted"
-    """Gone for people; its fires and runs are kept until they are pruned."""
-
-
-T = TaskStatus
-
-TASK: Mapping[tuple[TaskStatus, str], TaskStatus] = {
-    (T.ENABLED, "pause"): T.PAUSED,
-    (T.PAUSED, "resume"): T.ENABLED,
-    (T.ENABLED, "disable"): T.DISABLED,
-    (T.PAUSED, "disable"): T.DISABLED,
-    (T.DISABLED, "enable"): T.ENABLED,
-    (T.PAUSED, "enable"): T.ENABLED,
-    (T.ENABLED, "delete"): T.DELETED,
-    (T.PAUSED, "delete"): T.DELETED,
-    (T.DISABLED, "delete"): T.DELETED,
-}
-"""(state, verb) → state."""
-
-
 class IllegalTransition(Exception):
     """The table has no such step."""
 
@@ -176,10 +144,3 @@ def next_session_state(state: SessionState, verb: str) -> SessionState:
         return SESSION[state, verb]
     except KeyError:
         raise IllegalTransition(f"a session that is {state} cannot {verb}") from None
-
-
-def next_task_status(status: TaskStatus, verb: str) -> TaskStatus | None:
-    """Where `verb` leads; asking for what is so already changes nothing. None when it cannot be."""
-    if status in (to for (_, known), to in TASK.items() if known == verb):
-        return status
-    return TASK.get((status, verb))

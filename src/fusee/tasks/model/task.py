@@ -23,7 +23,6 @@ from fusee.engine.model.run_fields import (
     Timeout,
     UsedStrategy,
 )
-from fusee.engine.model.states import TASK, TaskStatus, next_task_status
 from fusee.engine.model.strategy import Strategy
 from fusee.errors import Invalid
 from fusee.tasks.cron import Cron
@@ -45,8 +44,9 @@ from fusee.values.durations import US
 from fusee.values.fields import Alias, Mark, conform
 from fusee.values.kinds import NAMES, TIME, Name, Seconds, Text, Whole, Words
 from fusee.values.names import BATCH_HANDLER, WORKFLOW_HANDLER, check_name
+from fusee.values.words import Word
 
-__all__ = ["TASK", "Task", "TaskSpec", "TaskStatus", "next_task_status"]
+__all__ = ["TASK_STEPS", "Task", "TaskSpec", "TaskStatus", "next_task_status"]
 
 MOST_SHARDS = 1000
 MOST_UPSTREAMS = 1000
@@ -315,6 +315,42 @@ _DEFAULTS: dict[str, Any] = {
     "shards": 1,
     "trigger_rule": TriggerRule.ALL_SUCCESS,
 }
+
+
+class TaskStatus(Word):
+    """Whether a task fires."""
+
+    ENABLED = "enabled"
+    """Fires by its schedule, and when someone triggers it."""
+    PAUSED = "paused"
+    """Fires only when someone triggers it; by hand, or by `failure_action PAUSE`."""
+    DISABLED = "disabled"
+    """Does not fire at all."""
+    DELETED = "deleted"
+    """Gone for people; its fires and runs are kept until they are pruned."""
+
+
+T = TaskStatus
+
+TASK_STEPS: Mapping[tuple[TaskStatus, str], TaskStatus] = {
+    (T.ENABLED, "pause"): T.PAUSED,
+    (T.PAUSED, "resume"): T.ENABLED,
+    (T.ENABLED, "disable"): T.DISABLED,
+    (T.PAUSED, "disable"): T.DISABLED,
+    (T.DISABLED, "enable"): T.ENABLED,
+    (T.PAUSED, "enable"): T.ENABLED,
+    (T.ENABLED, "delete"): T.DELETED,
+    (T.PAUSED, "delete"): T.DELETED,
+    (T.DISABLED, "delete"): T.DELETED,
+}
+"""(status, verb) → status; what is not here cannot happen."""
+
+
+def next_task_status(status: TaskStatus, verb: str) -> TaskStatus | None:
+    """Where `verb` leads: nowhere else when the task is there already; None when it cannot happen."""
+    if status in (to for (_, known), to in TASK_STEPS.items() if known == verb):
+        return status
+    return TASK_STEPS.get((status, verb))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

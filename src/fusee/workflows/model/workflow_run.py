@@ -12,7 +12,7 @@ from fusee.values.fields import Mark
 from fusee.values.kinds import TIME
 from fusee.values.words import Word
 
-__all__ = ["WorkflowNode", "WorkflowRun", "WorkflowStatus", "workflow_status"]
+__all__ = ["WORKFLOW_RUN_STEPS", "WorkflowNode", "WorkflowRun", "WorkflowStatus", "workflow_status"]
 
 
 class WorkflowStatus(Word):
@@ -28,6 +28,14 @@ class WorkflowStatus(Word):
     """Some node was canceled: the whole workflow run was, or that node alone and none failed."""
 
 
+WORKFLOW_RUN_STEPS: Mapping[tuple[WorkflowStatus, str], WorkflowStatus] = {
+    (WorkflowStatus.RUNNING, "succeed"): WorkflowStatus.SUCCEEDED,
+    (WorkflowStatus.RUNNING, "fail"): WorkflowStatus.FAILED,
+    (WorkflowStatus.RUNNING, "cancel"): WorkflowStatus.CANCELED,
+}
+"""(status, verb) → status; what is not here cannot happen."""
+
+
 def workflow_status(
     *, total: int, ended: int, succeeded: int, skipped: int, canceled: int, cancel_requested: bool
 ) -> WorkflowStatus:
@@ -40,9 +48,10 @@ def workflow_status(
     if ended < total:
         return WorkflowStatus.RUNNING
     failed = ended - succeeded - skipped - canceled
+    verb = "fail" if failed else "succeed"
     if canceled and (cancel_requested or not failed):
-        return WorkflowStatus.CANCELED
-    return WorkflowStatus.FAILED if failed else WorkflowStatus.SUCCEEDED
+        verb = "cancel"
+    return WORKFLOW_RUN_STEPS[WorkflowStatus.RUNNING, verb]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -153,6 +153,7 @@ class WorkflowEnds:
         over = status is not WorkflowStatus.RUNNING
         reason = owner.reason or (tally.culprit[:LONGEST_REASON] if tally.culprit else None)
         values = {**counts, "status": status, "reason": reason, "finished_at": now if over else None}
-        connection.execute(update(workflow_runs).where(workflow_runs.c.id == owner.id).values(values))
-        if over and owner.parent_run is not None:
+        running = (workflow_runs.c.id == owner.id, workflow_runs.c.status == WorkflowStatus.RUNNING)
+        counted = connection.execute(update(workflow_runs).where(*running).values(values)).rowcount
+        if counted and over and owner.parent_run is not None:
             self.outbox.add(connection, [(PARENT_TOPIC, owner.parent_run)])
