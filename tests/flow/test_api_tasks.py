@@ -16,7 +16,7 @@ from fusee.access.service import KeyOperations
 from fusee.runs.rest.shapes import RunOut
 from fusee.tasks.fields import ALIASES, HTTP, TASK, fields_from
 from fusee.tasks.model.task import TaskSpec
-from fusee.tasks.rest.definition import CREATE
+from fusee.tasks.rest.shapes import CREATE
 from fusee.values.fields import shown as shown_of
 
 TASKS = "/api/v1/tasks"

@@ -13,7 +13,7 @@ from sqlalchemy import text
 from fusee import Fusee
 from fusee.clock import ManualClock
 from fusee.surfaces.cli.exits import Exit
-from fusee.tasks.rest.fire_shapes import ExplanationOut, FireOut, SimulationOut
+from fusee.tasks.rest.shapes import ExplanationOut, FireOut, SimulationOut
 from fusee.values.times import iso, show_time
 from tests.flow.conftest import Cli
 from tests.store.harness import ProcessClock, World

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from fusee.surfaces.cli.exits import Exit
-from fusee.tasks.rest.fire_shapes import BackfillOut, FireOut, TriggeredOut
-from fusee.tasks.rest.shapes import CronOut, NextOut, TaskOut
+from fusee.tasks.rest.shapes import BackfillOut, CronOut, FireOut, NextOut, TaskOut, TriggeredOut
 from tests.flow.conftest import Cli
 
 

@@ -24,7 +24,7 @@ from typing import Annotated, Any, Generic, TypeVar, Union, get_args, get_origin
 from fusee.errors import Invalid
 from fusee.values.kinds import JSON, Kind, or_null
 
-__all__ = ["Alias", "As", "Field", "Form", "Mark", "conform", "fields_of", "shown"]
+__all__ = ["Alias", "As", "Field", "Form", "Inner", "Mark", "conform", "fields_of", "shown"]
 
 S = TypeVar("S")
 
@@ -193,6 +193,19 @@ def shown(model: Any, *, brief: bool = False, **more: Any) -> dict[str, Any]:
         value = field.value_in(model)
         made[field.name] = None if value is None else by(value)
     return made | more
+
+
+@dataclass(frozen=True, slots=True)
+class Inner(Kind):
+    """A model within a model, or a sequence of them (`many`): each is shown by its own fields."""
+
+    model: type
+    called: str = ""
+    """The name of its schema in OpenAPI; without one it is described as an object."""
+    many: bool = False
+
+    def show(self, value: Any) -> Any:
+        return [shown(one) for one in value] if self.many else shown(value)
 
 
 @cache

@@ -16,7 +16,7 @@ from fusee.errors import Invalid
 from fusee.values.durations import LONGEST, seconds_from
 from fusee.values.names import NAME, check_name
 from fusee.values.sizes import bytes_from
-from fusee.values.times import show_time
+from fusee.values.times import show_time, show_times
 from fusee.values.words import Word
 
 __all__ = [
@@ -27,6 +27,7 @@ __all__ = [
     "SIZE",
     "TEXT",
     "TIME",
+    "TIMES",
     "Kind",
     "Name",
     "Number",
@@ -338,6 +339,15 @@ class _Time(Kind):
         return show_time(value)
 
 
+class _Times(Kind):
+    """Moments in microseconds since the epoch; shown as RFC 3339."""
+
+    shown = list[str]
+
+    def show(self, value: Any) -> Any:
+        return show_times(value)
+
+
 JSON = Kind()
 TEXT = Text()
 FLAG = _Flag()
@@ -345,3 +355,4 @@ SIZE = _Size()
 OBJECT = Object()
 NAMES = _Names()
 TIME = _Time()
+TIMES = _Times()

@@ -15,12 +15,13 @@ from fusee.surfaces.cli.exits import Failure, failure_of
 from fusee.surfaces.cli.options import ALLOW_UNKNOWN, Shared, option
 from fusee.surfaces.cli.output import Out, clean
 from fusee.tasks.cli.look import value_text
+from fusee.values.fields import shown
 
 if TYPE_CHECKING:
     from rich.text import Text
 
     from fusee.tasks.model.task import Task
-    from fusee.tasks.service.apply import Change
+    from fusee.tasks.service.apply import Change, Difference
     from fusee.tasks.service.tasks import TaskOperations
 
 __all__ = ["apply", "diff", "differences_lines", "export"]
@@ -124,7 +125,8 @@ async def _apply(
                     failure.exit,
                     kind=failure.kind,
                 ) from error
-    Answer(lambda: _object(done, dry_run=dry_run), _summary(done, done=not dry_run)).print(out)
+    data = {"dry_run": dry_run, "changes": [shown(change) for change in done]}
+    Answer(data, _summary(done, done=not dry_run)).print(out)
     if exit_code and _changed(done):
         raise click.exceptions.Exit(CHANGES)
 
@@ -191,17 +193,17 @@ def _lines(change: Change, written: Mapping[str, Any] | None) -> list[Text]:
     return lines + differences_lines(change.differences)
 
 
-def differences_lines(differences: Sequence[tuple[str, Any, Any]]) -> list[Text]:
+def differences_lines(differences: Sequence[Difference]) -> list[Text]:
     """`    every  15m → 1h`."""
     from rich.text import Text
 
-    width = max((len(field) for field, _, _ in differences), default=0)
+    width = max((len(one.field) for one in differences), default=0)
     return [
-        Text(f"    {field:{width}}  ")
-        + Text(clean(_value(field, before)), "red")
+        Text(f"    {one.field:{width}}  ")
+        + Text(clean(_value(one.field, one.before)), "red")
         + Text(" → ")
-        + Text(clean(_value(field, after)), "green")
-        for field, before, after in differences
+        + Text(clean(_value(one.field, one.after)), "green")
+        for one in differences
     ]
 
 
@@ -226,17 +228,3 @@ def _summary(changes: Sequence[Change], *, done: bool) -> str:
     }
     counts = Counter(change.action for change in changes)
     return ", ".join(f"{counts[a]} {words[a][done]}" for a in words if counts[a]) or "no tasks"
-
-
-def _object(changes: Sequence[Change], *, dry_run: bool) -> dict[str, Any]:
-    return {
-        "dry_run": dry_run,
-        "changes": [
-            {
-                "name": change.name,
-                "action": change.action,
-                "differences": [{"field": f, "before": b, "after": a} for f, b, a in change.differences],
-            }
-            for change in changes
-        ],
-    }

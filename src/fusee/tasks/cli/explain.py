@@ -62,15 +62,7 @@ async def explain(tasks: TaskOperations, out: Out, /, name: str, at: str) -> Ans
         lines += ["", lambda: fires_table(answer.fires, zone)]
     if earlier:
         lines += ["", "the last one before that time:", lambda: fires_table(earlier, zone)]
-    data = {
-        "task": answer.task,
-        "at": time_text(answer.at),
-        "verdict": answer.verdict,
-        "text": answer.text,
-        "rule": answer.rule,
-        "fires": [shown(fire) for fire in answer.fires],
-    }
-    return Answer(data, *lines)
+    return Answer(lambda: shown(answer), *lines)
 
 
 explain_alone = Explain(

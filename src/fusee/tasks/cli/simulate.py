@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -11,11 +10,12 @@ import click
 
 from fusee.surfaces.cli.answer import Answer, Noun
 from fusee.surfaces.cli.commands import command
-from fusee.surfaces.cli.moments import TIMES, local_text, moment, now_us, time_text
+from fusee.surfaces.cli.moments import TIMES, local_text, moment, now_us
 from fusee.surfaces.cli.options import duration, option
 from fusee.surfaces.cli.output import Out, human, table
 from fusee.tasks.cli.look import zone_of
 from fusee.tasks.cli.steer import policy_of_words
+from fusee.values.fields import shown
 
 if TYPE_CHECKING:
     from zoneinfo import ZoneInfo
@@ -65,52 +65,10 @@ async def simulate(
     policy = policy_of_words(words, "--policy")
     answer = await tasks.simulate(name, first, last, policy=policy, duration=duration)
     if not answer.fires:
-        return Answer(lambda: _object(answer), say=["no fire lies in that time"])
+        return Answer(lambda: shown(answer), say=["no fire lies in that time"])
     own = f"{_fires(answer.known)} took as long as recorded"
     remark = f"{own}; {human(answer.duration)} assumed where nothing is recorded"
-    return Answer(
-        lambda: _object(answer), lambda: list(_drawn(out, answer, zone, first, every)), say=[remark]
-    )
-
-
-def _object(answer: Simulation) -> dict[str, Any]:
-    from fusee.values.fields import shown
-
-    return {
-        "policy": shown(answer.policy),
-        "duration": answer.duration,
-        "known": answer.known,
-        **_counts_of(answer),
-        "fires": [_fire(one) for one in answer.fires],
-    }
-
-
-def _fire(one: Compared) -> dict[str, Any]:
-    would, was = one.simulated, one.actual
-    actual: dict[str, Any] | None = None
-    if was is not None:
-        actual = {
-            "decision": str(was.decision),
-            "rule": was.rule,
-            "seconds": was.seconds,
-            "failed": was.failed,
-        }
-    return {
-        "fire_time": time_text(would.at),
-        "decision": str(would.decision),
-        "rule": would.rule,
-        "starts_at": time_text(would.start),
-        "ends_at": time_text(would.end),
-        "canceled": would.canceled,
-        "actual": actual,
-    }
-
-
-def _counts_of(answer: Simulation) -> dict[str, dict[str, int]]:
-    """Fires by what would be decided, and by what was."""
-    would = Counter(str(one.simulated.decision) for one in answer.fires)
-    was = Counter(str(one.actual.decision) for one in answer.fires if one.actual is not None)
-    return {"simulated": dict(sorted(would.items())), "actual": dict(sorted(was.items()))}
+    return Answer(lambda: shown(answer), lambda: list(_drawn(out, answer, zone, first, every)), say=[remark])
 
 
 def _drawn(out: Out, answer: Simulation, zone: ZoneInfo, begin: int, every: bool) -> Iterator[Any]:
@@ -183,7 +141,7 @@ def _compared(zone: ZoneInfo) -> Noun[Compared]:
         return one.simulated.rule + ("; canceled by a later fire" if one.simulated.canceled else "")
 
     return Noun(
-        shape=_fire,
+        shape=shown,
         columns={
             f"fire time ({zone.key})": lambda one: local_text(one.simulated.at, zone),
             "was": was,
@@ -196,10 +154,9 @@ def _compared(zone: ZoneInfo) -> Noun[Compared]:
 
 
 def _counts(answer: Simulation) -> Table:
-    counts = _counts_of(answer)
     drawn = table("", ">was", ">would be")
     for name, label in DECISIONS.items():
-        drawn.add_row(label, *(str(counts[side].get(name, 0)) for side in ("actual", "simulated")))
+        drawn.add_row(label, *(str(counts.get(name, 0)) for counts in (answer.actual, answer.simulated)))
     if none := sum(one.actual is None for one in answer.fires):
         drawn.add_row("no record", str(none), "")
     if canceled := sum(one.simulated.canceled for one in answer.fires):

@@ -141,6 +141,7 @@ async def edit(
       fusee task edit poll target_url=https://example.com/v2/poll
     """
     from fusee.tasks.fields import fields_from
+    from fusee.tasks.service.apply import differences
 
     before = await tasks.get(name)
     task = await tasks.change(
@@ -149,8 +150,7 @@ async def edit(
         version=before.version if version is None else version,
         allow_unknown=allow_unknown,
     )
-    was, now = fields_from(before.spec), fields_from(task.spec)
-    changes = [(field, was[field], now[field]) for field in now if was[field] != now[field]]
+    changes = differences(fields_from(before.spec), fields_from(task.spec))
     lines, say = next_lines(task) if before.next_fire_at != task.next_fire_at else ([], [])
     return Answer(
         lambda: TASKS.shape(task),

@@ -14,6 +14,7 @@ from fusee.surfaces.cli.moments import TIMES, moment, now_us, time_text, times_t
 from fusee.surfaces.cli.options import KEY, Wait, option, reasoned, waits
 from fusee.surfaces.cli.output import Out
 from fusee.tasks.cli.look import zone_of
+from fusee.values.fields import shown
 
 if TYPE_CHECKING:
     from fusee.runs.service.runs import RunOperations
@@ -78,15 +79,8 @@ async def _fired(runs: RunOperations, out: Out, name: str, fired: Triggered, wai
     if wait is not None:
         out.say(line)
         return await ended(runs, out, ids, wait)
-    data = {
-        "fire_time": time_text(fired.fire_time),
-        "decision": str(fired.decision),
-        "rule": fired.rule,
-        "run_ids": ids,
-        "created": fired.created,
-    }
     known = "this key was used before: that is its fire, nothing new"
-    return Answer(data, line, say=[] if fired.created else [known])
+    return Answer(shown(fired), line, say=[] if fired.created else [known])
 
 
 @command()
@@ -116,14 +110,7 @@ async def backfill(
     if wait is not None and made.id is not None:
         out.say(f"backfill {made.id}: {len(made.times)} fires, {made.concurrency} at once")
         return await ended(runs, out, await _run_ids(tasks, name, made), wait)
-    data = {
-        "id": made.id,
-        "created": made.created and made.id is not None,
-        "concurrency": made.concurrency,
-        "count": len(made.times),
-        "left": made.left,
-        "fires": [time_text(at) for at in made.times],
-    }
+    data = shown(made)
     left = f"; {made.left} ran before and are left alone" if made.left else ""
     if not made.times:
         return Answer(data, f"nothing to make up for{left}")

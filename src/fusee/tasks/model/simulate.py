@@ -6,6 +6,7 @@ import heapq
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import Annotated
 
 from fusee.tasks.model.policy import (
     Decision,
@@ -19,6 +20,8 @@ from fusee.tasks.model.policy import (
     start_at,
 )
 from fusee.values.durations import US
+from fusee.values.fields import As
+from fusee.values.kinds import TIME
 
 __all__ = ["Simulated", "simulate"]
 
@@ -27,13 +30,12 @@ __all__ = ["Simulated", "simulate"]
 class Simulated:
     """One fire as it would have gone."""
 
-    at: int
+    at: Annotated[int, TIME, As("fire_time")]
     decision: Decision
     rule: str
-    start: int | None = None
-    end: int | None = None
-    canceled: bool = False
-    """A later fire canceled it, through CANCEL_PREV."""
+    start: Annotated[int | None, TIME, As("starts_at")] = None
+    end: Annotated[int | None, TIME, As("ends_at")] = None
+    canceled: Annotated[bool, "By a later fire, through CANCEL_PREV."] = False
 
 
 @dataclass(slots=True, order=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Annotated, Any
 
+import msgspec
 from fastapi import APIRouter, Query, Request, Response
 
 from fusee.surfaces.rest.addressing import TaskRef
@@ -19,9 +20,15 @@ from fusee.tasks.cron import Cron, CronError, next_fires
 from fusee.tasks.fields import words_of
 from fusee.tasks.model.policy import Decision
 from fusee.tasks.model.schedule import zone_named
-from fusee.tasks.rest.bodies import SimulateIn
-from fusee.tasks.rest.fire_shapes import ExplanationOut, FirePage, SimulationOut
-from fusee.tasks.rest.shapes import CronOut, NextOut, Words
+from fusee.tasks.rest.shapes import (
+    CronOut,
+    CronWords,
+    ExplanationOut,
+    FirePage,
+    NextOut,
+    SimulateIn,
+    SimulationOut,
+)
 from fusee.tasks.store.history import FireFilter
 from fusee.values.fields import shown
 from fusee.values.times import show_times
@@ -67,14 +74,14 @@ async def list_fires(
     return FIRES.page(page, found, lambda fire: f"{fire.fire_time}:{fire.shard}", shown)
 
 
-@router.get(f"/tasks{OF_TASK}/explain")
+@router.get(f"/tasks{OF_TASK}/explain", response_model=ExplanationOut)
 async def explain_task(
     request: Request,
     ref: TaskRef,
     at: Annotated[Time, Query(description="Of a whole second, any fire within it counts.")],
-) -> ExplanationOut:
+) -> dict[str, Any]:
     """Why it did, or did not, run at that time."""
-    return ExplanationOut.of(await operations_of(request).tasks.explain(ref, at))
+    return shown(await operations_of(request).tasks.explain(ref, at))
 
 
 @router.get(f"/tasks{OF_TASK}/next")
@@ -93,7 +100,7 @@ async def simulate_task(request: Request, ref: TaskRef) -> Response:
         ref, wish.begin, wish.end, policy=wish.policy, duration=wish.duration
     )
     # 20,000 fires take more than half a second to write down: others are served meanwhile.
-    text = await asyncio.to_thread(lambda: SimulationOut.of(done).model_dump_json())
+    text = await asyncio.to_thread(lambda: msgspec.json.encode(shown(done)))
     return Response(text, media_type="application/json")
 
 
@@ -118,6 +125,6 @@ async def read_cron(
         expression=expression,
         cron=cron.text,
         timezone=timezone,
-        description_words=Words(**words_of(cron)),
+        description_words=CronWords(**words_of(cron)),
         next_fires=show_times(next_fires(cron, now, zone, count)),
     )

@@ -9,9 +9,7 @@ from pydantic import BeforeValidator
 
 from fusee.surfaces.rest.addressing import ETAG, IfMatch, TaskRef, etag, version_from
 from fusee.surfaces.rest.asking import (
-    REF,
     AllowUnknown,
-    Body,
     IdempotencyKey,
     Operator,
     Viewer,
@@ -27,9 +25,17 @@ from fusee.surfaces.rest.reading import read_json, read_object
 from fusee.tasks.fields import STATUSES, enabled_from, task_shown
 from fusee.tasks.fields import TASK as FORM
 from fusee.tasks.model.task import Task, TaskStatus
-from fusee.tasks.rest.bodies import ApplyIn
-from fusee.tasks.rest.definition import CHANGE, CREATE, REPLACE
-from fusee.tasks.rest.shapes import ApplyOut, PreviewOut, TaskOut, TaskPage, change_shown
+from fusee.tasks.rest.shapes import (
+    APPLY,
+    CHANGE,
+    CREATE,
+    REPLACE,
+    ApplyIn,
+    ApplyOut,
+    PreviewOut,
+    TaskOut,
+    TaskPage,
+)
 from fusee.tasks.service.apply import apply, plan
 from fusee.tasks.store.tasks import TaskFilter
 from fusee.values.fields import shown
@@ -49,8 +55,6 @@ _MADE: dict[str, Any] = {
         "Location": {"description": "The task.", "required": True, "schema": {"type": "string"}},
     }
 }
-_APPLY = ApplyIn.model_json_schema()
-_APPLY["properties"]["documents"]["items"] = {"$ref": REF.format(model="TaskIn")}
 _STALE = {"description": "It is at another version, or keeps its name."}
 _ANY_STATUS = BeforeValidator(
     lambda value: {"active": "enabled", "inactive": "disabled"}.get(value.lower(), value.lower())
@@ -116,7 +120,7 @@ async def preview_task(request: Request, allow_unknown: AllowUnknown = False) ->
 @router.post(
     "/apply",
     dependencies=[Operator],
-    openapi_extra=body_of(Body("ApplyIn", _APPLY)),
+    openapi_extra=body_of(APPLY),
     responses={409: {"description": "A task to prune is waited for; `changes` tells what was done."}},
     response_model=ApplyOut,
 )
@@ -132,19 +136,17 @@ async def apply_tasks(request: Request, allow_unknown: AllowUnknown = False) -> 
     how: dict[str, Any] = {"group": wanted.group, "prune": wanted.prune, "allow_unknown": allow_unknown}
     if wanted.dry_run:
         planned = await plan(tasks, wanted.documents, **how)
-        return {"dry_run": True, "changes": [change_shown(change) for change in planned]}
+        return {"dry_run": True, "changes": [shown(change) for change in planned]}
     notes = context_of(request).notes
     done = notes.setdefault("changes", [])
-    changes = await apply(
-        tasks, wanted.documents, **how, tell=lambda change: done.append(change_shown(change))
-    )
+    changes = await apply(tasks, wanted.documents, **how, tell=lambda change: done.append(shown(change)))
     counts = {change.action: 0 for change in changes}
     for change in changes:
         counts[change.action] += 1
     audit(
         request, "tasks applied", group=wanted.group, **{f"tasks_{action}": n for action, n in counts.items()}
     )
-    return {"dry_run": False, "changes": [change_shown(change) for change in changes]}
+    return {"dry_run": False, "changes": [shown(change) for change in changes]}
 
 
 @router.get("", dependencies=[Viewer], response_model=TaskPage)

@@ -11,10 +11,18 @@ from fusee.surfaces.rest.asking import IdempotencyKey, Operator, audit, body_of,
 from fusee.surfaces.rest.context import operations_of
 from fusee.surfaces.rest.paths import OF_TASK
 from fusee.surfaces.rest.reading import read_json
-from fusee.tasks.rest.bodies import BackfillIn, ClearQueueIn, TaskSteerIn, TriggerIn
-from fusee.tasks.rest.fire_shapes import BackfillOut, QueueClearedOut, TriggeredOut
 from fusee.tasks.rest.routes import answer
-from fusee.tasks.rest.shapes import TaskOut
+from fusee.tasks.rest.shapes import (
+    BackfillIn,
+    BackfillOut,
+    ClearQueueIn,
+    QueueClearedOut,
+    TaskOut,
+    TaskSteerIn,
+    TriggeredOut,
+    TriggerIn,
+)
+from fusee.values.fields import shown
 
 __all__ = ["router"]
 
@@ -34,6 +42,7 @@ _OFF = {"description": "It is disabled, or the idempotency key was used for anot
     f"{OF_TASK}/trigger",
     status_code=201,
     openapi_extra=body_of(TriggerIn, required=False),
+    response_model=TriggeredOut,
     responses={
         200: {"model": TriggeredOut, "description": "The idempotency key had been used before."},
         409: _OFF,
@@ -41,7 +50,7 @@ _OFF = {"description": "It is disabled, or the idempotency key was used for anot
 )
 async def trigger_task(
     request: Request, response: Response, ref: TaskRef, idempotency_key: IdempotencyKey = None
-) -> TriggeredOut:
+) -> Shown:
     """Fire now, under the policies: `decision` and `rule` tell what became of it, also when it is skipped."""
     wish = await read_json(request, TriggerIn, "a trigger", optional=True)
     triggered = await operations_of(request).tasks.trigger(
@@ -50,12 +59,13 @@ async def trigger_task(
     response.status_code = 201 if triggered.created else 200
     if triggered.created:
         audit(request, "task triggered", task=ref, decision=str(triggered.decision), reason=wish.reason)
-    return TriggeredOut.of(triggered)
+    return shown(triggered)
 
 
 @router.post(
     f"{OF_TASK}/restart",
     status_code=201,
+    response_model=TriggeredOut,
     responses={
         200: {"model": TriggeredOut, "description": "The idempotency key had been used before."},
         409: {"description": "It is disabled, has no fire yet, or its policies would skip this one."},
@@ -63,13 +73,13 @@ async def trigger_task(
 )
 async def restart_task(
     request: Request, response: Response, ref: TaskRef, idempotency_key: IdempotencyKey = None
-) -> TriggeredOut:
+) -> Shown:
     """Do its last fire again, under the policies: the same payload, logical time and shards."""
     restarted = await operations_of(request).tasks.restart(ref, idempotency_key=checked_key(idempotency_key))
     response.status_code = 201 if restarted.created else 200
     if restarted.created:
         audit(request, "task restarted", task=ref, decision=str(restarted.decision))
-    return TriggeredOut.of(restarted)
+    return shown(restarted)
 
 
 @router.post(f"{OF_TASK}/pause", **_STEER)
@@ -111,6 +121,7 @@ async def clear_task_queue(request: Request, ref: TaskRef) -> QueueClearedOut:
     f"{OF_TASK}/backfill",
     status_code=201,
     openapi_extra=body_of(BackfillIn),
+    response_model=BackfillOut,
     responses={
         200: {
             "model": BackfillOut,
@@ -121,7 +132,7 @@ async def clear_task_queue(request: Request, ref: TaskRef) -> QueueClearedOut:
 )
 async def backfill_task(
     request: Request, response: Response, ref: TaskRef, idempotency_key: IdempotencyKey = None
-) -> BackfillOut:
+) -> Shown:
     """Run the fires of a stretch of the past that did not run, oldest first, apart from the schedule."""
     wish = await read_json(request, BackfillIn, "a backfill")
     backfilled = await operations_of(request).tasks.backfill(
@@ -132,11 +143,10 @@ async def backfill_task(
         dry_run=wish.dry_run,
         idempotency_key=checked_key(idempotency_key),
     )
-    answer = BackfillOut.of(backfilled)
-    response.status_code = 201 if answer.created else 200
-    if answer.created:
-        audit(request, "task backfilled", task=ref, backfill_id=answer.id, fires=answer.count)
-    return answer
+    response.status_code = 201 if backfilled.created else 200
+    if backfilled.created:
+        audit(request, "task backfilled", task=ref, backfill_id=backfilled.id, fires=backfilled.count)
+    return shown(backfilled)
 
 
 async def _steer(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from graphlib import CycleError, TopologicalSorter
-from typing import Any
+from typing import Annotated, Any, Literal
 
 from fusee.errors import Conflict, Invalid, NotFound
 from fusee.tasks.fields import fields_from
@@ -13,8 +13,23 @@ from fusee.tasks.model.task import Task, TaskSpec, TaskStatus
 from fusee.tasks.service.documents import LABEL, read_document
 from fusee.tasks.service.tasks import TaskOperations
 from fusee.tasks.store.tasks import TaskFilter
+from fusee.values.fields import Inner
+from fusee.values.kinds import Kind
 
-__all__ = ["LABEL", "Change", "apply", "plan"]
+__all__ = ["LABEL", "Change", "Difference", "apply", "differences", "plan"]
+
+
+class _Action(Kind):
+    shown = Literal["create", "update", "unchanged", "delete", "enable", "disable"]
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A field of a task as it is, and as it will be."""
+
+    field: str
+    before: Any
+    after: Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,10 +37,13 @@ class Change:
     """What applying does to one task."""
 
     name: str
-    action: str
-    """create, update, unchanged, delete, enable or disable."""
-    differences: Sequence[tuple[str, Any, Any]] = ()
-    """(field, as it is, as it will be)."""
+    action: Annotated[str, _Action()]
+    differences: Annotated[Sequence[Difference], Inner(Difference, "DifferenceOut", many=True)] = ()
+
+
+def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Difference]:
+    """What differs between two tasks, each written as its fields."""
+    return [Difference(name, before[name], after[name]) for name in after if before[name] != after[name]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,14 +153,14 @@ async def _compare(tasks: TaskOperations, wanted: _Wanted, prune: bool) -> Chang
     if not prune:
         # The group matters to prune only: a task as it was exported is unchanged, whoever created it.
         before["labels"] = before["labels"] | {LABEL: after["labels"][LABEL]}
-    differences = [(key, before[key], after[key]) for key in after if before[key] != after[key]]
+    found = differences(before, after)
     if _is_on(task) != wanted.enabled:
-        differences.append(("enabled", _is_on(task), wanted.enabled))
-    if not differences:
+        found.append(Difference("enabled", _is_on(task), wanted.enabled))
+    if not found:
         return Change(wanted.spec.name, "unchanged")
-    if [field for field, _, _ in differences] == ["enabled"]:
-        return Change(wanted.spec.name, "enable" if wanted.enabled else "disable", differences)
-    return Change(wanted.spec.name, "update", differences)
+    if [one.field for one in found] == ["enabled"]:
+        return Change(wanted.spec.name, "enable" if wanted.enabled else "disable", found)
+    return Change(wanted.spec.name, "update", found)
 
 
 async def _switch(tasks: TaskOperations, wanted: _Wanted) -> None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated, Literal
 
 from fusee.engine.model.states import RunStatus
 from fusee.tasks.model.fire import Cause, Fire, Held
 from fusee.tasks.model.policy import Decision
 from fusee.tasks.model.task import Task, TaskStatus
+from fusee.values.fields import Inner
+from fusee.values.kinds import TIME, Kind
 from fusee.values.times import iso
 
 __all__ = ["Explanation", "explain"]
@@ -34,18 +37,25 @@ _WAITS = {
 }
 
 
+class _Verdict(Kind):
+    """What became of the fire; the last five say why there is no row."""
+
+    shown = Literal[
+        "ran", "queued", "waiting", "canceled", "skipped", "missed",
+        "not_due", "not_yet", "before_it_was", "not_enabled", "no_record",
+    ]  # fmt: skip
+
+
 @dataclass(frozen=True, slots=True)
 class Explanation:
     """The explanation in one sentence, the rule that decided, and the fires it is based on."""
 
     task: str
-    at: int
-    verdict: str
-    """ran, queued, waiting, canceled (before it started), skipped, missed; or no row: not_due, not_yet,
-    before_it_was, not_enabled, no_record."""
+    at: Annotated[int, TIME]
+    verdict: Annotated[str, _Verdict()]
     text: str
     rule: str | None
-    fires: Sequence[Fire]
+    fires: Annotated[Sequence[Fire], Inner(Fire, "FireOut", many=True)]
 
 
 def explain(task: Task, at: int, fires: Sequence[Fire], now: int) -> Explanation:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
-from typing import Any
+from typing import Annotated, Any
 
 from fusee.errors import Invalid
 from fusee.tasks.fields import policy_from
-from fusee.tasks.model.policy import Policy
+from fusee.tasks.model.policy import Decision, Policy
 from fusee.tasks.model.simulate import Simulated, simulate
 from fusee.tasks.model.task import Task
 from fusee.tasks.store.history import Past
+from fusee.values.fields import Inner, Mark
 
 __all__ = ["Compared", "Simulation", "simulation"]
 
@@ -24,18 +26,30 @@ CATCH_UP = ("catch_up", "catch_up_window", "catch_up_cap", "grace")
 class Compared:
     """One fire time: what the policy would do, and what was done."""
 
-    simulated: Simulated
-    actual: Past | None
+    simulated: Annotated[Simulated, Mark.FLAT]
+    actual: Annotated[Past | None, Inner(Past, "ActualOut")]
 
 
 @dataclass(frozen=True, slots=True)
 class Simulation:
-    policy: Policy
-    fires: Sequence[Compared]
-    duration: float
-    """Seconds that are assumed for fires whose duration is not in the fire history."""
-    known: int
-    """Fires whose own duration and end were used."""
+    """What another policy would have done, beside what was done."""
+
+    policy: Annotated[Policy, Inner(Policy), "The whole policy that was simulated."]
+    fires: Annotated[Sequence[Compared], Inner(Compared, "SimulatedOut", many=True)]
+    duration: Annotated[float, "Seconds assumed for fires whose duration is not in the fire history."]
+    known: Annotated[int, "Fires whose own duration and end were used."]
+
+    @property
+    def simulated(self) -> Annotated[Mapping[str, int], "How often each decision would have been made."]:
+        return _counts(one.simulated.decision for one in self.fires)
+
+    @property
+    def actual(self) -> Annotated[Mapping[str, int], "How often each decision was made."]:
+        return _counts(one.actual.decision for one in self.fires if one.actual is not None)
+
+
+def _counts(decisions: Iterable[Decision]) -> dict[str, int]:
+    return {str(decision): count for decision, count in sorted(Counter(decisions).items())}
 
 
 def simulation(

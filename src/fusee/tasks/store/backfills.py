@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import takewhile
-from typing import Any
+from typing import Annotated, Any
 
 from sqlalchemy import Connection, and_, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
@@ -23,6 +23,8 @@ from fusee.tasks.store.state import TaskState
 from fusee.tasks.store.tables import backfills, fires
 from fusee.tasks.store.tasks import TaskDefinitions, spec_of
 from fusee.values.chunks import chunks
+from fusee.values.fields import As
+from fusee.values.kinds import TIMES
 
 __all__ = ["Backfilled", "Backfills"]
 
@@ -32,16 +34,19 @@ MOST_LOOKED_AT = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Backfilled:
-    """What a backfill runs; `id` is None for a dry run."""
+    """What a backfill runs."""
 
-    id: int | None
-    times: Sequence[int]
-    """The fires that run."""
-    left: int
-    """Fires of that range that ran before, and are left alone."""
+    id: Annotated[int | None, "None when nothing was made: a dry run, or nothing to make up for."]
+    times: Annotated[Sequence[int], TIMES, As("fires"), "The times that run, oldest first."]
+    left: Annotated[int, "Fires of that range that ran before, and are left alone."]
     concurrency: int
-    created: bool = True
-    """False when the idempotency key had been used before."""
+    created: Annotated[bool, "False when nothing was made, or the idempotency key had been used before."] = (
+        True
+    )
+
+    @property
+    def count(self) -> Annotated[int, "How many fires run."]:
+        return len(self.times)
 
 
 class Backfills:
@@ -73,7 +78,7 @@ class Backfills:
             last = now if row.next_fire_at is None else min(now, row.next_fire_at - 1)
             times, left = self._times(connection, row, begin, min(end, last))
             if dry_run or not times:
-                return Backfilled(None, times, left, concurrency)
+                return Backfilled(None, times, left, concurrency, created=False)
             if row.status == TaskStatus.DISABLED:
                 raise Conflict(f"task {row.name} is disabled: enable it first")
             added = connection.execute(

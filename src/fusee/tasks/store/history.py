@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 from sqlalchemy import ColumnElement, Connection, Select, and_, select
 
@@ -15,6 +15,7 @@ from fusee.tasks.model.fire import Cause, Fire, Held
 from fusee.tasks.model.policy import Decision
 from fusee.tasks.store.tables import fires
 from fusee.tasks.store.tasks import TaskDefinitions
+from fusee.values.fields import Mark
 
 __all__ = ["FireFilter", "FireHistory", "Past"]
 
@@ -37,13 +38,14 @@ class FireFilter:
 class Past:
     """How a fire went, as input for the simulation of another policy."""
 
-    at: int
+    at: Annotated[int, Mark.HIDDEN]
     decision: Decision
     rule: str
-    seconds: float | None
-    """Duration from the first start to the last end of its runs; None when it did not run."""
+    seconds: Annotated[
+        float | None, "From the first start to the last end of its runs; null when it did not run."
+    ]
     failed: bool
-    started_at: int | None = None
+    started_at: Annotated[int | None, Mark.HIDDEN] = None
 
 
 class FireHistory:

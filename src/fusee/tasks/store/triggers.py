@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 from sqlalchemy import Connection, select
 from sqlalchemy.exc import IntegrityError
@@ -23,6 +23,7 @@ from fusee.tasks.store.fire_writer import PlannedFire
 from fusee.tasks.store.firing import Firing
 from fusee.tasks.store.tables import fires, tasks
 from fusee.tasks.store.tasks import TaskDefinitions, spec_of
+from fusee.values.kinds import TIME
 
 __all__ = ["Triggered", "Triggers"]
 
@@ -31,12 +32,11 @@ __all__ = ["Triggered", "Triggers"]
 class Triggered:
     """A fire that a person asked for, and what was decided about it."""
 
-    fire_time: int
+    fire_time: Annotated[int, TIME]
     decision: Decision
     rule: str
-    run_ids: Sequence[int]
-    created: bool = True
-    """False when the idempotency key had been used before."""
+    run_ids: Annotated[Sequence[int], "One for each shard; those of a skipped fire never run."]
+    created: Annotated[bool, "False when the idempotency key had been used before."] = True
 
 
 class Triggers:
