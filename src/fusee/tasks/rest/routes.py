@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BeforeValidator
 
-from fusee.surfaces.rest.addressing import ETAG, IfMatch, TaskRef, etag, version_from
+from fusee.surfaces.rest.addressing import ETAG, IfMatch, TaskRef, version_from
 from fusee.surfaces.rest.asking import (
     AllowUnknown,
     IdempotencyKey,
@@ -18,8 +18,9 @@ from fusee.surfaces.rest.asking import (
     checked_key,
 )
 from fusee.surfaces.rest.context import context_of, operations_of
+from fusee.surfaces.rest.definitions import Definition
 from fusee.surfaces.rest.paging import Page, Pager, name_at
-from fusee.surfaces.rest.paths import TASK, link
+from fusee.surfaces.rest.paths import TASK
 from fusee.surfaces.rest.problems import Problem
 from fusee.surfaces.rest.reading import read_json, read_object
 from fusee.tasks.fields import STATUSES, enabled_from, task_shown
@@ -47,41 +48,35 @@ router = APIRouter(prefix="/api/v1/tasks", tags=["tasks"])
 
 TASKS = Pager("t1", name_at)
 Shown = dict[str, Any]
-SAYS = f"a task is an object such as {FORM.example}"
-_EXAMPLE = {"name": "nightly", "cron": "0 3 * * *", "timezone": "Europe/Berlin", "handler": "greet"}
-_MADE: dict[str, Any] = {
-    "headers": {
-        **ETAG["headers"],
-        "Location": {"description": "The task.", "required": True, "schema": {"type": "string"}},
-    }
-}
-_STALE = {"description": "It is at another version, or keeps its name."}
+DEFINITION = Definition(
+    noun="task",
+    place="tasks",
+    form=FORM,
+    answer=TaskOut,
+    create=CREATE,
+    replace=REPLACE,
+    example={"name": "nightly", "cron": "0 3 * * *", "timezone": "Europe/Berlin", "handler": "greet"},
+    kept=frozenset({"status", "version"}),
+    made={
+        "headers": {
+            **ETAG["headers"],
+            "Location": {"description": "The task.", "required": True, "schema": {"type": "string"}},
+        }
+    },
+)
 _ANY_STATUS = BeforeValidator(
     lambda value: {"active": "enabled", "inactive": "disabled"}.get(value.lower(), value.lower())
 )
 """In any case, and also in the words of older designs."""
-_ADDED = set(TaskOut.model_fields) - FORM.fields.keys() - {"status", "version"}
-"""What an answer has that is none of the caller's business; sent back, it is ignored."""
 
 
 def answer(request: Request, response: Response, task: Task) -> Shown:
     """The task, with its version as ETag."""
-    response.headers.update(etag(task.version))
-    return task_shown(task, operations_of(request).tasks.upcoming(task))
+    shown = task_shown(task, operations_of(request).tasks.upcoming(task))
+    return DEFINITION.at_version(response, task.version, shown)
 
 
-@router.post(
-    "",
-    status_code=201,
-    dependencies=[Operator],
-    openapi_extra=body_of(CREATE, example=_EXAMPLE),
-    response_model=TaskOut,
-    responses={
-        200: {"model": TaskOut, "description": "The idempotency key had been used before.", **_MADE},
-        201: _MADE,
-        409: {"description": "The name is taken, or the idempotency key was used for another request."},
-    },
-)
+@router.post("", **DEFINITION.creating)
 async def create_task(
     request: Request,
     response: Response,
@@ -89,27 +84,24 @@ async def create_task(
     idempotency_key: IdempotencyKey = None,
 ) -> Shown:
     """Make a task; the answer has its next five fires."""
-    fields = await read_object(request, SAYS)
+    fields = await DEFINITION.fields(request)
     enabled = enabled_from(fields) is not False
     tasks = operations_of(request).tasks
     key = checked_key(idempotency_key)
     task, new = await tasks.create_once(key, fields, enabled=enabled, allow_unknown=allow_unknown)
-    response.headers["Location"] = link(request, "tasks", task.id)
-    response.status_code = 201 if new else 200
-    if new:
-        audit(request, "task created", task=task.name, task_id=task.id)
+    DEFINITION.created(request, response, task.id, new, task=task.name, task_id=task.id)
     return answer(request, response, task)
 
 
 @router.post(
     "/preview",
     dependencies=[Viewer],
-    openapi_extra=body_of(CREATE, example=_EXAMPLE),
+    openapi_extra=body_of(CREATE, example=DEFINITION.example),
     response_model=PreviewOut,
 )
 async def preview_task(request: Request, allow_unknown: AllowUnknown = False) -> Shown:
     """Check a task and tell when it would fire; nothing is made."""
-    fields = await read_object(request, SAYS)
+    fields = await DEFINITION.fields(request)
     enabled_from(fields)
     tasks = operations_of(request).tasks
     # Who may only look must not make the server ask its resolver for names, and learn what it says.
@@ -173,18 +165,12 @@ async def list_tasks(
     return TASKS.page(page, found, lambda task: task.name, lambda task: shown(task, brief=True))
 
 
-@router.get(TASK, dependencies=[Viewer], responses={200: ETAG}, response_model=TaskOut)
+@router.get(TASK, **DEFINITION.getting)
 async def get_task(request: Request, response: Response, ref: TaskRef) -> Shown:
     return answer(request, response, await operations_of(request).tasks.get(ref))
 
 
-@router.put(
-    TASK,
-    dependencies=[Operator],
-    openapi_extra=body_of(REPLACE, example={**_EXAMPLE, "version": 1}),
-    response_model=TaskOut,
-    responses={200: ETAG, 409: _STALE},
-)
+@router.put(TASK, **DEFINITION.replacing)
 async def replace_task(
     request: Request,
     response: Response,
@@ -193,10 +179,9 @@ async def replace_task(
     if_match: IfMatch = None,
 ) -> Shown:
     """Make it what is written, and nothing else."""
-    fields = await read_object(request, SAYS)
+    fields = await DEFINITION.replacement(request)
     tasks = operations_of(request).tasks
     before = await tasks.get(ref)
-    fields = {name: value for name, value in fields.items() if name not in _ADDED}
     version = _change_of(fields, before, if_match)
     fields.setdefault("name", before.name)
     task = await tasks.replace(before.id, fields, version=version, allow_unknown=allow_unknown)
@@ -204,13 +189,7 @@ async def replace_task(
     return answer(request, response, task)
 
 
-@router.patch(
-    TASK,
-    dependencies=[Operator],
-    openapi_extra=body_of(CHANGE, example={"cron": "0 4 * * *", "version": 1}),
-    response_model=TaskOut,
-    responses={200: ETAG, 409: _STALE},
-)
+@router.patch(TASK, **DEFINITION.changing(CHANGE, {"cron": "0 4 * * *", "version": 1}))
 async def change_task(
     request: Request,
     response: Response,

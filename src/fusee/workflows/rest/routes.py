@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Path, Query, Request, Response
+from fastapi import APIRouter, Query, Request, Response
 
-from fusee.surfaces.rest.addressing import ETAG, IfMatch, etag, version_from
+from fusee.surfaces.rest.addressing import IfMatch, version_from
 from fusee.surfaces.rest.asking import (
     AllowUnknown,
     IdempotencyKey,
@@ -17,11 +17,12 @@ from fusee.surfaces.rest.asking import (
     checked_key,
 )
 from fusee.surfaces.rest.context import operations_of
+from fusee.surfaces.rest.definitions import Definition, name_of
 from fusee.surfaces.rest.paging import Cursor, Page, Pager, name_at
 from fusee.surfaces.rest.paths import OF_WORKFLOW, WORKFLOW, link
-from fusee.surfaces.rest.reading import read_json, read_object
+from fusee.surfaces.rest.reading import read_json
 from fusee.values.fields import shown
-from fusee.values.names import NAME, PREFIX, check_name, check_prefix
+from fusee.values.names import PREFIX, check_prefix
 from fusee.workflows.model.workflow import WORKFLOW as FORM
 from fusee.workflows.model.workflow import Workflow
 from fusee.workflows.rest.runs import NODES, Status, page_of_runs
@@ -44,50 +45,30 @@ Shown = dict[str, Any]
 
 WORKFLOWS = Pager("w1", name_at)
 LONGEST_GRAPH = 10_000
-SAYS = 'a workflow is an object such as {"name": "nightly", "nodes": [{"name": "a", "handler": "tidy"}]}'
-_EXAMPLE = {
-    "name": "nightly",
-    "params": {"day": {}},
-    "nodes": [
-        {"name": "extract", "handler": "greet", "payload": {"name": "{{param.day}}"}},
-        {"name": "load", "after": ["extract"], "handler": "greet"},
-    ],
-}
-_STALE = {"description": "It is at another version, or keeps its name."}
-_ADDED = set(WorkflowOut.model_fields) - FORM.fields.keys() - {"version"}
-"""What an answer has that is none of the caller's business; sent back, it is ignored."""
-
-
-async def _name(
-    workflow: Annotated[
-        str,
-        Path(description="The workflow's name, slashes and all.", json_schema_extra={"pattern": f"^{NAME}$"}),
-    ],
-) -> str:
-    return check_name(workflow, "workflow")
-
-
-Name = Annotated[str, Depends(_name)]
+DEFINITION = Definition(
+    noun="workflow",
+    place="workflows",
+    form=FORM,
+    answer=WorkflowOut,
+    create=CREATE,
+    replace=REPLACE,
+    example={
+        "name": "nightly",
+        "params": {"day": {}},
+        "nodes": [
+            {"name": "extract", "handler": "greet", "payload": {"name": "{{param.day}}"}},
+            {"name": "load", "after": ["extract"], "handler": "greet"},
+        ],
+    },
+)
+Name = Annotated[str, name_of("workflow")]
 
 
 def _answer(response: Response, workflow: Workflow) -> Shown:
-    """The workflow, with its version as ETag."""
-    response.headers.update(etag(workflow.version))
-    return shown(workflow)
+    return DEFINITION.at_version(response, workflow.version, shown(workflow))
 
 
-@router.post(
-    "",
-    status_code=201,
-    dependencies=[Operator],
-    openapi_extra=body_of(CREATE, example=_EXAMPLE),
-    response_model=WorkflowOut,
-    responses={
-        200: {"model": WorkflowOut, "description": "The idempotency key had been used before.", **ETAG},
-        201: ETAG,
-        409: {"description": "The name is taken, or the idempotency key was used for another request."},
-    },
-)
+@router.post("", **DEFINITION.creating)
 async def create_workflow(
     request: Request,
     response: Response,
@@ -95,14 +76,11 @@ async def create_workflow(
     idempotency_key: IdempotencyKey = None,
 ) -> Shown:
     """Make a workflow; a cycle is refused with the nodes that close it."""
-    fields = await read_object(request, SAYS)
+    fields = await DEFINITION.fields(request)
     workflow, new = await operations_of(request).workflows.create_once(
         checked_key(idempotency_key), fields, allow_unknown=allow_unknown
     )
-    response.headers["Location"] = link(request, "workflows", workflow.name)
-    response.status_code = 201 if new else 200
-    if new:
-        audit(request, "workflow created", workflow=workflow.name, nodes=workflow.nodes)
+    DEFINITION.created(request, response, workflow.name, new, workflow=workflow.name, nodes=workflow.nodes)
     return _answer(response, workflow)
 
 
@@ -178,18 +156,12 @@ async def graph_of_workflow(
     }
 
 
-@router.get(WORKFLOW, dependencies=[Viewer], responses={200: ETAG}, response_model=WorkflowOut)
+@router.get(WORKFLOW, **DEFINITION.getting)
 async def get_workflow(request: Request, response: Response, name: Name) -> Shown:
     return _answer(response, await operations_of(request).workflows.get(name))
 
 
-@router.put(
-    WORKFLOW,
-    dependencies=[Operator],
-    openapi_extra=body_of(REPLACE, example={**_EXAMPLE, "version": 1}),
-    response_model=WorkflowOut,
-    responses={200: ETAG, 409: _STALE},
-)
+@router.put(WORKFLOW, **DEFINITION.replacing)
 async def replace_workflow(
     request: Request,
     response: Response,
@@ -198,10 +170,7 @@ async def replace_workflow(
     if_match: IfMatch = None,
 ) -> Shown:
     """Make it what is written, and nothing else. What was started before goes on as it was started."""
-    fields = await read_object(request, SAYS)
-    version = version_from(fields.pop("version", None), if_match)
-    fields = {key: value for key, value in fields.items() if key not in _ADDED}
-    fields.setdefault("name", name)
+    fields, version = await DEFINITION.replacement_of(request, name, if_match)
     workflow = await operations_of(request).workflows.replace(
         name, fields, version=version, allow_unknown=allow_unknown
     )
@@ -209,7 +178,7 @@ async def replace_workflow(
     return _answer(response, workflow)
 
 
-@router.delete(WORKFLOW, status_code=204, dependencies=[Operator], responses={409: _STALE})
+@router.delete(WORKFLOW, **DEFINITION.deleting)
 async def delete_workflow(request: Request, name: Name, if_match: IfMatch = None) -> Response:
     """It starts no more and its name is free; what was started goes on."""
     await operations_of(request).workflows.delete(name, version=version_from(None, if_match))
