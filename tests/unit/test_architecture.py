@@ -67,10 +67,7 @@ def test_the_ready_queue_and_new_runs_have_one_writer(table: str, verbs: tuple[s
 # --- classes ------------------------------------------------------------------------------------------
 
 DEEP: Reasons = {
-    "the body of a request, or of a reply, that has the fields of another": [
-        "BackfillIn",
-        "SimulateIn",
-    ],
+    "the body of a request, or of a reply, that has the fields of another": [],
     "a part of the application that is inherited by the next one": [
         "Builds",
         "Declares",
@@ -89,10 +86,8 @@ USED_TWICE: Reasons = {
     "one word with two meanings": [
         "Kind",
         "Name",
-        "Words",
         "Accepted",
         "Answer",
-        "ChangeOut",
         "Config",
         "Entry",
         "Gate",
