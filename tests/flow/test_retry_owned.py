@@ -8,6 +8,7 @@ from typing import Any
 import pytest_asyncio
 
 from fusee.batches.operation import Target
+from fusee.engine.model.run import RunSpec
 from tests.chaos.inside import until
 from tests.flow.conftest import Cli
 
@@ -78,8 +79,11 @@ async def test_an_operation_runs_as_part_of_a_batch_only(lamps: tuple[Any, list[
     for operation in ("light", "paint"):
         payload = {"batch_id": 1, "position": 0, "target_id": "1"}
         given = {"handler": f"batch.lamp.{operation}", "payload": payload}
-        _, accepted, _ = await served.ask("POST", RUNS, json=given)
-        _, run, _ = await served.ask("GET", f"{RUNS}/{accepted['id']}/wait")
+        status, problem, _ = await served.ask("POST", RUNS, json=given)
+        assert status == 422 and "only the platform starts: create a batch" in problem["detail"], problem
+        # And were it in the store all the same, its worker would not touch the target.
+        (accepted,) = await served.app.store.run_writer.enqueue([RunSpec(**given)])
+        _, run, _ = await served.ask("GET", f"{RUNS}/{accepted.id}/wait")
         assert (run["status"], run["effect"]) == ("failed", "none"), run
         assert "create a batch with this target" in run["error"]
     assert done == []

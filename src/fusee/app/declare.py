@@ -97,7 +97,9 @@ class Declares(Operates):
                 target_type, batch_type, made, params=params, timeout=timeout, retry=retry
             )
             serve = handler_for(known, self._images)
-            self.handlers.register(handler_of(target_type, batch_type), serve, timeout=timeout, retry=retry)
+            self.handlers.register(
+                handler_of(target_type, batch_type), serve, timeout=timeout, retry=retry, reserved=True
+            )
             self.handlers.register(looker_of(target_type, batch_type), looker_for(known), builtin=True)
             return operation
 
@@ -140,7 +142,7 @@ class Declares(Operates):
             )
             serve = self.bulk_server.handler_for(business)
             # It goes on elsewhere where it was: a worker that drains need not wait for it.
-            self.handlers.register(handler_of_business(business.name), serve, hands_over=True)
+            self.handlers.register(handler_of_business(business.name), serve, reserved=True, hands_over=True)
             return function
 
         return register

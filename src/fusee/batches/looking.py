@@ -12,6 +12,8 @@ from typing import Any
 from fusee.batches.model.batch import PlanAction
 from fusee.batches.operation import Captures, Target, TellsWanted
 from fusee.batches.registry import Registered
+from fusee.engine.model.outcome import Abandon
+from fusee.engine.worker.context import current_run
 
 __all__ = ["check_targets", "look_at_targets", "looker_for"]
 
@@ -29,6 +31,8 @@ def looker_for(registered: Registered) -> Callable[..., Awaitable[Any]]:
     async def look(
         targets: Sequence[Mapping[str, Any]], seconds: float = 20.0, check: bool = False
     ) -> dict[str, Any]:
+        if current_run().kind is not None:  # of a task or a workflow: nobody waits for what it would tell
+            raise Abandon("a look is part of a batch's plan only: ask for the plan of a batch")
         if check:
             return {"checks": registered.params is not None, "wrong": check_targets(registered, targets)}
         return {"found": await look_at_targets(registered, targets, min(seconds, registered.timeout))}

@@ -15,11 +15,13 @@ __all__ = [
     "MOST_PAYLOAD",
     "NAME",
     "PREFIX",
+    "RESERVED",
     "WORKFLOW_HANDLER",
     "check_key",
     "check_name",
     "check_optional_key",
     "check_prefix",
+    "check_submittable",
     "check_within",
 ]
 
@@ -57,6 +59,25 @@ def check_name(value: object, what: str) -> str:
     if len(KNOWN_NAMES) < _MOST_REMEMBERED:
         KNOWN_NAMES.add(value)
     return value
+
+
+RESERVED = ("fusee.", "batch.", "bulk.", "look.")
+"""How names of handlers begin that only the platform starts: for targets, segments, callbacks and looks."""
+_STARTERS = ("fusee.bulk",)
+"""Those of them that anyone may start: they check what they are given as the API does."""
+_INSTEAD = {
+    "fusee.workflow": "start the workflow itself, or name it as `workflow` of a task or a node",
+    "fusee.bulk_http": "create a bulk job",
+    "bulk.": "create a bulk job, or a run or task with the handler `fusee.bulk`",
+    "": "create a batch, or name it as `batch` of a task",
+}
+
+
+def check_submittable(handler: str) -> None:
+    """Refuse a handler of the platform itself: called directly, it would do its work for no job or batch."""
+    if handler.startswith(RESERVED) and handler not in _STARTERS:
+        instead = next(text for name, text in _INSTEAD.items() if handler.startswith(name))
+        raise Invalid(f"handler {handler!r} is one that only the platform starts: {instead}", field="handler")
 
 
 def check_prefix(value: str, what: str) -> str:

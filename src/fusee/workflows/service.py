@@ -12,7 +12,7 @@ from fusee.engine.model.run import RunSpec
 from fusee.engine.model.session import START_CERTAIN_AFTER
 from fusee.engine.store.request_keys import KeyedRequest
 from fusee.errors import Conflict, Invalid, NotFound
-from fusee.values.names import check_optional_key, check_within
+from fusee.values.names import check_optional_key, check_submittable, check_within
 from fusee.workflows.model.action import action_of, payload_of
 from fusee.workflows.model.workflow import WORKFLOW, NodeSpec, Workflow, WorkflowSpec, WorkflowSummary
 from fusee.workflows.model.workflow_run import WorkflowRun
@@ -121,12 +121,18 @@ class WorkflowOperations:
                     )
             elif node.executor != "python":
                 await self._check_node(node, place, samples)
-            elif node.workflow is None and node.handler not in seen and not allow_unknown:
+            elif node.workflow is None and node.handler not in seen:
                 seen.add(node.handler)
-                await self._check_node(node, place, samples)
+                await self._check_node(node, place, samples, allow_unknown)
 
-    async def _check_node(self, node: NodeSpec, place: int, samples: Mapping[str, Any]) -> None:
+    async def _check_node(
+        self, node: NodeSpec, place: int, samples: Mapping[str, Any], allow_unknown: bool = False
+    ) -> None:
         try:
+            if node.executor == "python":
+                check_submittable(node.handler)
+            if allow_unknown:
+                return
             await self.check(action_of(node, None).run_spec(payload_of(node, None, samples, 1)))
         except Invalid as error:
             raise Invalid(f"node {node.name}: {error}", field=f"nodes.{place}.{error.field}") from None

@@ -19,7 +19,7 @@ from fusee.bulk.model.segment import BulkAnswer, Found, Segment, SegmentProgress
 from fusee.bulk.sources import ItemSource, SourceKinds
 from fusee.bulk.sources.fingerprint import look_at
 from fusee.bulk.store.store import BulkBackend
-from fusee.engine.model.outcome import Abandon, HandBack
+from fusee.engine.model.outcome import Abandon, Effect, HandBack
 from fusee.engine.worker.context import RunContext
 from fusee.errors import Conflict, FuseeError, Invalid, LeaseLost, NotFound, StoreUnavailable
 from fusee.events import BulkProgressed, BulkSegmentEnded, Bus
@@ -95,6 +95,8 @@ class BulkServer:
         callback: str | None = None,
         check: bool = False,
     ) -> Any:
+        if callback is None:
+            _check_owned(run)
         if check:
             return await self._check(run, business, job)
         if segment is not None:
@@ -269,6 +271,14 @@ class BulkServer:
 
     def _source(self, job: BulkJob) -> ItemSource:
         return self.sources.make(job.spec.source)
+
+
+def _check_owned(run: RunContext) -> None:
+    """Refuse a run that was not created by its job: the job would not know what it did."""
+    if run.kind != "bulk":
+        raise Abandon(
+            "this runs as part of a bulk job only: create a bulk job for the business", effect=Effect.NONE
+        )
 
 
 def context_of(job: BulkJob, occasion: str = "") -> BulkContext:

@@ -11,7 +11,7 @@ from typing import Any
 from fusee.engine.model.retry import RetryPolicy
 from fusee.engine.worker.context import RunContext
 from fusee.errors import FuseeError, UnknownHandler
-from fusee.values.names import check_name
+from fusee.values.names import RESERVED, check_name
 
 __all__ = ["Handler", "Handlers"]
 
@@ -34,7 +34,7 @@ class Handler:
 
 
 class Handlers:
-    """The registry of one app. Built-in handlers register as yours do; their names begin with `fusee.`."""
+    """The registry of one app. Built-in handlers register as yours do, under names that are `RESERVED`."""
 
     def __init__(self) -> None:
         self._by_name: dict[str, Handler] = {}
@@ -48,11 +48,17 @@ class Handlers:
         retry: RetryPolicy | None = None,
         isolation: str | None = None,
         builtin: bool = False,
+        reserved: bool = False,
         hands_over: bool = False,
     ) -> Handler:
+        """Register a handler. `reserved`: the platform starts it for what the application declared (an
+        operation, a business); `builtin`: it is the platform's own, and in every worker."""
         check_name(name, "handler")
-        if name.startswith("fusee.") and not builtin:
-            raise FuseeError(f"handler {name!r}: names that begin with `fusee.` are for built-in handlers")
+        if name.startswith(RESERVED) and not (builtin or reserved):
+            raise FuseeError(
+                f"handler {name!r}: names that begin with {', '.join(f'`{one}`' for one in RESERVED)} are for"
+                " handlers that the platform starts; give it another name"
+            )
         if name in self._by_name:
             raise FuseeError(f"handler {name!r} is registered twice: give one of the two another name")
         is_async = inspect.iscoroutinefunction(function)

@@ -25,7 +25,7 @@ from fusee.errors import Conflict, Invalid, UnknownHandler
 from fusee.events import Bus, RunsEnqueued
 from fusee.values.chunks import chunks
 from fusee.values.fields import Form
-from fusee.values.names import check_key
+from fusee.values.names import check_key, check_submittable
 
 __all__ = ["RUN", "CancelAnswer", "RunOperations", "RunWithAttempts", "spec_from"]
 
@@ -84,6 +84,9 @@ class RunOperations:
         """Accept all or none. A handler that no worker has ever had is refused, unless that is allowed."""
         for spec in specs:
             await self.check(spec, allow_unknown=allow_unknown)
+        return await self._accept(specs)
+
+    async def _accept(self, specs: Sequence[RunSpec]) -> Sequence[Enqueued]:
         enqueued = await self.store.run_writer.enqueue(specs)
         if self.bus.wants(RunsEnqueued):
             new = (spec for spec, run in zip(specs, enqueued, strict=True) if run.created)
@@ -124,7 +127,9 @@ class RunOperations:
         """Refuse what `submit` would refuse; for callers that must say which of many it was."""
         if spec.executor != "python":
             self._check(spec)
-        elif not allow_unknown and not self._known(spec.handler):
+            return
+        check_submittable(spec.handler)
+        if not allow_unknown and not self._known(spec.handler):
             self._elsewhere = await self.store.sessions.known_handlers()
             if not self._known(spec.handler):
                 raise self._unknown(spec.handler)
@@ -134,6 +139,8 @@ class RunOperations:
         for spec in specs:
             if spec.executor != "python":
                 self._check(spec)
+            else:
+                check_submittable(spec.handler)
         return self.store.run_writer.enqueue_within(connection, specs)
 
     def _known(self, handler: str) -> bool:
@@ -234,7 +241,9 @@ class RunOperations:
             origin_id=run.id,
             idempotency_key=idempotency_key,
         )
-        (new,) = await self.submit([spec], allow_unknown=True)  # it was accepted once
+        if spec.executor != "python":
+            self._check(spec)
+        (new,) = await self._accept([spec])  # its handler was accepted once, or the platform started it
         return Retried(new.id, created=new.created)
 
     async def wait(self, run_id: int, timeout: float | None = None) -> Run:

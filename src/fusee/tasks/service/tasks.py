@@ -24,7 +24,7 @@ from fusee.tasks.store.history import FireFilter
 from fusee.tasks.store.store import TaskStore
 from fusee.tasks.store.tasks import TaskFilter
 from fusee.tasks.store.triggers import Triggered
-from fusee.values.names import check_optional_key, check_within
+from fusee.values.names import check_optional_key, check_submittable, check_within
 
 __all__ = ["TaskOperations"]
 
@@ -169,8 +169,11 @@ class TaskOperations:
 
     async def check_runnable(self, spec: TaskSpec, allow_unknown: bool, *, resolve: bool = True) -> None:
         """Refuses a task whose runs could never run, or whose calls could never go out."""
-        if spec.workflow is None and spec.batch is None and not (allow_unknown and spec.executor == "python"):
-            await self.check(spec.run_spec())
+        if spec.workflow is None and spec.batch is None:
+            if spec.executor == "python":
+                check_submittable(spec.handler)
+            if not (allow_unknown and spec.executor == "python"):
+                await self.check(spec.run_spec())
         try:
             field = "payload"
             if resolve and spec.executor == "http":
