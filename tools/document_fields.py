@@ -14,7 +14,7 @@ from typing import Any
 from fusee.batches.fields import BATCH, TARGET
 from fusee.bulk.fields import BULK, BUSINESS
 from fusee.engine.model.queue import LIMITS
-from fusee.runs.service.runs import RUN
+from fusee.runs.fields import RUN
 from fusee.tasks.fields import TASK
 from fusee.tasks.model.template import TEMPLATE
 from fusee.values.durations import duration_text

@@ -14,7 +14,7 @@ from fusee.executors.dask.payload import check_dask
 from fusee.executors.http.executor import check_http
 from fusee.executors.kubernetes.manifest import check_kubernetes
 from fusee.executors.shell import check_shell
-from fusee.runs.service.runs import spec_from
+from fusee.runs.fields import spec_from
 from tests.flow.conftest import Cli, Served
 from tests.flow.test_pages_run import PAGES, Block, blocks
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, is_dataclass
 from enum import Enum
 from math import inf
-from typing import Any
+from typing import Any, ClassVar
 
 from fusee.errors import Invalid
 from fusee.values.durations import LONGEST, seconds_from
@@ -79,6 +79,9 @@ class Kind:
     shown: Any = None
     """The type of the value as it is shown, where that is not the type of the field."""
 
+    word: ClassVar[str] = "TEXT"
+    """What stands for a value in the help of a command."""
+
     def read(self, value: Any, what: str) -> Any:
         """The value of what a caller wrote; `what` is the name of the field."""
         return value
@@ -132,6 +135,8 @@ class Text(Kind):
 class Name(Kind):
     """A name of ours (see `check_name`); possibly none at all."""
 
+    word = "NAME"
+
     most: int = 128
     empty: bool = False
 
@@ -150,6 +155,8 @@ class Name(Kind):
 
 @dataclass(frozen=True, slots=True)
 class Whole(Kind):
+    word = "N"
+
     least: int
     most: int
 
@@ -167,6 +174,8 @@ class Whole(Kind):
 
 @dataclass(frozen=True, slots=True)
 class Number(Kind):
+    word = "X"
+
     least: float
     most: float
 
@@ -212,6 +221,8 @@ class Words(Kind):
 class Seconds(Kind):
     """A duration: seconds, or a text such as `90s` or `1h30m`."""
 
+    word = "TIME"
+
     least: float = 0.0
     most: float = LONGEST
     above: bool = False
@@ -233,6 +244,8 @@ class Seconds(Kind):
 class _Size(Kind):
     """Bytes: a number, or a text such as `512MB`."""
 
+    word = "SIZE"
+
     def read(self, value: Any, what: str) -> Any:
         return bytes_from(value, what)
 
@@ -244,6 +257,8 @@ class _Size(Kind):
 @dataclass(frozen=True, slots=True)
 class Share(Kind):
     """A count, or a share of all: 5, 0.02, `2%`; `none` and `100%` are no limit: None."""
+
+    word = "N|N%"
 
     of: str
     most: int

@@ -81,6 +81,8 @@ class JsonObject(Kind):
 
 
 class _Strategy(Kind):
+    word = "NAME"
+
     shown = str | None
 
     def read(self, value: Any, what: str) -> Any:
@@ -100,6 +102,8 @@ class _Strategy(Kind):
 
 
 class _Cpu(Kind):
+    word = "N"
+
     def read(self, value: Any, what: str) -> Any:
         if not is_number(value) or not 0 < value <= 100_000:
             raise Invalid(
@@ -112,6 +116,8 @@ class _Cpu(Kind):
 
 
 class _Memory(Kind):
+    word = "SIZE"
+
     def read(self, value: Any, what: str) -> Any:
         size = bytes_from(value, what)
         if isinstance(value, bool) or not 0 < size < 2**62:

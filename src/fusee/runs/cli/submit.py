@@ -14,9 +14,11 @@ import click
 
 from fusee.runs.cli.look import list_runs, show
 from fusee.runs.cli.steer import cancel, ended, retry, wait
+from fusee.runs.fields import RUN, spec_from
 from fusee.surfaces.cli.answer import Answer
 from fusee.surfaces.cli.commands import command
 from fusee.surfaces.cli.exits import Exit, Failure
+from fusee.surfaces.cli.field_options import options_of
 from fusee.surfaces.cli.follow import progress
 from fusee.surfaces.cli.inputs import member_from, object_from, request_from
 from fusee.surfaces.cli.options import ALLOW_UNKNOWN, KEY, Group, Wait, duration, option, waits
@@ -28,12 +30,10 @@ if TYPE_CHECKING:
 
 __all__ = ["run"]
 
-AS_THEY_ARE = (
-    "priority", "queue", "region", "strategy", "cpu", "memory", "hash_key", "delay", "timeout",
-)  # fmt: skip
-"""Options that are fields of a run, under the same name."""
+PLAIN = ("priority", "queue", "region", "strategy", "cpu", "memory", "hash_key", "delay", "timeout")
+"""Fields of a run whose options are simply their values."""
 ONE_RUN = (
-    *AS_THEY_ARE, "payload", "members", "at", "requires", "max_attempts", "key", "shell", "url", "method",
+    *PLAIN, "payload", "members", "at", "requires", "max_attempts", "key", "shell", "url", "method",
     "headers", "body", "executor",
 )  # fmt: skip
 """What each line of --from-file says for itself."""
@@ -70,17 +70,12 @@ def _moment(context: click.Context, parameter: click.Parameter, value: str | Non
 @click.argument("words", metavar="[HANDLER | -- ARGV...]", nargs=-1)
 @option("--payload JSON", "The handler's arguments: JSON, @FILE, or - for stdin.")
 @option("-p members KEY=VALUE", "One argument, as JSON or text.", multiple=True)
-@option("--delay TIME", "Start after this long, such as 5m.", callback=duration())
+@options_of(RUN, "delay", callback=duration())
 @option("--at TIME", "Start at this time, such as 2030-01-31T18:00.", callback=_moment)
-@option("--priority N", "From -1000 to 1000; higher starts first.", type=int)
-@option("--queue NAME", "Its queue.  [default: default]")
-@option("--region NAME", "Only workers of this region.")
-@option("--strategy NAME", "How it finds its worker: round_robin, broadcast, ...")
+@options_of(RUN, "priority", "queue", "region", "strategy")
 @option("--require requires LABEL=VALUE", "A label its worker must have.", multiple=True)
-@option("--cpu N", "Cores its worker must have free.", type=float)
-@option("--memory SIZE", "Memory its worker must have free: 512MB.")
-@option("--hash-key TEXT", "Runs of one key go to the same worker.")
-@option("--timeout TIME", "Limit of one attempt, such as 30s.", callback=duration())
+@options_of(RUN, "cpu", "memory", "hash_key")
+@options_of(RUN, "timeout", callback=duration())
 @option("--max-attempts N", "Attempts in all, instead of the handler's policy.", type=int)
 @KEY
 @option("--shell", "Run a program: --shell -- PROGRAM ARGUMENT...")
@@ -155,10 +150,9 @@ def _check(words: tuple[str, ...], given: dict[str, Any]) -> None:
 
 
 def _spec(words: tuple[str, ...], given: dict[str, Any]) -> RunSpec:
-    from fusee.runs.service.runs import spec_from
     from fusee.values.times import show_time
 
-    fields = {name: given[name] for name in AS_THEY_ARE}
+    fields = {name: given[name] for name in PLAIN}
     due = None if given["at"] is None else show_time(given["at"])
     fields |= {"due_at": due, "idempotency_key": given["key"]}
     if given["requires"]:
@@ -211,7 +205,6 @@ async def _submit_file(
 def _calls(lines: IO[str], name: str, accepted: Sized) -> Iterator[tuple[int, int, list[RunSpec]]]:
     """(first line, last line, the runs in between), a call's worth each."""
     from fusee.errors import Invalid
-    from fusee.runs.service.runs import spec_from
 
     specs: list[RunSpec] = []
     first = number = 0

@@ -12,7 +12,8 @@ from starlette.requests import Request
 from fusee.engine.model.run import RunSpec
 from fusee.engine.store.contract import Enqueued
 from fusee.errors import FuseeError, TooLarge
-from fusee.runs.service.runs import RunOperations, spec_from
+from fusee.runs.fields import spec_from
+from fusee.runs.service.runs import RunOperations
 from fusee.surfaces.rest.context import context_of, operations_of, services_of
 from fusee.surfaces.rest.lines import lines_of
 from fusee.surfaces.rest.problems import Problem, problem_of

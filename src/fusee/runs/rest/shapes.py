@@ -10,8 +10,9 @@ from fusee.engine.model.outcome import Ended
 from fusee.engine.model.queue import LIMITS, QueueStats
 from fusee.engine.model.run import Attempt, Run
 from fusee.engine.model.session import Session
+from fusee.runs.fields import RUN
 from fusee.runs.service.callbacks import callback_end
-from fusee.runs.service.runs import RUN, RunWithAttempts
+from fusee.runs.service.runs import RunWithAttempts
 from fusee.surfaces.rest.answers import answer_of, page_of
 from fusee.surfaces.rest.asking import Body
 from fusee.surfaces.rest.bodies import Incoming

@@ -24,16 +24,13 @@ from fusee.engine.store.runs import RunFilter
 from fusee.errors import Conflict, Invalid, UnknownHandler
 from fusee.events import Bus, RunsEnqueued
 from fusee.values.chunks import chunks
-from fusee.values.fields import Form
 from fusee.values.names import check_key, check_submittable
 
-__all__ = ["RUN", "CancelAnswer", "RunOperations", "RunWithAttempts", "spec_from"]
+__all__ = ["CancelAnswer", "RunOperations", "RunWithAttempts"]
 
 LONGEST_LIST = 1000
 AT_ONCE = 500
 """The longest IN list that every database takes without complaint."""
-
-RUN = Form(called="a run", spec=RunSpec, example='{"handler": "send_mail", "payload": {"to": "a@b.example"}}')
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,17 +45,6 @@ class CancelAnswer:
 
     run: Run
     canceled: bool
-
-
-def spec_from(fields: Mapping[str, Any]) -> RunSpec:
-    """A `RunSpec` from what a caller wrote; says which field is wrong."""
-    named = RUN.named(fields)
-    executor = named.get("executor")
-    if named.get("handler") is None:
-        if executor is None or str(executor).lower() == "python":
-            raise Invalid("handler is missing: name the handler that shall run", field="handler")
-        named["handler"] = str(executor).lower()
-    return RUN.made(named)
 
 
 class RunOperations:

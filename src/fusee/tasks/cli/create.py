@@ -10,6 +10,7 @@ from fusee.surfaces.cli.answer import Answer
 from fusee.surfaces.cli.commands import command
 from fusee.surfaces.cli.documents import read_documents
 from fusee.surfaces.cli.exits import Exit, Failure
+from fusee.surfaces.cli.field_options import options_of
 from fusee.surfaces.cli.inputs import json_or_text, member_from, object_from, request_from
 from fusee.surfaces.cli.moments import moment, now_us
 from fusee.surfaces.cli.options import ALLOW_UNKNOWN, KEY, Group, option
@@ -20,18 +21,15 @@ from fusee.tasks.cli.look import TASKS, list_tasks, next_fires, next_lines, runs
 from fusee.tasks.cli.simulate import simulate
 from fusee.tasks.cli.steer import clear_queue, delete, disable, edit, enable, fields_of_words, pause, resume
 from fusee.tasks.cli.trigger import backfill, restart, trigger
+from fusee.tasks.fields import TASK, enabled_from
 
 if TYPE_CHECKING:
     from fusee.tasks.service.tasks import TaskOperations
 
 __all__ = ["task"]
 
-PLAIN = (
-    "cron", "every", "timezone", "handler", "workflow", "description", "overlap_action", "max_concurrency",
-    "concurrency_policy", "queue_depth", "failure_action", "catch_up_mode", "grace", "jitter", "rate",
-    "shards", "queue", "region", "strategy", "cpu", "memory", "hash_key", "priority", "timeout",
-)  # fmt: skip
-"""Fields that take what was typed."""
+SEPARATELY = ("at", "after", "payload", "labels", "requires")
+"""Fields whose options are not simply their values."""
 
 
 @click.group(cls=Group)
@@ -51,11 +49,10 @@ def task() -> None:
 
 @command(create=True)
 @click.argument("words", metavar="NAME [-- ARGV...]", nargs=-1)
-@option("--cron EXPRESSION", "Fire by cron: 5 fields, 6 with seconds, or @daily.")
-@option("--every TIME", "Fire at an interval: 30s, 15m, 1h30m.")
+@options_of(TASK, "cron", "every")
 @option("--at TIME", "Fire once: 2030-01-31T18:00, 18:00 (today), +10m.")
 @option("--after NAME", "Wait for this task; repeatable.", multiple=True)
-@option("--timezone ZONE", "Such as Europe/Berlin.  [default: UTC]")
+@options_of(TASK, "timezone")
 @option("--handler NAME", "Call this handler.  [default: the task's name]")
 @option("--payload JSON", "The handler's arguments: JSON, @FILE, or - for stdin.")
 @option("-p members KEY=VALUE", "One argument, as JSON or text.", multiple=True)
@@ -64,46 +61,13 @@ def task() -> None:
 @option("--header headers NAME:VALUE", "With --url; repeatable.", multiple=True)
 @option("--body TEXT", "With --url: a template, as JSON or text; @FILE.")
 @option("--shell", "Run a program: NAME --shell -- PROGRAM ARGUMENT...")
-@option("--workflow NAME", "Start this workflow.")
-@option(
-    "--overlap overlap_action",
-    "What happens to a fire while an earlier one has not ended.  [default: ALLOW]",
-    choices=("ALLOW", "SKIP", "CANCEL_PREV", "PARALLEL"),
-)
-@option(
-    "--concurrency --max-concurrency max_concurrency N", "Fires at once; 0: no cap.  [default: 1]", type=int
-)
-@option(
-    "--concurrency-policy",
-    "What happens to a fire above that number.  [default: QUEUE]",
-    choices=("QUEUE", "SKIP", "PARALLEL"),
-)
-@option("--queue-depth N", "Fires that QUEUE may hold.  [default: 100]", type=int)
-@option(
-    "--failure failure_action",
-    "What happens to a fire when the last one failed.  [default: RUN_NEW]",
-    choices=("RUN_NEW", "SKIP", "RETRY", "PAUSE"),
-)
-@option(
-    "--catch-up catch_up_mode",
-    "What happens to fires that were due while no dispatcher ran.  [default: COMPACT]",
-    choices=("NONE", "COMPACT", "FULL"),
-)
-@option("--grace TIME", "A fire within this delay counts as on time.  [default: 10s]")
-@option("--jitter TIME", "Delay each start by a random time up to this.  [default: none]")
-@option("--rate N", "Starts a second, or such as 10/m.  [default: no limit]")
-@option("--shards N", "Number of runs that each fire creates.  [default: 1]", type=int)
-@option("--queue NAME", "The queue of its runs.  [default: default]")
-@option("--region NAME", "Only workers of this region.")
-@option("--strategy NAME", "How its runs find their worker: round_robin, ...")
+@options_of(TASK, "workflow", overlap_action="overlap", max_concurrency="concurrency max_concurrency")
+@options_of(TASK, "concurrency_policy", "queue_depth", failure_action="failure", catch_up_mode="catch_up")
+@options_of(TASK, "grace", "jitter", "rate", "shards", "queue", "region", "strategy")
 @option("--require requires LABEL=VALUE", "A label its worker must have.", multiple=True)
-@option("--cpu N", "Cores its worker must have free.", type=float)
-@option("--memory SIZE", "Memory its worker must have free: 512MB.")
-@option("--hash-key TEXT", "Runs of one key go to the same worker.")
-@option("--priority N", "From -1000 to 1000; higher starts first.", type=int)
-@option("--timeout TIME", "Limit of one attempt, such as 30s.")
+@options_of(TASK, "cpu", "memory", "hash_key", "priority", "timeout")
 @option("--max-attempts N", "Attempts in all, instead of the handler's policy.", type=int)
-@option("--description TEXT", "For people.")
+@options_of(TASK, "description")
 @option("--label labels KEY=VALUE", "A label; repeatable.", multiple=True)
 @option("--set others FIELD=VALUE", "Any other field; repeatable.", multiple=True)
 @option("--template NAME", "Create it from this template.")
@@ -131,8 +95,6 @@ async def create(tasks: TaskOperations, out: Out, /, words: tuple[str, ...], **g
     enabled = not given["disabled"]
     fields = {**base, **_fields(words, given, base, out)}
     if base:
-        from fusee.tasks.fields import enabled_from
-
         enabled = enabled_from(fields) is not False and enabled
     task, _ = await tasks.create_once(
         given["key"], fields, enabled=enabled, allow_unknown=given["allow_unknown"]
@@ -168,7 +130,8 @@ def _from_file(name: str) -> dict[str, Any]:
 
 
 def _fields(words: tuple[str, ...], given: dict[str, Any], base: dict[str, Any], out: Out) -> dict[str, Any]:
-    fields = {field: given[field] for field in PLAIN if given[field] is not None}
+    named = [field for field in TASK.fields if field in given and field not in SEPARATELY]
+    fields = {field: given[field] for field in named if given[field] is not None}
     if words:
         fields["name"] = words[0]
     if given["after"]:

@@ -130,6 +130,8 @@ class _Labels(Kind):
 
 
 class _Zone(Kind):
+    word = "ZONE"
+
     def read(self, value: Any, what: str) -> Any:
         zone_named(TEXT.read(value, what))
         return value
@@ -157,6 +159,8 @@ class _At(Kind):
 
 
 class _Cron(Kind):
+    word = "EXPRESSION"
+
     def read(self, value: Any, what: str) -> Any:
         try:
             return Cron.parse(TEXT.read(value, what)).text

@@ -95,6 +95,8 @@ class Decision(Word):
 class _StartRate(Kind):
     """Starts per second: a number, or a text such as `10/m` or `100/h`."""
 
+    word = "N"
+
     def read(self, value: Any, what: str) -> Any:
         rate = self._from_text(value) if isinstance(value, str) else value
         if rate is None or not is_number(rate):

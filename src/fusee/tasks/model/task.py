@@ -71,14 +71,16 @@ class TaskSpec:
         float | None,
         Seconds(1.0),
         Alias("interval", "interval_seconds"),
-        "An interval of at least a second, in the place of `cron`.",
+        "An interval of at least a second, such as `15m` or `1h30m`, in the place of `cron`.",
     ] = None
     at: Annotated[
         int | None,
         AT,
         "One point in time, in the place of `cron`: RFC 3339; without an offset, in `timezone`.",
     ] = None
-    timezone: Annotated[str, ZONE, "The time zone for `cron`, and for `at` without an offset."] = "UTC"
+    timezone: Annotated[
+        str, ZONE, "The time zone for `cron`, and for `at` without an offset, such as Europe/Berlin."
+    ] = "UTC"
     executor: Executor = "python"
     handler: Annotated[str, HANDLER, "The handler that runs; http and shell need none."] = ""
     payload: Annotated[
