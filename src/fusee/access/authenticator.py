@@ -10,11 +10,15 @@ import logging
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from fusee.access.principal import Principal, PrincipalKind, Role
 from fusee.access.service import KeyOperations, digest
 from fusee.errors import Denied, StoreUnavailable, TooManyTries
 from fusee.facts import facts
+
+if TYPE_CHECKING:
+    from fusee.access.tokens import TokenVerifier
 
 __all__ = ["Authenticator", "is_forwarding"]
 
@@ -24,6 +28,7 @@ FRESH = 1.0
 """Seconds: how long other processes may still take a revoked key, or not yet ask for a first one."""
 MOST_KNOWN = 1000
 LONGEST_KEY = 200
+LONGEST_TOKEN = 8192
 USED_EVERY = 60.0
 """Seconds between two notes of a key's last use."""
 
@@ -50,9 +55,11 @@ class Authenticator:
         keys: KeyOperations,
         namespace: str,
         local: str = "admin",
+        tokens: TokenVerifier | None = None,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self.keys = keys
+        self.tokens = tokens
         self.namespace = namespace
         self.local = local
         """The role of callers on this machine before the first key: `admin`, `viewer`, or `off`."""
@@ -84,7 +91,8 @@ class Authenticator:
 
     async def by_key(self, key: str, address: str, surface: str) -> Principal:
         """Who sent that key. Raises `Denied`, or `TooManyTries` for an address that guesses."""
-        if not 0 < len(key) <= LONGEST_KEY:
+        is_token = self.tokens is not None and key.count(".") == 2  # our own keys have no dots
+        if not 0 < len(key) <= (LONGEST_TOKEN if is_token else LONGEST_KEY):
             raise self._refused(address, surface)
         hashed = digest(key)
         known = self._known.get(hashed)
@@ -93,11 +101,11 @@ class Authenticator:
         if known is None and self._left(address) < 1:
             # Keys that worked before still do: one bad client behind a proxy locks nobody out.
             raise TooManyTries("too many wrong keys from this address: wait", retry_after=10)
-        found = await self.keys.principal(key)
-        if found is None:
+        try:
+            principal, key_id = await self._look_up(key, is_token)
+        except Denied as error:
             self._known.pop(hashed, None)
-            raise self._refused(address, surface)
-        principal, key_id = found
+            raise self._refused(address, surface, error) from None
         self._known[hashed] = (principal, self.now())
         self._known.move_to_end(hashed)
         if len(self._known) > MOST_KNOWN:
@@ -105,6 +113,15 @@ class Authenticator:
         if key_id is not None:
             await self._note_use(key_id)
         return principal
+
+    async def _look_up(self, key: str, is_token: bool) -> tuple[Principal, int | None]:
+        if is_token:
+            assert self.tokens is not None
+            return await self.tokens.principal(key), None
+        found = await self.keys.principal(key)
+        if found is None:
+            raise Denied(WRONG_KEY)
+        return found
 
     async def _note_use(self, key_id: int) -> None:
         if self.now() - self._noted.get(key_id, -USED_EVERY) < USED_EVERY:
@@ -117,13 +134,14 @@ class Authenticator:
         except StoreUnavailable as error:  # who may look is not refused because a note cannot be written
             log.warning("the use of a key was not noted", extra=facts(key_id=key_id, error=str(error)))
 
-    def _refused(self, address: str, surface: str) -> Denied:
+    def _refused(self, address: str, surface: str, why: Denied | None = None) -> Denied:
         self._tries[address] = (max(0.0, self._left(address) - 1), self.now())
         self._tries.move_to_end(address)
         if len(self._tries) > MOST_ADDRESSES:
             self._tries.popitem(last=False)
-        log.warning("refused a wrong API key", extra=facts(address=address, surface=surface))
-        return Denied(WRONG_KEY)
+        why = why or Denied(WRONG_KEY)
+        log.warning("refused a caller", extra=facts(address=address, surface=surface, reason=str(why)))
+        return why
 
     def _left(self, address: str) -> float:
         left, at = self._tries.get(address, (TRIES, 0.0))

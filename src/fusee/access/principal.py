@@ -41,6 +41,8 @@ class PrincipalKind(StrEnum):
 
     API_KEY = "api key"
     """By a key of this database, or by one whose digest is in the configuration."""
+    JWT = "token"
+    """By a JSON Web Token of the configured identity provider."""
     LOCAL = "local"
     """By being on this machine while no key has ever been created."""
 

@@ -228,5 +228,10 @@ class Builds(Declares):
     def _authenticate(self, keys: KeyOperations) -> Authenticator:
         """The one authenticator of this process: all its surfaces count wrong keys together."""
         if self._authenticator is None or self._authenticator.keys.store is not keys.store:
-            self._authenticator = Authenticator(keys, self.config.namespace, self.config.auth.local)
+            auth, tokens = self.config.auth, None
+            if auth.jwt.keys is not None:
+                from fusee.access.tokens import TokenVerifier
+
+                tokens = TokenVerifier(auth.jwt, self.config.namespace)
+            self._authenticator = Authenticator(keys, self.config.namespace, auth.local, tokens)
         return self._authenticator

@@ -88,7 +88,13 @@ def _build(merged: Mapping[KeyPath, Setting], problems: Problems) -> Config:
 
 
 def _explain(error: ErrorDetails, merged: Mapping[KeyPath, Setting], problems: Problems) -> None:
-    path = next(path for path in merged if error["loc"][: len(path)] == path)
+    path = next((path for path in merged if error["loc"][: len(path)] == path), None)
+    if path is None:  # of a section: its settings do not fit together
+        inside = next(path for path in merged if path[: len(error["loc"])] == error["loc"])
+        place = merged[inside].place()
+        said = error["msg"].removeprefix("Value error, ")
+        problems.add(place, f"{dotted(tuple(map(str, error['loc'])))} {place} {said}")
+        return
     setting, below = merged[path], error["loc"][len(path) :]
     key = next(key for key in keys().values() if path[: len(key.path)] == key.path)
     words = _WORDS.get(error["type"])

@@ -38,6 +38,9 @@ Kubernetes sets for a Service named `fusee` are not settings.
 """
 
 _PLACEHOLDERS: dict[KeyPath, str] = {
+    ("auth", "jwt", "keys"): "https://id.example.com/.well-known/jwks.json",
+    ("auth", "jwt", "issuer"): "https://id.example.com",
+    ("auth", "jwt", "audience"): "fusee",
     ("dispatcher", "alert_webhook"): "https://alerts.example/hook",
     ("api", "public_url"): "https://fusee.example.com",
     ("worker", "worker_id"): "worker-001",

@@ -1,7 +1,7 @@
 """One small class a section; a field's description is its documentation."""
 
 from fusee.config.sections.api import ApiConfig
-from fusee.config.sections.auth import AuthConfig
+from fusee.config.sections.auth import AuthConfig, JwtConfig
 from fusee.config.sections.broker import BrokerConfig
 from fusee.config.sections.database import DatabaseConfig
 from fusee.config.sections.dispatcher import DispatcherConfig
@@ -24,6 +24,7 @@ __all__ = [
     "ExecutorsConfig",
     "GrpcConfig",
     "HttpConfig",
+    "JwtConfig",
     "KubernetesConfig",
     "LoggingConfig",
     "MetricsConfig",
