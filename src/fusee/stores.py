@@ -7,7 +7,9 @@ from typing import Any
 from sqlalchemy import text
 
 from fusee.access.store import ApiKeys
+from fusee.batches.store.owner import BATCH_RUNS
 from fusee.batches.store.store import BatchStore
+from fusee.bulk.store.owner import BULK_RUNS
 from fusee.bulk.store.store import BulkStore
 from fusee.clock import Clock
 from fusee.engine.store import migrate
@@ -19,10 +21,14 @@ from fusee.engine.store.set_aside import SetAside
 from fusee.engine.store.wakes import Wakes
 from fusee.placement.store.assign import Assignments
 from fusee.placement.store.broadcasts import Broadcasts
+from fusee.tasks.store.owner import TASK_RUNS
 from fusee.tasks.store.store import TaskStore
 from fusee.workflows.store.store import WorkflowStore
 
-__all__ = ["Store", "open_store"]
+__all__ = ["RUN_KINDS", "Store", "open_store"]
+
+RUN_KINDS = {kind.name: kind for kind in (TASK_RUNS, BATCH_RUNS, BULK_RUNS)}
+"""The kinds of work that workers and logs know more about than their name."""
 
 MIGRATED_WITHIN = 3600.0
 """Seconds for each statement of a migration, and for the turn of another process."""
@@ -55,7 +61,7 @@ class Store(EngineStore):
         self.bulk = BulkStore(self.context, self)
         self.api_keys = ApiKeys(self.context)
         self.broadcasts = Broadcasts(
-            self.context, self.run_writer, self.cancels, self.tasks.writer.add_shards
+            self.context, self.run_writer, self.cancels, {TASK_RUNS.name: self.tasks.writer.add_shards}
         )
         self.assignments = Assignments(
             self.context, self.ready_queue, self.lanes, self.own_lanes, self.edit_lock, self.broadcasts

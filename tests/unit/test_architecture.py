@@ -12,6 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import pytest
 
+from fusee.engine.owners import Owner
+from fusee.stores import Store  # noqa: F401 (imports every owner)
 from tests.unit.source import ROOT, Module, modules, writes, writes_of
 
 LONGEST_FILE = 400
@@ -62,6 +64,36 @@ def test_the_ready_queue_and_new_runs_have_one_writer(table: str, verbs: tuple[s
     found = {write.module.where for write in writes() if write.table == table and write.verb in verbs}
     assert owner in found
     assert found <= {owner, *HOT}, f"{table} is written past its owner: {sorted(found - {owner, *HOT})}"
+
+
+# --- the engine knows no noun -------------------------------------------------------------------------
+
+KINDS = {"task", "workflow", "batch", "bulk"}
+WITHOUT_NOUNS = ("engine", "placement", "executors")
+
+
+def asks_for_a_kind(code: Iterable[Module]) -> Iterator[str]:
+    """Where a kind of work is compared with one by name: that decision belongs to its owner."""
+    for module in code:
+        for node in ast.walk(module.tree):
+            match node:
+                case ast.Compare(left, _, others):
+                    sides = [left, *others]
+                    about_kind = any(
+                        getattr(side, "attr", getattr(side, "id", "")) == "kind" for side in sides
+                    )
+                case ast.MatchValue(value):
+                    sides, about_kind = [value], True
+                case _:
+                    continue
+            words = {n.value for side in sides for n in ast.walk(side) if isinstance(n, ast.Constant)}
+            if about_kind and words & KINDS:
+                yield f"{module.where}:{node.lineno}"
+
+
+def test_the_engine_asks_the_owner_and_never_for_a_kind_by_name() -> None:
+    assert {owner.kind for owner in Owner.__subclasses__() if owner.__module__.startswith("fusee.")} == KINDS
+    assert list(asks_for_a_kind(module for module in modules() if module.package in WITHOUT_NOUNS)) == []
 
 
 # --- classes ------------------------------------------------------------------------------------------
@@ -280,6 +312,16 @@ def test_a_write_from_elsewhere_is_noticed() -> None:
         assert list(written_elsewhere([example(code, "batches/store/example.py")])) == []
     loop = "def forget():\n    for table in (batches, runs):\n        delete(table)"
     assert list(written_elsewhere([example(loop)])) == ["fusee_batches by engine"]
+
+
+def test_a_kind_that_is_asked_for_by_name_is_noticed() -> None:
+    for code in (
+        'run.kind == "task"',
+        'kind in (None, "batch")',
+        'match kind:\n    case "bulk":\n        pass',
+    ):
+        assert list(asks_for_a_kind([example(code)])) != []
+    assert list(asks_for_a_kind([example('kind in self.add_shards and name == "task"')])) == []
 
 
 def test_a_deep_class_is_noticed() -> None:

@@ -16,6 +16,7 @@ from fusee.engine.worker.plan import Plan
 from fusee.engine.worker.pool import Pool
 from fusee.engine.worker.session import LostSessions
 from fusee.events import Bus
+from fusee.stores import RUN_KINDS
 
 LEASE = 30.0
 
@@ -56,7 +57,7 @@ async def wanted(run_id: int, attempt: int) -> float | None:
 async def lost_with(mute: Mute) -> tuple[Any, Pool, LostSessions, float]:
     """Session 7 is lost, and what it ran has left its slot and goes on."""
     work_source: Any = WorkSource()
-    pool = Pool(1, 5.0, Bus(), lambda: None, wanted)
+    pool = Pool(1, 5.0, Bus(), lambda: None, wanted, RUN_KINDS)
     lost_sessions = LostSessions(work_source, pool, LEASE)
     pool.plans[1] = Plan(Lane("default", "default", "python", "mute"), mute, None, None, None, RetryPolicy())
     pool.take([Claimed(5, 1, 0, 1, None, None, start_by=time.monotonic() + 60)])

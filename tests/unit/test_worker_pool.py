@@ -19,6 +19,7 @@ from fusee.engine.worker.plan import Options, Plan, Planner
 from fusee.engine.worker.pool import Pool
 from fusee.engine.worker.slot import Slot
 from fusee.events import Bus, RunAttemptEnded, RunStuck
+from fusee.stores import RUN_KINDS
 
 
 class Taken:
@@ -49,7 +50,7 @@ async def test_what_a_service_took_is_waited_for_whatever_the_call_was_told(told
     executor, bus = Taken(), Bus()
     ended: list[RunAttemptEnded] = []
     bus.subscribe(RunAttemptEnded, ended.append)
-    pool = Pool(1, 5.0, bus, lambda: None, wanted)
+    pool = Pool(1, 5.0, bus, lambda: None, wanted, RUN_KINDS)
     pool.plans[1] = Plan(
         Lane("default", "default", "http", "http"), executor, None, None, None, RetryPolicy()
     )
@@ -66,7 +67,7 @@ async def test_what_a_service_took_is_waited_for_whatever_the_call_was_told(told
 
 async def test_a_worker_without_its_lease_says_nothing() -> None:
     executor = Taken()
-    pool = Pool(1, 5.0, Bus(), lambda: None, wanted)
+    pool = Pool(1, 5.0, Bus(), lambda: None, wanted, RUN_KINDS)
     pool.plans[1] = Plan(
         Lane("default", "default", "http", "http"), executor, None, None, None, RetryPolicy()
     )
@@ -116,7 +117,7 @@ async def test_a_run_that_cannot_be_read_fails_and_its_worker_goes_on(
         handlers.register("work", awaited)
     else:
         handlers.register("work", lambda: None)
-    pool = Pool(1, 5.0, Bus(), lambda: None, wanted)
+    pool = Pool(1, 5.0, Bus(), lambda: None, wanted, RUN_KINDS)
     lane = Lane("default", "default", "python", "work")
     pool.plans[1] = Planner(handlers, {"python": executor}).plan(lane)
     soon = time.monotonic() + 60
@@ -170,7 +171,7 @@ async def test_an_attempt_that_failed_names_what_it_belongs_to(
         raise RuntimeError("no luck")
 
     handlers.register("work", fail)
-    pool = Pool(1, 5.0, bus, lambda: None, wanted)
+    pool = Pool(1, 5.0, bus, lambda: None, wanted, RUN_KINDS)
     pool.plans[1] = Planner(handlers, {}).plan(Lane("default", "default", "python", "work"))
     if options is not None:  # such runs go through an executor
         pool.plans[1] = replace(pool.plans[1], executor=Failing())
@@ -220,7 +221,7 @@ async def told_to_stop(deaf: Deaf, kind: str | None, end: End) -> tuple[Pool, Sl
     """A run of that kind that was told to stop, and is looked at long after its grace."""
     bus, stuck = Bus(), list[RunStuck]()
     bus.subscribe(RunStuck, stuck.append)
-    pool = Pool(1, 5.0, bus, lambda: None, wanted)
+    pool = Pool(1, 5.0, bus, lambda: None, wanted, RUN_KINDS)
     handlers = Handlers()
     handlers.register("deaf", deaf.__call__)
     pool.plans[1] = Planner(handlers, {}).plan(Lane("default", "default", "python", "deaf"))
@@ -299,7 +300,7 @@ class Mute:
 async def test_a_canceled_fire_in_a_thread_ends_when_the_thread_has_ended(leaves: bool) -> None:
     mute, bus, stuck = Mute(), Bus(), asyncio.Event()
     bus.subscribe(RunStuck, lambda _: stuck.set())
-    pool = Pool(1, 5.0, bus, lambda: None, wanted)
+    pool = Pool(1, 5.0, bus, lambda: None, wanted, RUN_KINDS)
     pool.plans[1] = Plan(Lane("default", "default", "python", "mute"), mute, None, None, None, RetryPolicy())
     pool.take([Claimed(5, 1, 0, 1, None, None, start_by=time.monotonic() + 60, kind="task")])
     await mute.begun.wait()
@@ -328,7 +329,7 @@ class Busy(Taken):
 
 async def test_a_run_that_waits_in_the_worker_is_canceled_and_never_starts() -> None:
     executor = Busy()
-    pool = Pool(1, 5.0, Bus(), lambda: None, wanted)
+    pool = Pool(1, 5.0, Bus(), lambda: None, wanted, RUN_KINDS)
     pool.plans[1] = Plan(
         Lane("default", "default", "http", "http"), executor, None, None, None, RetryPolicy()
     )

@@ -33,6 +33,7 @@ from fusee.runs.service.callbacks import CallbackOperations
 from fusee.runs.service.queues import QueueOperations
 from fusee.runs.service.runs import RunOperations
 from fusee.runs.service.workers import WorkerOperations
+from fusee.stores import RUN_KINDS
 from fusee.version import __version__
 from fusee.workflows.service import WorkflowOperations
 
@@ -92,7 +93,14 @@ class Builds(Declares):
         )
         worker = Worker(
             work_source,
-            Planner(self.handlers, executors, queues=info.queues, region=info.region, labels=info.labels),
+            Planner(
+                self.handlers,
+                executors,
+                queues=info.queues,
+                region=info.region,
+                labels=info.labels,
+                kinds=RUN_KINDS,
+            ),
             info,
             WorkerSettings(
                 lease_ttl=settings.lease_ttl,

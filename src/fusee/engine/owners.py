@@ -16,6 +16,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Row
 
 from fusee.engine.model.run import Run
+from fusee.engine.model.run_kind import RunKind
 from fusee.engine.model.states import RunStatus
 from fusee.engine.store.contract import Settlement
 from fusee.errors import Conflict
@@ -46,6 +47,11 @@ class Owner:
     kind: str
     """The kind that its runs carry. Plain successes are written to the outbox under this topic: one row per
     owner with a count where runs have an `owner_id`, else one row per run."""
+
+    @property
+    def run_kind(self) -> RunKind:
+        """What workers and logs know about this kind."""
+        return RunKind(self.kind)
 
     @property
     def end_topic(self) -> str:
@@ -120,6 +126,10 @@ class Owners:
 
     def of(self, kind: str) -> Owner | None:
         return self._by_kind.get(kind)
+
+    def run_kind(self, kind: str | None) -> RunKind | None:
+        owner = None if kind is None else self._by_kind.get(kind)
+        return None if owner is None else owner.run_kind
 
     def end_topic(self, kind: str) -> str:
         owner = self._by_kind.get(kind)

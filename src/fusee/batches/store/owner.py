@@ -17,20 +17,32 @@ from fusee.batches.store.queries import BatchQueries, TargetFilter
 from fusee.batches.store.tables import batches
 from fusee.engine.model.outcome import End, Verdict
 from fusee.engine.model.run import Run
+from fusee.engine.model.run_kind import RunKind
 from fusee.engine.model.states import RunStatus
 from fusee.engine.owners import Judged, Owner, Reaction, Retried
 from fusee.engine.store.parents import Outcome, Parents, Started
 from fusee.engine.store.tables import outbox, runs
 from fusee.errors import Conflict, NotFound
 
-__all__ = ["BatchOwner"]
+__all__ = ["BATCH_RUNS", "BatchOwner"]
 
 TARGETS_DONE, TARGET_ENDED = "batch", "batch_run"
 """Outbox topics: so many targets of a batch succeeded; a target's run ended otherwise."""
 
 
+def _log_fields(
+    owner_id: int | None, options: Mapping[str, Any], payload: Mapping[str, Any]
+) -> dict[str, Any]:
+    rollback = True if payload.get("rollback") else None
+    return {"batch_id": owner_id, "target_id": payload.get("target_id"), "rollback": rollback}
+
+
+BATCH_RUNS = RunKind("batch", _log_fields)
+
+
 class BatchOwner(Owner):
-    kind = TARGETS_DONE
+    kind = BATCH_RUNS.name
+    run_kind = BATCH_RUNS
 
     def __init__(
         self, parents: Parents, intake: BatchIntake, moves: BatchMoves, ends: BatchEnds, queries: BatchQueries

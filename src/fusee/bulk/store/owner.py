@@ -12,6 +12,7 @@ from fusee.bulk.store.moves import BulkMoves
 from fusee.bulk.store.tables import bulk_jobs, bulk_logs, bulk_quarantine, bulk_segments
 from fusee.engine.model.outcome import End
 from fusee.engine.model.run import Run
+from fusee.engine.model.run_kind import RunKind
 from fusee.engine.owners import Owner, Reaction, Retried
 from fusee.engine.store.context import StoreContext
 from fusee.engine.store.parents import Outcome, Parents, Started
@@ -19,7 +20,7 @@ from fusee.engine.store.tables import runs
 from fusee.errors import Conflict
 from fusee.events import BulkJobRested
 
-__all__ = ["BulkOwner"]
+__all__ = ["BULK_RUNS", "BulkOwner"]
 
 JOB_TOPIC, RUN_TOPIC = "bulk", "bulk_run"
 """Outbox topics: segments succeeded, or the job is to be looked at; a run of the job ended otherwise."""
@@ -28,8 +29,18 @@ MOST_AT_ONCE = 50
 ROWS_AT_ONCE = 5000
 
 
+def _log_fields(
+    owner_id: int | None, options: Mapping[str, Any], payload: Mapping[str, Any]
+) -> dict[str, Any]:
+    return {"bulk_job_id": owner_id, "segment": payload.get("segment")}
+
+
+BULK_RUNS = RunKind("bulk", _log_fields)
+
+
 class BulkOwner(Owner):
-    kind = JOB_TOPIC
+    kind = BULK_RUNS.name
+    run_kind = BULK_RUNS
 
     def __init__(self, context: StoreContext, parents: Parents, moves: BulkMoves) -> None:
         self.context = context

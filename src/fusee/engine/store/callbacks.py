@@ -16,8 +16,8 @@ from typing import Any
 
 from sqlalchemy import Connection, and_, insert, literal, select, update
 
-from fusee.engine.model.belongs import belongs_to
 from fusee.engine.model.outcome import Effect, End, Ended, decide
+from fusee.engine.model.run_kind import RunKind, log_fields_of
 from fusee.engine.model.states import TERMINAL, RunStatus
 from fusee.engine.store.callback_waits import outcome_text
 from fusee.engine.store.context import StoreContext
@@ -236,7 +236,7 @@ class Callbacks:
                 settlement.verdict.status,
                 (now - row.started_at) / 1_000_000,
                 settlement.ended.error,
-                _belongs(row),
+                _belongs(row, self.outcomes.owners.run_kind(row.kind)),
             )
             for settlement, row in owned
         ]
@@ -248,9 +248,9 @@ class Callbacks:
             self.context.wakes.fire(ENDED)
 
 
-def _belongs(row: Any) -> dict[str, Any]:
+def _belongs(row: Any, kind: RunKind | None) -> dict[str, Any]:
     try:
-        return belongs_to(row.kind, row.owner_id, decode(row.options) or {}, {})
+        return log_fields_of(kind, row.owner_id, decode(row.options) or {}, {})
     except (ValueError, AttributeError):  # reported where the policy is read
         return {}
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fusee.engine.model.belongs import belongs_to
 from fusee.engine.model.outcome import Effect, End, Ended, decide
 from fusee.engine.model.retry import RetryPolicy
 from fusee.engine.model.run import Claimed
+from fusee.engine.model.run_kind import RunKind, log_fields_of
 from fusee.engine.store.contract import Finished, Settlement
 from fusee.engine.worker.plan import Options, Plan, decode, payload_of
 from fusee.engine.worker.work_source import WorkSource
@@ -30,9 +30,10 @@ Late = tuple[int, int, str]
 class OutcomeBuffer:
     """Collects how runs ended until a courier takes them; `on_outcome` wakes the couriers."""
 
-    def __init__(self, bus: Bus, on_outcome: Callable[[], None]) -> None:
+    def __init__(self, bus: Bus, on_outcome: Callable[[], None], kinds: Mapping[str, RunKind]) -> None:
         self.bus = bus
         self.on_outcome = on_outcome
+        self.kinds = kinds
         self.finished = Finished()
         self.settlements: list[Settlement] = []
         self.completed = 0
@@ -77,7 +78,7 @@ class OutcomeBuffer:
                     status=verdict.status,
                     seconds=seconds,
                     error=ended.error,
-                    belongs=_belongs(claimed),
+                    belongs=self._belongs(claimed),
                 )
             )
 
@@ -111,16 +112,15 @@ class OutcomeBuffer:
         finished = set(zip(self.finished.ids, self.finished.attempts, strict=True))
         return finished | {(s.run_id, s.attempt) for s in self.settlements}
 
-
-def _belongs(claimed: Claimed) -> dict[str, Any]:
-    """Return what the run belongs to; read only for attempts that an event reports."""
-    if claimed.kind is None:
-        return {}
-    try:
-        options = {} if claimed.options is None else decode(claimed.options)
-        return belongs_to(claimed.kind, claimed.owner_id, options, payload_of(claimed))
-    except (ValueError, AttributeError):  # unreadable: the error of the attempt says so
-        return {}
+    def _belongs(self, claimed: Claimed) -> dict[str, Any]:
+        """Return what the run belongs to; read only for attempts that an event reports."""
+        if claimed.kind is None:
+            return {}
+        try:
+            options = {} if claimed.options is None else decode(claimed.options)
+            return log_fields_of(self.kinds.get(claimed.kind), claimed.owner_id, options, payload_of(claimed))
+        except (ValueError, AttributeError):  # unreadable: the error of the attempt says so
+            return {}
 
 
 @dataclass(frozen=True, slots=True)

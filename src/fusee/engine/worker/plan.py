@@ -10,6 +10,7 @@ import msgspec
 
 from fusee.engine.model.retry import RetryPolicy
 from fusee.engine.model.run import Claimed, Lane
+from fusee.engine.model.run_kind import RunKind
 from fusee.engine.worker.executor import Executor, Job
 from fusee.engine.worker.handlers import Handler, Handlers
 from fusee.values.labels import has_labels
@@ -100,6 +101,8 @@ class Planner:
     queues: tuple[str, ...] = ("*",)
     region: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
+    kinds: Mapping[str, RunKind] = field(default_factory=dict)
+    """The kinds of work that this worker knows, by name."""
 
     def serves(self, lane: Lane) -> bool:
         """Return whether runs of the lane may be claimed: only what this worker can run.

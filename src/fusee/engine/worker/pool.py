@@ -11,11 +11,12 @@ import asyncio
 import contextvars
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from math import inf
 
 from fusee.engine.model.outcome import Effect, End, Ended
 from fusee.engine.model.run import Claimed
+from fusee.engine.model.run_kind import RunKind
 from fusee.engine.model.session import START_WITHIN
 from fusee.engine.worker.claims import Receipts
 from fusee.engine.worker.context import serve
@@ -42,15 +43,22 @@ class Pool:
     """Executes the runs in `ready` and collects their `outcomes`."""
 
     def __init__(
-        self, capacity: int, grace: float, bus: Bus, on_outcome: Callable[[], None], confirm: ConfirmStart
+        self,
+        capacity: int,
+        grace: float,
+        bus: Bus,
+        on_outcome: Callable[[], None],
+        confirm: ConfirmStart,
+        kinds: Mapping[str, RunKind],
     ) -> None:
         self.capacity = capacity
         self.confirm = confirm
         """Asks the store, for an attempt that begins late."""
+        self.kinds = kinds
         self.grace = grace
         self.bus = bus
         self.on_outcome = on_outcome
-        self.outcomes = OutcomeBuffer(bus, on_outcome)
+        self.outcomes = OutcomeBuffer(bus, on_outcome, kinds)
         self.ready: deque[Claimed] = deque()
         self.plans: dict[int, Plan] = {}
         self.slots: set[Slot] = set()
@@ -85,7 +93,7 @@ class Pool:
         turns of the loop.
         """
         for _ in range(min(2, self.capacity - len(self.slots), len(self.ready))):
-            slot = Slot(self.confirm)
+            slot = Slot(self.confirm, self.kinds)
             self.slots.add(slot)
             # A context of its own: what one runner's handlers set is not seen by another's.
             slot.task = asyncio.get_running_loop().create_task(

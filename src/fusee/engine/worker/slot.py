@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from math import inf
 
 from fusee.engine.model.outcome import End
 from fusee.engine.model.run import Claimed
+from fusee.engine.model.run_kind import RunKind
 from fusee.engine.worker.context import RunContext
 from fusee.engine.worker.executor import Job
 from fusee.engine.worker.plan import Plan
@@ -24,6 +25,7 @@ class Slot:
 
     __slots__ = (
         "_confirm",
+        "_kinds",
         "claimed",
         "deadline",
         "job",
@@ -37,8 +39,9 @@ class Slot:
         "task",
     )
 
-    def __init__(self, confirm: ConfirmStart) -> None:
+    def __init__(self, confirm: ConfirmStart, kinds: Mapping[str, RunKind]) -> None:
         self._confirm = confirm
+        self._kinds = kinds
         self.task: asyncio.Task[None] | None = None
         self.claimed: Claimed | None = None
         self.plan: Plan | None = None
@@ -60,11 +63,13 @@ class Slot:
     def awaited(self) -> bool:
         """Whether the run ends only when its handler has ended.
 
-        The run of a canceled fire does, since the next fire must not start beside it. A worker that leaves
+        A canceled run of some kinds does, since the next one must not start beside it. A worker that leaves
         waits no longer.
         """
-        canceled = self.stop_reason is End.CANCELED and not self.leaving
-        return canceled and self.claimed is not None and self.claimed.kind == "task"
+        if self.stop_reason is not End.CANCELED or self.leaving or self.claimed is None:
+            return False
+        kind = None if self.claimed.kind is None else self._kinds.get(self.claimed.kind)
+        return kind is not None and kind.ends_with_handler
 
     def stop(self, reason: End, now: float) -> None:
         """Tell the run to stop. The first reason stands; telling it again kills at once."""

@@ -44,7 +44,7 @@ class Worker:
         self.settings = settings
         self.bus = bus
         self._nudge = Nudge()
-        self.pool = Pool(info.capacity, settings.grace, bus, self._nudge, self._confirm_start)
+        self.pool = Pool(info.capacity, settings.grace, bus, self._nudge, self._confirm_start, planner.kinds)
         self.served = ServedLanes(work_source, planner, self.pool.plans)
         self.reports = Reports(work_source, bus)
         self.held = HeldSession(Lease(settings.lease, time.monotonic() - settings.lease))

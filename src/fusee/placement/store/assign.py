@@ -225,7 +225,7 @@ class Assignments:
             if not (read := self.context.set_aside.readable("assign", "run", [run], Asked.of)):
                 continue
             (asked,) = read
-            if one.strategy is Strategy.BROADCAST and run.kind in (None, "task"):
+            if one.strategy is Strategy.BROADCAST and self.broadcasts.spreads(run.kind):
                 if asked.target is None:
                     made += self.broadcasts.spread(connection, run, chooser.everyone(asked.need), now)
                     continue

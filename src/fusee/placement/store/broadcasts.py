@@ -6,7 +6,7 @@ it. Each names its worker, and waits for no other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, func, select
@@ -20,6 +20,8 @@ from fusee.placement.placing import Candidate
 
 __all__ = ["Broadcasts"]
 
+AddShards = Callable[[Connection, int, Sequence[int]], None]
+"""Given a run and the runs that were inserted beside it: record these as shards of the same thing."""
 COMES_BACK_WITHIN = 60_000_000
 """Microseconds for which a run waits for its worker to come back under the same name: a restart."""
 
@@ -30,12 +32,17 @@ class Broadcasts:
         context: StoreContext,
         run_writer: RunWriter,
         cancels: Cancels,
-        add_shards: Callable[[Connection, int, Sequence[int]], None],
+        add_shards: Mapping[str, AddShards],
     ) -> None:
         self.context = context
         self.run_writer = run_writer
         self.cancels = cancels
         self.add_shards = add_shards
+        """By kind; runs of any other kind are not spread."""
+
+    def spreads(self, kind: str | None) -> bool:
+        """Whether a broadcast makes one run per worker of a run of this kind; of an ad-hoc run it does."""
+        return kind is None or kind in self.add_shards
 
     def spread(self, connection: Connection, run: Any, workers: Sequence[Candidate], now: int) -> int:
         """Name a worker for each; returns how many runs there are now, 0 when no worker is alive."""
@@ -61,8 +68,8 @@ class Broadcasts:
             for text in texts[1:]
         ]
         ids = self.run_writer.insert_runs(connection, new_runs, now, run.namespace)
-        if ids:
-            self.add_shards(connection, run.id, ids)
+        if ids and run.kind is not None:
+            self.add_shards[run.kind](connection, run.id, ids)
         return many
 
     def give_up_if_left(self, connection: Connection, entry: Any, run: Any, worker: str, now: int) -> int:

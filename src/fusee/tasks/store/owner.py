@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, delete, exists, select, update
 
 from fusee.engine.model.run import Run
+from fusee.engine.model.run_kind import RunKind
 from fusee.engine.owners import Owner, Reaction, Retried
 from fusee.engine.store.runs import Runs
 from fusee.tasks.model.policy import Decision
@@ -16,13 +17,23 @@ from fusee.tasks.store.tables import backfills, fires, tasks, waits
 from fusee.tasks.store.triggers import Triggers
 from fusee.tasks.store.upstreams import Upstreams
 
-__all__ = ["TaskOwner"]
+__all__ = ["TASK_RUNS", "TaskOwner"]
+
+
+def _log_fields(
+    owner_id: int | None, options: Mapping[str, Any], payload: Mapping[str, Any]
+) -> dict[str, Any]:
+    return {"task": options.get("task"), "shard": options.get("shard_index")}
+
+
+TASK_RUNS = RunKind("task", _log_fields, ends_with_handler=True)
 
 
 class TaskOwner(Owner):
     """Reads three outbox topics: runs of fires that ended, runs whose gate may open, tasks that follow."""
 
-    kind = "task"
+    kind = TASK_RUNS.name
+    run_kind = TASK_RUNS
 
     def __init__(self, firing: Firing, upstreams: Upstreams, triggers: Triggers, runs: Runs) -> None:
         self.firing = firing
