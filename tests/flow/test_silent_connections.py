@@ -18,10 +18,10 @@ from fusee.config import load
 from fusee.engine.model.run import RunSpec
 from fusee.engine.model.states import RunStatus
 from fusee.engine.store.contract import Finished, Order
-from fusee.engine.store.database import SLACK
 from fusee.engine.store.postgres import COPY_FROM
 from fusee.engine.store.rows import Bulk
 from fusee.engine.store.tables import runs
+from fusee.engine.store.watched_engine import SLACK
 from fusee.errors import StoreUnavailable
 from fusee.events import LoopFailed, SessionExpired
 from fusee.stores import Store, open_store
@@ -167,13 +167,13 @@ async def test_many_runs_are_inserted_while_none_of_their_statements_takes_too_l
         await store.run_writer.enqueue([RunSpec(handler="work")])
         database: Any = store.database
         (lane,) = await database.read(lambda c: c.execute(select(runs.c.lane_id)).scalars().all())
-        async with database._acquired() as connection:
+        async with database.hot_pool.acquired() as connection:
             await connection.execute(_SLOWLY.format(each=each, row=each / many))
         bulk = Bulk([lane] * many, [0] * many, [None] * many, [None] * many, [None] * many)
         began = time.monotonic()
         ids = await database.insert_bulk(store.namespace, bulk)
         assert len(ids) == many
-        assert time.monotonic() - began > database.deadline, "else this test has shown nothing"
+        assert time.monotonic() - began > database.limits.deadline, "else this test has shown nothing"
 
 
 async def test_a_unit_that_may_take_long_is_not_cut_off(server_url: str) -> None:
@@ -215,8 +215,7 @@ async def test_the_kernel_watches_every_connection_to_the_database(server_url: s
         async with database.engine.connect() as connection:
             driver = (await connection.get_raw_connection()).driver_connection
             assert _options(driver._transport.get_extra_info("socket")) == wanted
-        hot = database._acquired() if database.capabilities.notify else database._hot()
-        async with hot as found:
+        async with database.hot_pool.acquired() as found:
             driver = found if database.capabilities.notify else found[0]
             assert _options(driver._transport.get_extra_info("socket")) == wanted
 
@@ -321,7 +320,7 @@ async def test_the_api_answers_again(server_url: str, serving: Any) -> None:
 
 
 async def test_the_listener_hears_again(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fusee.engine.store.postgres.LISTENER_ASKED_EVERY", 0.2)
+    monkeypatch.setattr("fusee.engine.store.postgres_connections.LISTENER_ASKED_EVERY", 0.2)
     heard = asyncio.Event()
     async with proxied(postgres_url) as (proxy, url), opened(url) as store, opened(postgres_url) as outside:
         store.wakes.on("pending", heard.set)

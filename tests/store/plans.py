@@ -141,12 +141,12 @@ async def _postgres_plans(store: Store, live: Live, watched: Collection[str]) ->
             plans.append((statement, postgres_complaints(plan, watched)))
 
     await database.write(explain)
-    hot = await database.pool.fetch(
+    hot = await database.hot_pool.pool.fetch(
         "SELECT name, statement, parameter_types::text[] FROM pg_prepared_statements"
     )
     hot = [row for row in hot if any(f"{verb} fusee_" in row[1] for verb in ("UPDATE", "FROM"))]
     assert hot, "the statements of a claim are among them"
-    async with database.pool.acquire() as connection:
+    async with database.hot_pool.pool.acquire() as connection:
         for name, statement, types in hot:
             values = f"({', '.join(_POSTGRES_VALUES[kind] for kind in types)})" if types else ""
             query = f'EXPLAIN (FORMAT JSON) EXECUTE "{name}" {values}'

@@ -130,7 +130,7 @@ async def _explained(
     """What the statement that claims `many` runs and finishes those does, as it was prepared."""
     database: Any = world.store.database
     # The newest such statement of the pool's one connection in use: it hands out the last one given back.
-    async with database.pool.acquire() as connection:
+    async with database.hot_pool.pool.acquire() as connection:
         rows = await connection.fetch(
             "SELECT name, parameter_types::text[] FROM pg_prepared_statements"
             " WHERE statement LIKE '%FROM fusee_ready%FOR UPDATE SKIP LOCKED%'"
@@ -219,7 +219,7 @@ async def test_a_claim_and_a_success_update_the_row_in_place(postgres_store: Sto
         claimed = exchanged.claimed
         if not claimed:
             break
-    pool = postgres_store.database.pool  # type: ignore[attr-defined]
+    pool = postgres_store.database.hot_pool.pool  # type: ignore[attr-defined]
     async with pool.acquire() as connection:  # the one that did it all: the last given back
         await connection.execute("SELECT pg_stat_force_next_flush()")
         updated, in_place = await connection.fetchrow(

@@ -26,7 +26,7 @@ SELECT ctid FROM fusee_ready WHERE lane_id = {lane} ORDER BY lane_id, rank, due_
 
 async def pages_to_the_first(store: Store, lane: int) -> int:
     """Pages that PostgreSQL reads to find who stands first in line: counted work, not time."""
-    async with store.database.pool.acquire() as connection:  # type: ignore[attr-defined]
+    async with store.database.hot_pool.pool.acquire() as connection:  # type: ignore[attr-defined]
         ((found,),) = await connection.fetch(FIRST_IN_LINE.format(lane=lane))
     plan: dict[str, Any] = json.loads(found)[0]["Plan"]
     return int(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"])

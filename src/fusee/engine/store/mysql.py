@@ -6,31 +6,20 @@ Rows are counted as matched, not as changed. READ COMMITTED keeps the claim from
 
 from __future__ import annotations
 
-import asyncio
-import random
-import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
-from functools import partial
+from collections.abc import Sequence
 from typing import Any, TypeVar
-from weakref import WeakKeyDictionary
 
-import asyncmy
-from asyncmy.constants.CLIENT import FOUND_ROWS
-from asyncmy.errors import InterfaceError, OperationalError
 from sqlalchemy import event, make_url
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from fusee.engine.model.run import Claimed
-from fusee.engine.sockets import keep_alive
-from fusee.engine.store.conditions import LOCKED, NO_ANSWER, condition_of, unavailable
 from fusee.engine.store.contract import Exchanged, Finished, Order
-from fusee.engine.store.database import CONNECT_WITHIN, Capabilities, EngineDatabase, share_out
+from fusee.engine.store.database import Capabilities, Database, Work
 from fusee.engine.store.hot import Hot
+from fusee.engine.store.mysql_connections import RECYCLE_AFTER, MysqlPool, abort, connect
 from fusee.engine.store.rows import NewRun, claimed_from, encode_rows, portions
-from fusee.engine.store.watch import Watch
-from fusee.errors import StoreUnavailable
+from fusee.engine.store.watched_engine import CONNECT_WITHIN, ConnectionLimits, WatchedEngine
 
 __all__ = ["MysqlDatabase"]
 
@@ -38,13 +27,7 @@ T = TypeVar("T")
 
 CLOCK = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
 
-FROZEN_AFTER = 10
-"""Seconds without a word after which the server ends a connection and frees its locks: a process that was
-stopped in the middle of a transaction must not keep others from its runs."""
-RECYCLE_AFTER = 5
 ROWS_A_STATEMENT = 1000
-# 1213: we are the deadlock's victim, rolled back. 1205: a lock wait timed out, *not* rolled back.
-AGAIN = {1213, 1205}
 
 _LINE = """
 SELECT `rank`, due_at, run_id, lane_id FROM fusee_ready WHERE lane_id = %s
@@ -64,7 +47,7 @@ SELECT id, attempt + 1, spent, lane_id, payload, options, kind, owner_id FROM fu
 _COLUMNS = "namespace, lane_id, status, priority, created_at, due_at, origin_id, payload, options"
 
 
-class MysqlDatabase(EngineDatabase, Hot):
+class MysqlDatabase(Database, Hot):
     """MySQL 8 or MariaDB 10.8 and later (descending indexes)."""
 
     def __init__(
@@ -72,156 +55,41 @@ class MysqlDatabase(EngineDatabase, Hot):
     ) -> None:
         self.capabilities = Capabilities(skip_locked=True, returning=False, notify=False, now=now)
         self.url = make_url("mysql+asyncmy://" + url.split("://", 1)[1])
-        self.statement_timeout = statement_timeout
-        self.max_connections = max_connections
-        self.hot_connections, others = share_out(max_connections, listener=False)
+        self.limits = ConnectionLimits(statement_timeout, max_connections)
         self.engine = create_async_engine(
             self.url,
-            pool_size=others,
+            pool_size=self.limits.other_connections,
             max_overflow=0,
-            pool_timeout=self.deadline,
+            pool_timeout=self.limits.deadline,
             pool_recycle=RECYCLE_AFTER,
             connect_args={
                 "charset": "utf8mb4",
                 "connect_timeout": CONNECT_WITHIN,
-                "async_creator_fn": _connect,
+                "async_creator_fn": connect,
             },
         )
-        self._session = ""
+        self.hot_pool = MysqlPool(self.url, self.limits)
 
         @event.listens_for(self.engine.sync_engine, "connect")
         def on_connect(connection: Any, _record: Any) -> None:
             cursor = connection.cursor()
-            cursor.execute(self._session)
+            cursor.execute(self.hot_pool.session_settings)
             cursor.close()
 
-        self.watch_engine()
-        self._pool: Any = None
-        self._alive_at: WeakKeyDictionary[Any, float] = WeakKeyDictionary()
-        """When each hot connection was first used, or last known to be alive."""
-        self._doubted_at = 0.0
-        """When one of them last missed its deadline: those that are older are pinged before use."""
-
-    def abort(self, connection: Any) -> None:
-        if connection._transport is not None:
-            connection._transport.abort()
-        connection._connected = False  # or the driver's pool would take it back
-
-    def _address(self) -> dict[str, Any]:
-        return {
-            "host": self.url.host or "127.0.0.1",
-            "port": self.url.port or 3306,
-            "user": self.url.username or "root",
-            "password": self.url.password or "",
-            "db": self.url.database,
-            "connect_timeout": CONNECT_WITHIN,
-            "read_timeout": self.deadline,
-        }
-
-    async def _ask_version(self) -> str:
-        connection = await asyncmy.connect(**self._address())
-        try:
-            async with connection.cursor() as cursor:
-                await cursor.execute("SELECT VERSION()")
-                return str((await cursor.fetchone())[0])
-        finally:
-            connection.close()
+        self._units = WatchedEngine(self.engine, self.limits, abort)
 
     async def open(self) -> None:
-        with _unavailable():
-            isolation = "tx_isolation" if "MariaDB" in await self._ask_version() else "transaction_isolation"
-            self._session = (
-                f"SET SESSION wait_timeout = {FROZEN_AFTER}, SESSION {isolation} = 'READ-COMMITTED'"
-            )
-            self._pool = await asyncmy.create_pool(
-                **self._address(),
-                minsize=1,
-                maxsize=self.hot_connections,
-                charset="utf8mb4",
-                autocommit=True,
-                init_command=self._session,
-                client_flag=FOUND_ROWS,
-                pool_recycle=RECYCLE_AFTER,
-            )
+        await self.hot_pool.open()
 
     async def close(self) -> None:
-        if self._pool is not None:
-            self._pool.close()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(CONNECT_WITHIN):
-                    await self._pool.wait_closed()
-            self._pool = None
-        await self.dispose()
+        await self.hot_pool.close()
+        await self._units.dispose()
 
-    @asynccontextmanager
-    async def _hot(self) -> AsyncIterator[Any]:
-        """A connection for hot statements, with the watch that closes it when one is not answered in time."""
-        if self._pool is None:
-            raise StoreUnavailable("the store is not open: call open() first")
-        connection = await self._acquire()
-        watch = Watch(self.deadline, lambda: self.abort(connection))
-        try:
-            yield connection, watch
-        except _Again:
-            raise  # rolled back: as good as new
-        except BaseException as error:
-            # Whatever state it is in, nobody shall use it again.
-            self.abort(connection)
-            if watch.missed and isinstance(error, Exception):
-                self._doubted_at = time.monotonic()
-                raise StoreUnavailable(
-                    f"the database did not answer within {watch.seconds:g} s: the connection was closed"
-                ) from error
-            raise
-        finally:
-            watch.end()
-            self._pool.release(connection)
+    async def write(self, work: Work[T], *, within: float | None = None) -> T:
+        return await self._units.write(work, within=within)
 
-    async def _acquire(self) -> Any:
-        """One that is alive, as far as there is reason to doubt it."""
-        while True:
-            async with asyncio.timeout(self.deadline):
-                connection = await self._pool.acquire()
-            if connection not in self._alive_at:
-                keep_alive(connection._transport)
-                self._alive_at[connection] = time.monotonic()
-            if self._alive_at[connection] >= self._doubted_at:
-                return connection
-            watch = Watch(self.ping_within, partial(self.abort, connection))
-            try:
-                await connection.ping(reconnect=False)
-            except BaseException as error:
-                self.abort(connection)
-                self._pool.release(connection)
-                if not isinstance(error, Exception):
-                    raise
-            else:
-                self._alive_at[connection] = time.monotonic()
-                return connection
-            finally:
-                watch.end()
-
-    async def _transaction(self, unit: Callable[[Any], Awaitable[T]]) -> T:
-        for again in range(8):
-            try:
-                with _unavailable():
-                    async with self._hot() as (connection, watch), connection.cursor() as bare:
-                        cursor = _Watched(bare, watch)
-                        await cursor.execute("START TRANSACTION")
-                        try:
-                            answer = await unit(cursor)
-                        except OperationalError as error:
-                            if error.args[0] in AGAIN:
-                                await cursor.execute("ROLLBACK")  # 1205 leaves the transaction open
-                                raise _Again from error
-                            raise
-                        await cursor.execute("COMMIT")
-                        return answer
-            except _Again as error:
-                if again == 7:
-                    raise unavailable(LOCKED, error.__cause__) from error
-                await asyncio.sleep(random.uniform(0.002, 0.01) * 2**again)
-        raise AssertionError("unreachable")
+    async def read(self, work: Work[T]) -> T:
+        return await self._units.read(work)
 
     async def insert(self, namespace: str, rows: Sequence[NewRun]) -> list[int]:
         async def unit(cursor: Any) -> list[int]:
@@ -242,7 +110,7 @@ class MysqlDatabase(EngineDatabase, Hot):
                 await _insert(cursor, "fusee_delayed", [e.later for e in entries if e.later])
             return ids
 
-        return await self._transaction(unit)
+        return await self.hot_pool.transaction(unit)
 
     async def exchange(self, session: int, finished: Finished, order: Order) -> Exchanged:
         async def unit(cursor: Any) -> Exchanged:
@@ -259,7 +127,7 @@ class MysqlDatabase(EngineDatabase, Hot):
             claimed = await self._claim(cursor, session, order) if order.want and order.lanes else []
             return Exchanged(claimed, refused)
 
-        return await self._transaction(unit)
+        return await self.hot_pool.transaction(unit)
 
     async def _finish(self, cursor: Any, session: int, finished: Finished) -> int:
         """Grouped by attempt number, which is nearly always 1: one statement, found by primary key."""
@@ -319,35 +187,6 @@ class MysqlDatabase(EngineDatabase, Hot):
         return [claimed_from(rows[row[2]], order.receipt) for row in found if row[2] in rows]
 
 
-class _Watched:
-    """A cursor each of whose statements has the whole time for itself."""
-
-    __slots__ = ("_cursor", "_watch")
-
-    def __init__(self, cursor: Any, watch: Watch) -> None:
-        self._cursor = cursor
-        self._watch = watch
-
-    async def execute(self, *statement: Any) -> Any:
-        self._watch.statement()
-        return await self._cursor.execute(*statement)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._cursor, name)
-
-
-async def _connect(*args: Any, **kwargs: Any) -> Any:
-    """The driver's own limit on connecting ends where the server accepts, before it has said who it is."""
-    async with asyncio.timeout(CONNECT_WITHIN):
-        connection: Any = await asyncmy.connect(*args, **kwargs)
-    keep_alive(connection._transport)
-    return connection
-
-
-class _Again(Exception):
-    """The database rolled back, or must be rolled back; the unit runs again from its start."""
-
-
 def _numbers(ids: Any) -> str:
     return ",".join([str(int(i)) for i in ids])
 
@@ -387,16 +226,3 @@ async def _refused(cursor: Any, session: int, finished: Finished) -> list[tuple[
     )
     mine = {(row[0], row[1]) for row in await cursor.fetchall()}
     return [pair for pair in zip(finished.ids, finished.attempts, strict=True) if pair not in mine]
-
-
-@contextmanager
-def _unavailable() -> Iterator[None]:
-    try:
-        yield
-    except (InterfaceError, asyncio.IncompleteReadError) as error:
-        raise unavailable(NO_ANSWER, error) from error
-    except Exception as error:
-        condition = condition_of(error)
-        if condition is None:
-            raise
-        raise unavailable(condition, error) from error

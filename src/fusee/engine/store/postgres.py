@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import random
-import time
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
-from typing import Any
+from collections.abc import Sequence
+from typing import TypeVar
 
 import asyncpg
 from sqlalchemy import Connection, text
@@ -16,24 +13,26 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 from fusee.engine.model.run import Claimed
 from fusee.engine.model.states import RUN_BIRTH
-from fusee.engine.sockets import GONE_AFTER, IDLE, INTERVAL, PROBES, keep_alive
-from fusee.engine.store.conditions import NO_ANSWER, condition_of, unavailable
 from fusee.engine.store.contract import Exchanged, Finished, Order
-from fusee.engine.store.database import CONNECT_WITHIN, Capabilities, EngineDatabase, share_out
+from fusee.engine.store.database import Capabilities, Database, Work
 from fusee.engine.store.hot import Hot
+from fusee.engine.store.postgres_connections import (
+    CHANNEL,
+    HintListener,
+    KeptAlive,
+    PostgresPool,
+    WatchedConnection,
+    server_settings,
+    unavailable_postgres,
+)
 from fusee.engine.store.rows import Bulk, NewRun, claimed_from
 from fusee.engine.store.sweeping import Sweeper
 from fusee.engine.store.wakes import Wakes
-from fusee.engine.store.watch import Watch
-from fusee.errors import StoreUnavailable
+from fusee.engine.store.watched_engine import CONNECT_WITHIN, ConnectionLimits, WatchedEngine
 
-__all__ = ["CHANNEL", "PostgresDatabase"]
+__all__ = ["PostgresDatabase"]
 
-log = logging.getLogger("fusee.store")
-
-CHANNEL = "fusee"
-FROZEN_AFTER = 10
-LISTENER_ASKED_EVERY = 10.0
+T = TypeVar("T")
 
 CLOCK = "(extract(epoch from clock_timestamp()) * 1000000)::bigint"
 
@@ -42,22 +41,7 @@ COPY_FROM = 100
 # A claim over many lanes reads at most about this many index entries.
 MOST_PEEKED = 4096
 
-# The plan must not depend on statistics: with a stale estimate the planner would sort a million
-# pending rows instead of reading the first few hundred of the index. And a plan is kept for as long as nobody
-# analyzes the table: one from when it was empty would walk all of it for each run that is claimed (20,000
-# pending, a claim of 500: 2,400 ms instead of 6). Hence `id = ANY (ARRAY[…])` where runs are joined: it says
-# the same as `id = …`, but cannot be had by walking the index in order, only by looking each one up.
-_PLAN = {
-    "jit": "off",
-    "plan_cache_mode": "force_generic_plan",
-    "enable_seqscan": "off",
-    "enable_bitmapscan": "off",
-    "enable_hashjoin": "off",
-    "enable_mergejoin": "off",
-    "enable_material": "off",
-    "enable_memoize": "off",
-}
-
+# `id = ANY (ARRAY[…])` instead of `id = …`: the reason is beside the settings of these connections.
 # Numbers travel as one text: asyncpg's array encoder is slow for each element (profiled).
 _FINISH = """
 done AS (
@@ -171,63 +155,7 @@ _COPIED = (
 )
 
 
-class _Connection(asyncpg.Connection):  # type: ignore[misc]
-    """The kernel watches its peer, and it knows since when it is known to be alive."""
-
-    __slots__ = ("alive_at",)
-
-    def __init__(self, protocol: Any, transport: Any, *others: Any) -> None:
-        super().__init__(protocol, transport, *others)
-        self.alive_at = time.monotonic()
-        keep_alive(transport)
-
-    def answered(self) -> None:
-        self.alive_at = time.monotonic()
-
-
-class _Watched:
-    """A connection each of whose statements has the whole time for itself."""
-
-    __slots__ = ("_connection", "_watch")
-
-    def __init__(self, connection: Any, watch: Watch) -> None:
-        self._connection = connection
-        self._watch = watch
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._connection, name)
-
-    async def execute(self, *statement: Any) -> Any:
-        self._watch.statement()
-        return await self._connection.execute(*statement)
-
-    async def fetch(self, *statement: Any) -> Any:
-        self._watch.statement()
-        return await self._connection.fetch(*statement)
-
-    async def fetchrow(self, *statement: Any) -> Any:
-        self._watch.statement()
-        return await self._connection.fetchrow(*statement)
-
-    async def fetchval(self, *statement: Any) -> Any:
-        self._watch.statement()
-        return await self._connection.fetchval(*statement)
-
-    async def copy_records_to_table(self, table: str, **rows: Any) -> Any:
-        self._watch.statement()
-        return await self._connection.copy_records_to_table(table, **rows)
-
-    @asynccontextmanager
-    async def transaction(self) -> AsyncIterator[None]:
-        self._watch.statement()
-        async with self._connection.transaction():
-            try:
-                yield
-            finally:
-                self._watch.statement()  # the end of the transaction is one, too
-
-
-class PostgresDatabase(EngineDatabase, Hot):
+class PostgresDatabase(Database, Hot):
     """The database most will run on."""
 
     def __init__(
@@ -241,27 +169,25 @@ class PostgresDatabase(EngineDatabase, Hot):
             arrays=True,
             sequence="nextval('fusee_runs_id_seq')",
         )
-        self.dsn = "postgresql://" + url.split("://", 1)[1]
-        self.statement_timeout = statement_timeout
-        self.max_connections = max_connections
-        self.hot_connections, others = share_out(max_connections, listener=True)
+        address = url.split("://", 1)[1]
+        self.limits = ConnectionLimits(statement_timeout, max_connections, listener=True)
         self.engine = create_async_engine(
-            "postgresql+asyncpg://" + url.split("://", 1)[1],
-            pool_size=others,
+            f"postgresql+asyncpg://{address}",
+            pool_size=self.limits.other_connections,
             max_overflow=0,
-            pool_timeout=self.deadline,
+            pool_timeout=self.limits.deadline,
             connect_args={
-                "server_settings": self._settings(),
-                "connection_class": _Connection,
+                "server_settings": server_settings(self.limits),
+                "connection_class": KeptAlive,
                 "timeout": CONNECT_WITHIN,
             },
         )
-        self.watch_engine()
-        self._pool: asyncpg.Pool[Any] | None = None
-        self._doubted_at = 0.0
-        """When a hot connection last missed its deadline: those that are older are pinged before use."""
-        self._sweeper = Sweeper(self._acquired)
-        self._listener: asyncio.Task[None] | None = None
+        self._units = WatchedEngine(
+            self.engine, self.limits, lambda connection: connection.terminate(), _allow
+        )
+        self.hot_pool = PostgresPool(f"postgresql://{address}", self.limits)
+        self._listener = HintListener(f"postgresql://{address}", self.limits)
+        self._sweeper = Sweeper(self.hot_pool.acquired)
         self._insert = _INSERT.format(now=now, channel=CHANNEL)
         clock = f"WITH RECURSIVE clock AS MATERIALIZED (SELECT {now} AS us)"
         self._statements = {
@@ -275,97 +201,28 @@ class PostgresDatabase(EngineDatabase, Hot):
             for tell in (False, True)
         }
 
-    def _settings(self) -> dict[str, str]:
-        return {
-            "application_name": "fusee",
-            "statement_timeout": str(round(self.statement_timeout * 1000)),
-            # Ours are never idle inside a transaction; one that is was stopped there, and holds locks.
-            "idle_in_transaction_session_timeout": str(FROZEN_AFTER * 1000),
-            # The server, too, shall notice that we are gone: what it keeps for us is a connection slot.
-            "tcp_keepalives_idle": str(IDLE),
-            "tcp_keepalives_interval": str(INTERVAL),
-            "tcp_keepalives_count": str(PROBES),
-            "tcp_user_timeout": str(GONE_AFTER * 1000),
-        }
-
-    def abort(self, connection: Any) -> None:
-        connection.terminate()
-
-    def _allow(self, connection: Connection, seconds: float) -> None:
-        connection.execute(text(f"SET LOCAL statement_timeout = {round(seconds * 1000)}"))
-
     async def open(self) -> None:
-        with _unavailable():
-            self._pool = await asyncpg.create_pool(
-                self.dsn,
-                min_size=1,
-                max_size=self.hot_connections,
-                timeout=CONNECT_WITHIN,
-                connection_class=_Connection,
-                server_settings={**self._settings(), **_PLAN},
-                reset=_leave_as_it_is,
-            )
+        await self.hot_pool.open()
 
     async def close(self) -> None:
-        if self._listener is not None:
-            self._listener.cancel()
-            await asyncio.gather(self._listener, return_exceptions=True)
-            self._listener = None
+        await self._listener.close()
         await self._sweeper.close()
-        if self._pool is not None:
-            try:
-                await asyncio.wait_for(self._pool.close(), 5)
-            except TimeoutError:
-                self._pool.terminate()
-            self._pool = None
-        await self.dispose()
+        await self.hot_pool.close()
+        await self._units.dispose()
 
-    @property
-    def pool(self) -> asyncpg.Pool[Any]:
-        if self._pool is None:
-            raise StoreUnavailable("the store is not open: call open() first")
-        return self._pool
+    async def write(self, work: Work[T], *, within: float | None = None) -> T:
+        return await self._units.write(work, within=within)
 
-    @asynccontextmanager
-    async def _acquired(self) -> AsyncIterator[_Watched]:
-        """A connection for hot statements, closed when one is not answered in time. Those that were open by
-        then must show that they are alive before they are used again."""
-        while True:
-            async with self.pool.acquire(timeout=self.deadline) as connection:
-                if connection.alive_at < self._doubted_at and not await self._answers(connection):
-                    continue  # closed: the pool makes another
-                watch = Watch(self.deadline, connection.terminate)
-                try:
-                    yield _Watched(connection, watch)
-                except Exception as error:
-                    if not watch.missed:
-                        raise
-                    self._doubted_at = time.monotonic()
-                    raise StoreUnavailable(
-                        f"the database did not answer within {watch.seconds:g} s: the connection was closed"
-                    ) from error
-                finally:
-                    watch.end()
-                return
+    async def read(self, work: Work[T]) -> T:
+        return await self._units.read(work)
 
-    async def _answers(self, connection: Any) -> bool:
-        watch = Watch(self.ping_within, connection.terminate)
-        try:
-            await connection.execute("SELECT 1")
-        except Exception:
-            with suppress(
-                asyncpg.InterfaceError
-            ):  # the watch has closed it, and the pool has taken its place
-                connection.terminate()
-            return False
-        finally:
-            watch.end()
-        connection.answered()
-        return True
+    def listen(self, wakes: Wakes) -> None:
+        """Fire each hint that another process gives, for as long as the database is open."""
+        self._listener.start(wakes)
 
     async def insert(self, namespace: str, rows: Sequence[NewRun]) -> list[int]:
-        with _unavailable():
-            async with self._acquired() as connection:
+        with unavailable_postgres():
+            async with self.hot_pool.acquired() as connection:
                 answer = await connection.fetchrow(
                     self._insert,
                     namespace,
@@ -385,8 +242,8 @@ class PostgresDatabase(EngineDatabase, Hot):
         0.98x as fast, from a list of their ids 0.91x, and one statement for everything 0.86x."""
         if len(bulk.lane_ids) < COPY_FROM:
             return await super().insert_bulk(namespace, bulk)
-        with _unavailable():
-            async with self._acquired() as connection, connection.transaction():
+        with unavailable_postgres():
+            async with self.hot_pool.acquired() as connection, connection.transaction():
                 ids, now, _ = await connection.fetchrow(
                     f"SELECT array_agg(nextval('fusee_runs_id_seq')), {self.capabilities.now},"
                     f" pg_notify('{CHANNEL}', 'pending') FROM generate_series(1, $1)",
@@ -412,8 +269,8 @@ class PostgresDatabase(EngineDatabase, Hot):
                 return list(ids)
 
     async def exchange(self, session: int, finished: Finished, order: Order) -> Exchanged:
-        with _unavailable():
-            async with self._acquired() as connection:
+        with unavailable_postgres():
+            async with self.hot_pool.acquired() as connection:
                 for again in range(6):
                     try:
                         claimed, written = await self._exchange(connection, session, finished, order)
@@ -426,12 +283,12 @@ class PostgresDatabase(EngineDatabase, Hot):
                 if written != len(finished.ids):
                     rows = await connection.fetch(_REFUSED, session, finished.ids, finished.attempts)
                     refused = [(row[0], row[1]) for row in rows]
-        if self.hot_connections > 1:  # a sweep would hold up all claims
+        if self.limits.hot_connections > 1:  # a sweep would hold up all claims
             self._sweeper.claimed(len(claimed))
         return Exchanged(claimed, refused)
 
     async def _exchange(
-        self, connection: Any, session: int, finished: Finished, order: Order
+        self, connection: WatchedConnection, session: int, finished: Finished, order: Order
     ) -> tuple[list[Claimed], int]:
         any_result = any(result is not None for result in finished.results)
         results = finished.results if any_result else None
@@ -446,62 +303,11 @@ class PostgresDatabase(EngineDatabase, Hot):
         written: int = rows.pop()[0]
         return [claimed_from(row, order.receipt) for row in rows], written
 
-    def listen(self, wakes: Wakes) -> None:
-        """Fire each hint that another process gives, for as long as the database is open."""
-        self._listener = asyncio.get_running_loop().create_task(self._listen(wakes), name="fusee-listen")
 
-    async def _listen(self, wakes: Wakes) -> None:
-        heard = True
-        while True:
-            try:
-                connection = await asyncpg.connect(
-                    self.dsn,
-                    timeout=CONNECT_WITHIN,
-                    connection_class=_Connection,
-                    server_settings={**self._settings(), "application_name": "fusee-listen"},
-                )
-                try:
-                    await connection.add_listener(CHANNEL, lambda _c, _pid, _channel, kind: wakes.fire(kind))
-                    if not heard:
-                        log.info("listening for hints again")
-                    heard = True
-                    wakes.fire_all()  # something may have come while nobody listened
-                    while True:
-                        await asyncio.sleep(LISTENER_ASKED_EVERY)
-                        await connection.execute("SELECT 1", timeout=self.ping_within)
-                finally:
-                    connection.terminate()
-            except asyncio.CancelledError:
-                raise
-            except Exception as error:
-                # Polling is the floor: a lost listener costs latency, nothing else.
-                if heard:
-                    log.warning("hints are not heard just now: %s: %s", type(error).__name__, error)
-                heard = False
-                await asyncio.sleep(random.uniform(0.5, 2))
+def _allow(connection: Connection, seconds: float) -> None:
+    """Let statements of this transaction take longer than usual."""
+    connection.execute(text(f"SET LOCAL statement_timeout = {round(seconds * 1000)}"))
 
 
 def _numbers(values: Sequence[int]) -> str:
     return "{" + ",".join(map(str, values)) + "}"
-
-
-async def _leave_as_it_is(connection: Any) -> None:
-    """Hot statements change no setting, take no advisory lock and leave no cursor: the trip to undo such
-    things after each of them is saved (1.3x as many exchanges of one run, 1.1x of 500). What is open is still
-    rolled back."""
-
-
-@contextmanager
-def _unavailable() -> Iterator[None]:
-    try:
-        yield
-    except asyncpg.InterfaceError as error:
-        # Also raised for a wrong call, which waiting would not mend.
-        if "clos" not in str(error):
-            raise
-        raise unavailable(NO_ANSWER, error) from error
-    except Exception as error:
-        condition = condition_of(error)
-        if condition is None:
-            raise
-        raise unavailable(condition, error) from error
