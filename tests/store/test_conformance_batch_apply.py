@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fusee.batches.model.batch import BatchPhase, BatchStatus
-from fusee.batches.store import moves as batch_moves
+from fusee.batches.store import moving
 from fusee.batches.store.queries import BatchFilter, TargetFilter
 from fusee.engine.model.outcome import Effect, End
 from fusee.engine.model.retry import RetryPolicy
@@ -219,8 +219,8 @@ async def test_a_canary_larger_than_the_batch_is_the_batch(world: World) -> None
 async def test_without_a_cap_many_start_at_once_and_a_few_ends_start_none(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batch_moves, "PORTION", 50)
-    monkeypatch.setattr(batch_moves, "WITHOUT_CAP", 200)
+    monkeypatch.setattr(moving, "PORTION", 50)
+    monkeypatch.setattr(moving, "WITHOUT_CAP", 200)
     work = await Batchwork.start(world, 210, concurrency=0)
     assert (await work.counts())["running"] == 50
     for _ in range(3):

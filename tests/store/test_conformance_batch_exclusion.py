@@ -234,8 +234,8 @@ async def test_a_canary_that_waits_is_still_the_canary(world: World) -> None:
 async def test_more_than_can_be_passed_over_wait_in_their_order(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fusee.batches.store.moves.MOST_PARKED", 3)
-    monkeypatch.setattr("fusee.batches.store.moves.LOOK_AHEAD", 2)
+    monkeypatch.setattr("fusee.batches.store.starts.MOST_PARKED", 3)
+    monkeypatch.setattr("fusee.batches.store.starts.LOOK_AHEAD", 2)
     first, second = await two(world, 8, 10)
     await second.store.batches.commands.apply_batch(second.id)
     await second.check()

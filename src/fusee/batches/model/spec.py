@@ -14,7 +14,7 @@ from fusee.values.kinds import OBJECT, Kind, Name, Number, Seconds, Share, Text,
 from fusee.values.names import LONGEST_TIMEOUT, check_name
 from fusee.values.words import Word
 
-__all__ = ["BatchSpec", "OnConflict", "OnError", "TargetSpec", "check_operation"]
+__all__ = ["BatchSpec", "OnConflict", "OnError", "TargetSpec", "check_operation", "handler_of", "looker_of"]
 
 
 class OnError(Word):
@@ -156,3 +156,13 @@ def check_operation(target_type: str, batch_type: str) -> None:
         raise Invalid(
             "target_type and batch_type must be at most 120 characters together", field="target_type"
         )
+
+
+def handler_of(target_type: str, batch_type: str) -> str:
+    """The name under which workers serve an operation."""
+    return f"batch.{target_type}.{batch_type}"
+
+
+def looker_of(target_type: str, batch_type: str) -> str:
+    """The name under which they look at targets for it."""
+    return f"look.{target_type}.{batch_type}"

@@ -9,9 +9,8 @@ from typing import Any
 
 from fusee.batches.looking import look_at_targets
 from fusee.batches.model.batch import BatchTask, PlanAction, Planned
-from fusee.batches.model.spec import BatchSpec, TargetSpec
+from fusee.batches.model.spec import BatchSpec, TargetSpec, looker_of
 from fusee.batches.registry import Operations
-from fusee.batches.store.moves import looker_of
 from fusee.batches.store.store import BatchStore
 from fusee.engine.model.retry import RetryPolicy
 from fusee.engine.model.run import Lane, RunSpec

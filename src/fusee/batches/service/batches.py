@@ -9,10 +9,9 @@ from typing import Any
 
 from fusee.batches.fields import BATCH, target_from
 from fusee.batches.model.batch import Batch, BatchPhase, BatchStatus, BatchTask, Planned
-from fusee.batches.model.spec import BatchSpec, TargetSpec
+from fusee.batches.model.spec import BatchSpec, TargetSpec, handler_of
 from fusee.batches.registry import Operations
 from fusee.batches.service.asking import BatchAsking, Progress
-from fusee.batches.store.moves import handler_of
 from fusee.batches.store.queries import BatchFilter, TargetFilter
 from fusee.batches.store.store import BatchStore
 from fusee.engine.store.parent import ParentRun

@@ -10,7 +10,8 @@ from sqlalchemy import Connection, exists, or_, select, update
 from fusee.batches.model.batch import Batch, BatchPhase
 from fusee.batches.model.spec import OnConflict
 from fusee.batches.store.exclusion import UNDER_WAY
-from fusee.batches.store.moves import BatchMoves, Moving
+from fusee.batches.store.moves import BatchMoves
+from fusee.batches.store.moving import Moving
 from fusee.batches.store.queries import batch_from
 from fusee.batches.store.tables import Stands, batch_tasks, batches
 from fusee.batches.store.truth import as_it_is
@@ -124,7 +125,7 @@ class BatchCommands:
             if targets is not None:
                 self._known_targets(connection, batch.id, targets)
             batch.reason = reason[:500]
-            if self.moves.begin_rollback(connection, batch, targets) == 0:
+            if self.moves.rollbacks.begin(connection, batch, targets) == 0:
                 raise Conflict(
                     f"no target of batch {batch.id} is left that was touched: there is nothing to undo"
                 )

@@ -8,7 +8,8 @@ from typing import Any
 
 from sqlalchemy import Connection, bindparam, select, update
 
-from fusee.batches.store.moves import BatchMoves, Moving
+from fusee.batches.store.moves import BatchMoves
+from fusee.batches.store.moving import Moving
 from fusee.batches.store.tables import Stands, batch_tasks, batches
 from fusee.engine.model.states import RunStatus
 from fusee.engine.store.context import StoreContext

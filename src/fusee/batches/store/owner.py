@@ -12,7 +12,8 @@ from sqlalchemy import ColumnElement, Connection, Row, exists, select
 from fusee.batches.model.batch import BatchPhase, BatchStatus, BatchTask
 from fusee.batches.store.ends import BatchEnds
 from fusee.batches.store.intake import BatchIntake
-from fusee.batches.store.moves import BatchMoves, Moving
+from fusee.batches.store.moves import BatchMoves
+from fusee.batches.store.moving import Moving
 from fusee.batches.store.queries import BatchQueries, TargetFilter
 from fusee.batches.store.tables import batches
 from fusee.engine.model.outcome import End, Verdict

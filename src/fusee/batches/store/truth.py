@@ -16,8 +16,8 @@ from typing import Any
 from sqlalchemy import Connection, Select, select
 
 from fusee.batches.model.batch import Batch, BatchStatus, batch_status
+from fusee.batches.model.spec import handler_of
 from fusee.batches.store.exclusion import UNDER_WAY
-from fusee.batches.store.moves import handler_of
 from fusee.engine.model.states import RunStatus, SessionState
 from fusee.engine.store.broker_tables import dispatched
 from fusee.engine.store.own_lanes import own_lanes
