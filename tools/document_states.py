@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from pathlib import Path
 
-from fusee.batches.model.batch import BATCH_TASK, BatchStatus
+from fusee.batches.model.batch import BATCH, BATCH_TASK, BatchPhase, BatchStatus
 from fusee.bulk.model.job import BULK, BulkStatus
 from fusee.bulk.model.segment import SEGMENT, SegmentState
 from fusee.engine.model.states import (
@@ -69,6 +69,17 @@ WORKFLOW_VERBS = {
 }
 
 BATCH_VERBS = {
+    "create": "Someone sends it; its targets come in portions.",
+    "seal": "Its last target has come.",
+    "apply": "Someone, or the run that created it, starts it.",
+    "stop": "Someone, `max_errors` or the run that waits for it: no further target starts or is undone.",
+    "finish": "Nothing of it is left to start, and everything that had started has ended.",
+    "retry": "Someone retries targets that failed or were canceled.",
+    "roll_back": "Someone, or `on_error = rollback`, undoes what was applied or may have been.",
+    "discard": "Its upload was given up, its creation refused, or it is older than the retention.",
+}
+
+TARGET_VERBS = {
     "create": "It came in with its batch.",
     "acquire": "It has a run that a worker took.",
     "succeed": "The operation was applied, or was found applied; of a rollback: undone.",
@@ -142,11 +153,16 @@ def page() -> str:
             _diagram(WORKFLOW_RUN_STEPS, [("start", WorkflowStatus.RUNNING)], _last(WORKFLOW_RUN_STEPS)),
             _states(WorkflowStatus, _last(WORKFLOW_RUN_STEPS)),
             _verbs(WORKFLOW_RUN_STEPS, {"start": WorkflowStatus.RUNNING}, WORKFLOW_VERBS),
+            "## Batches\n",
+            "The phase of a batch is what the platform does with it; its status follows from its targets.\n",
+            _diagram(BATCH, [("create", BatchPhase.UPLOADING)], _last(BATCH)),
+            _states(BatchPhase, _last(BATCH)),
+            _verbs(BATCH, {"create": BatchPhase.UPLOADING}, BATCH_VERBS),
             "## Targets of a batch\n",
             "A target's status follows from its runs, a batch's from its targets, in the same words.\n",
             _diagram(BATCH_TASK, [("create", BatchStatus.PENDING)], _last(BATCH_TASK)),
             _states(BatchStatus, _last(BATCH_TASK)),
-            _verbs(BATCH_TASK, {"create": BatchStatus.PENDING}, BATCH_VERBS),
+            _verbs(BATCH_TASK, {"create": BatchStatus.PENDING}, TARGET_VERBS),
             "## Bulk jobs\n",
             "What was stopped or has failed goes on where it was when it is resumed.\n",
             _diagram(BULK, [("create", BulkStatus.CREATED)], _last(BULK)),

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from fusee.batches.model.batch import BatchPhase, BatchStatus
+from fusee.batches.model.batch import BATCH, BatchPhase, BatchStatus
 from fusee.bulk.model.job import BULK, BulkStatus
 from fusee.bulk.model.segment import SEGMENT, SegmentState
 from fusee.engine.model.states import RUN, RUN_BIRTH, SESSION, RunStatus, SessionState
@@ -50,7 +50,7 @@ MACHINES = {
     ("fusee_bulk_jobs", "status"): Machine(BulkStatus, frozenset({BulkStatus.CREATED}), BULK),
     ("fusee_bulk_segments", "state"): Machine(SegmentState, frozenset({SegmentState.IDLE}), SEGMENT),
     ("fusee_batches", "status"): Machine(BatchStatus, frozenset({BatchStatus.PENDING})),
-    ("fusee_batches", "phase"): Machine(BatchPhase, frozenset({BatchPhase.UPLOADING})),
+    ("fusee_batches", "phase"): Machine(BatchPhase, frozenset({BatchPhase.UPLOADING}), BATCH),
     ("fusee_workflow_runs", "status"): Machine(
         WorkflowStatus, frozenset({WorkflowStatus.RUNNING}), WORKFLOW_RUN_STEPS
     ),

@@ -12,12 +12,13 @@ from typing import Annotated, Any, assert_never
 
 from fusee.batches.model.spec import BatchSpec
 from fusee.engine.model.outcome import Effect
-from fusee.engine.model.states import RunStatus
+from fusee.engine.model.states import IllegalTransition, RunStatus
 from fusee.values.fields import As, Mark
 from fusee.values.kinds import TIME
 from fusee.values.words import Word
 
 __all__ = [
+    "BATCH",
     "BATCH_TASK",
     "OF_BATCHES_ONLY",
     "Batch",
@@ -28,6 +29,7 @@ __all__ = [
     "PlanAction",
     "Planned",
     "batch_status",
+    "next_phase",
     "target_status",
 ]
 
@@ -107,13 +109,43 @@ class BatchPhase(Word):
     PLANNED = "planned"
     """Complete, and not started."""
     APPLYING = "applying"
+    """Targets start as places become free."""
     STOPPING = "stopping"
     """No further target starts; what runs ends by itself."""
     ROLLING_BACK = "rolling_back"
+    """What was applied, or may have been, is being undone."""
     DONE = "done"
     """Nothing is left to do, until someone retries or rolls back."""
     DISCARDED = "discarded"
     """An upload that was given up, or an old batch: nobody sees it, and it is deleted bit by bit."""
+
+
+F = BatchPhase
+
+BATCH: Mapping[tuple[BatchPhase, str], BatchPhase] = {
+    (F.UPLOADING, "seal"): F.PLANNED,
+    (F.UPLOADING, "discard"): F.DISCARDED,
+    (F.PLANNED, "apply"): F.APPLYING,
+    (F.PLANNED, "stop"): F.STOPPING,
+    (F.PLANNED, "discard"): F.DISCARDED,
+    (F.APPLYING, "stop"): F.STOPPING,
+    (F.APPLYING, "finish"): F.DONE,
+    (F.STOPPING, "finish"): F.DONE,
+    (F.DONE, "retry"): F.APPLYING,
+    (F.DONE, "roll_back"): F.ROLLING_BACK,
+    (F.DONE, "discard"): F.DISCARDED,
+    (F.ROLLING_BACK, "stop"): F.STOPPING,
+    (F.ROLLING_BACK, "finish"): F.DONE,
+}
+"""A batch's life: (phase, verb) → phase."""
+
+
+def next_phase(phase: BatchPhase, verb: str) -> BatchPhase:
+    """Where `verb` leads from `phase`."""
+    try:
+        return BATCH[phase, verb]
+    except KeyError:
+        raise IllegalTransition(f"a batch that is {phase} cannot {verb}") from None
 
 
 class PlanAction(Word):

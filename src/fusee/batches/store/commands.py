@@ -47,7 +47,8 @@ class BatchCommands:
                 raise Conflict(
                     f"batch {batch.id} is {batch.phase}: retry its failed targets, or roll it back"
                 )
-            batch.phase, batch.started_at = BatchPhase.APPLYING, now
+            batch.step("apply")
+            batch.started_at = now
 
         return await self._command(batch_id, version, change)
 
@@ -83,7 +84,9 @@ class BatchCommands:
             tried[:] = [self._line_up_retries(connection, batch, canceled)]
             remember(connection, self.context.namespace, request, tried[0], now)
             if tried[0] or batch.pending:
-                batch.phase, batch.reason = BatchPhase.APPLYING, None
+                if batch.phase != BatchPhase.APPLYING:
+                    batch.step("retry")
+                batch.reason = None
                 batch.started_at = batch.started_at or now
                 batch.stopped = batch.stopped and not canceled
 

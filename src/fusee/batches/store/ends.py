@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import Connection, bindparam, select, update
 
 from fusee.batches.store.moves import BatchMoves
-from fusee.batches.store.moving import Moving
+from fusee.batches.store.moving import STANDS, Moving
 from fusee.batches.store.tables import Stands, batch_tasks, batches
 from fusee.engine.model.states import RunStatus
 from fusee.engine.store.context import StoreContext
@@ -92,13 +92,7 @@ class _End:
 def _stands(end: _End) -> Stands:
     if end.undo:
         return "rollback_success" if end.status == RunStatus.SUCCEEDED else "rollback_fail"
-    match RunStatus(end.status):
-        case RunStatus.SUCCEEDED:
-            return "success"
-        case RunStatus.FAILED | RunStatus.TIMED_OUT:
-            return "fail"
-        case _:
-            return "cancel"
+    return STANDS[RunStatus(end.status)]
 
 
 _TOLD = (runs.c.owner_id, runs.c.status, runs.c.error, runs.c.reason, runs.c.payload)

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import Connection, and_, delete, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
-from fusee.batches.model.batch import BatchPhase, BatchStatus
+from fusee.batches.model.batch import BatchPhase, BatchStatus, next_phase
 from fusee.batches.model.spec import BatchSpec, OnError, TargetSpec
 from fusee.batches.store.tables import batch_tasks, batches
 from fusee.engine.model.retry import RetryPolicy
@@ -182,7 +182,7 @@ class BatchIntake:
             change = update(batches).where(*mine)
             now = self.context.now(connection)
             values = {
-                "phase": BatchPhase.PLANNED,
+                "phase": next_phase(BatchPhase.UPLOADING, "seal"),
                 "total": total,
                 "pending": total,
                 "request_digest": request_digest,

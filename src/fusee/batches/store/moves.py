@@ -61,7 +61,7 @@ class BatchMoves:
         if batch.phase == BatchPhase.APPLYING:
             self._apply_more(connection, batch, rivals, now)
         if batch.phase == BatchPhase.STOPPING and batch.under_way == 0:
-            batch.phase = BatchPhase.DONE
+            batch.step("finish")
             if batch.undo_next:
                 self.rollbacks.begin(connection, batch, None)
         if batch.phase == BatchPhase.ROLLING_BACK:
@@ -99,13 +99,14 @@ class BatchMoves:
             else:
                 self.starts.start_new(connection, batch, min(room, batch.total - batch.reached), now)
         if batch.pending + batch.retry_pending + batch.running == 0:
-            batch.phase = BatchPhase.DONE
+            batch.step("finish")
 
     # -- stopping
 
     def stop(self, connection: Connection, batch: Moving, reason: str, now: int) -> None:
         """No further target starts; what has started goes on to the end of its attempt (`heed_stops`)."""
-        batch.phase, batch.stopped, batch.reason = BatchPhase.STOPPING, True, reason[:500]
+        batch.step("stop")
+        batch.stopped, batch.reason = True, reason[:500]
         batch.waits_for = None
         batch.shift("pending", "cancel", batch.pending)
         mine = batch_tasks.c.batch_id == batch.id

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import ceil
 from typing import Any
 
-from fusee.batches.model.batch import BatchStatus
+from fusee.batches.model.batch import BatchPhase, BatchStatus, next_phase
 from fusee.batches.model.spec import BatchSpec
 from fusee.batches.store.intake import spec_of_batch
 from fusee.batches.store.tables import COUNTED, Stands
@@ -23,6 +23,7 @@ STANDS: dict[RunStatus, Stands] = {
     RunStatus.TIMED_OUT: "fail",
     RunStatus.CANCELED: "cancel",
     RunStatus.SKIPPED: "cancel",
+    RunStatus.MISSED: "cancel",
 }
 """Where a target stands whose run ended like this."""
 
@@ -54,7 +55,7 @@ class Moving:
         self.spec: BatchSpec = spec_of_batch(row)
         self.total: int = row.total
         self.parent_run: int | None = row.parent_run
-        self.phase: str = row.phase
+        self.phase = BatchPhase(row.phase)
         self.reason: str | None = row.reason
         self.reached: int = row.reached
         self.stopped: bool = bool(row.stopped)
@@ -86,6 +87,10 @@ class Moving:
         operation = f"{self.spec.target_type}.{self.spec.batch_type}"
         name = self.spec.batch_name
         return {"namespace": self.namespace, "batch_id": self.id, "name": name, "operation": operation}
+
+    def step(self, verb: str) -> None:
+        """Enter the next phase."""
+        self.phase = next_phase(self.phase, verb)
 
     def shift(self, from_status: Stands, to_status: Stands, count: int) -> None:
         """So many targets stand elsewhere now."""

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from sqlalchemy import Connection, exists, func, or_, select, update
 
-from fusee.batches.model.batch import BatchPhase
 from fusee.batches.store.exclusion import Rivals
 from fusee.batches.store.moving import STANDS, Moving
 from fusee.batches.store.starts import HAS_UNDO, TOUCHED, TargetStarts
@@ -65,8 +64,8 @@ class Rollbacks:
         started = select(-since).where(runs.c.id == batch_tasks.c.run_id).scalar_subquery()
         connection.execute(update(batch_tasks).where(*conditions).values(todo="undo", turn=started))
         batch.undo_next = False
-        batch.phase = BatchPhase.ROLLING_BACK if lined_up else BatchPhase.DONE
         if lined_up:
+            batch.step("roll_back")
             self.context.note(
                 connection, BatchRollingBack(**batch.named, targets=lined_up, reason=batch.reason)
             )
@@ -99,7 +98,7 @@ class Rollbacks:
             if batch.rollback_pending and len(rows) < room:
                 self.starts.note_holder(connection, batch, "undo", rivals)
         if batch.rollback_pending + batch.rollback_running == 0:
-            batch.phase = BatchPhase.DONE
+            batch.step("finish")
 
     def left_applied(self, connection: Connection, batch: Moving) -> int | None:
         """How many targets are applied, or may be, and were not undone; looked at where it decides."""
