@@ -13,7 +13,7 @@ from fusee import RunHandle
 from fusee.engine.model.run import RunSpec
 from fusee.engine.model.states import SessionState
 from fusee.engine.store.own_lanes import own_lane
-from fusee.engine.store.tables import line
+from fusee.engine.store.tables import ready
 from tests.chaos.harness import Fleet, Member, fleet, judge, some_runs
 
 STRATEGIES = ("round_robin", "least_loaded", "affinity", "consistent_hash")
@@ -32,7 +32,7 @@ async def burdened(crew: Fleet) -> Member | None:
     for member in crew.of("worker"):
         session = sessions.get(member.pid)
         if session is not None and session.state is SessionState.ALIVE:
-            here = select(func.count()).select_from(line).where(line.c.lane_id == own_lane(session.id))
+            here = select(func.count()).select_from(ready).where(ready.c.lane_id == own_lane(session.id))
             if await crew.app.store.database.read(lambda c, q=here: c.execute(q).scalar_one()):  # type: ignore[misc]
                 return member
     return None

@@ -24,10 +24,10 @@ from fusee.engine.store.tables import (
     assigned,
     attempts,
     callbacks,
+    delayed,
     lanes,
-    later,
-    line,
     metadata,
+    ready,
     receipts,
     runs,
     tickets,
@@ -273,7 +273,7 @@ def broken_invariants(connection: Connection) -> list[str]:
         of_status[row.status].add(row.id)
 
     given = {row.run_id: row.session_id for row in connection.execute(every(assigned))}
-    waiting = connection.execute(every(line)).all()
+    waiting = connection.execute(every(ready)).all()
     must(len({row.run_id for row in waiting}) == len(waiting), "a run stands in line twice")
     must(
         {row.run_id for row in waiting} == of_status["pending"],
@@ -285,13 +285,13 @@ def broken_invariants(connection: Connection) -> list[str]:
             where = (lane, -run.priority, run.due_at)
             must((row.lane_id, row.rank, row.due_at) == where, f"run {run.id} stands in the wrong place")
 
-    delayed = connection.execute(every(later)).all()
-    must(len({row.run_id for row in delayed}) == len(delayed), "a run is due twice")
+    delayed_rows = connection.execute(every(delayed)).all()
+    must(len({row.run_id for row in delayed_rows}) == len(delayed_rows), "a run is due twice")
     must(
-        {row.run_id for row in delayed} == of_status["delayed"],
-        f"later {sorted(row.run_id for row in delayed)} is not delayed {sorted(of_status['delayed'])}",
+        {row.run_id for row in delayed_rows} == of_status["delayed"],
+        f"later {sorted(row.run_id for row in delayed_rows)} is not delayed {sorted(of_status['delayed'])}",
     )
-    for row in delayed:
+    for row in delayed_rows:
         if run := rows.get(row.run_id):
             must(
                 (row.lane_id, row.due_at) == (run.lane_id, run.due_at), f"run {run.id} is due at another time"

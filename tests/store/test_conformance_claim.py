@@ -12,7 +12,7 @@ from fusee.engine.model.queue import QueueLimits
 from fusee.engine.model.run import RunSpec
 from fusee.engine.store.contract import Finished, Order
 from fusee.engine.store.own_lanes import own_lane
-from fusee.engine.store.tables import line, receipts
+from fusee.engine.store.tables import ready, receipts
 from tests.store.harness import START, World, finished_of
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -209,7 +209,7 @@ async def test_a_place_in_line_of_a_run_that_is_not_pending_claims_nothing(
     if way == "many lanes":
         await world.enqueue(handler="other", priority=-1)
     canceled = await world.enqueue_one(priority=1)
-    places = [row._asdict() for row in await world.rows(line) if row.run_id == canceled]
+    places = [row._asdict() for row in await world.rows(ready) if row.run_id == canceled]
     assert len(places) == 1
     await world.store.runs.cancel(canceled, "changed my mind")
     good = [] if alone and way != "many lanes" else await world.enqueue()
@@ -218,7 +218,7 @@ async def test_a_place_in_line_of_a_run_that_is_not_pending_claims_nothing(
         places[0]["lane_id"] = own
         await world.sql("UPDATE fusee_ready SET lane_id = :own", own=own)
     before = await world.run(canceled)
-    await world.store.database.write(lambda connection: connection.execute(insert(line), places))
+    await world.store.database.write(lambda connection: connection.execute(insert(ready), places))
     match way:
         case "a limited queue":
             got = [run.id for run in await world.claim_limited(session)]
@@ -233,4 +233,4 @@ async def test_a_place_in_line_of_a_run_that_is_not_pending_claims_nothing(
     assert canceled not in got and set(good) <= set(got)
     assert await world.run(canceled) == before
     assert canceled not in {run_id for run_id, _ in await world.store.runs.owned(session)}
-    assert canceled not in {row.run_id for row in await world.rows(line)}
+    assert canceled not in {row.run_id for row in await world.rows(ready)}

@@ -15,7 +15,7 @@ from fusee.engine.model.states import RunStatus
 from fusee.engine.store.contract import Order
 from fusee.engine.store.own_lanes import own_lane
 from fusee.engine.store.runs import RunFilter
-from fusee.engine.store.tables import assigned, lanes, line, queues, tickets
+from fusee.engine.store.tables import assigned, lanes, queues, ready, tickets
 from fusee.placement.store.assign import Assigned
 from fusee.stores import Store
 from tests.store.clockwork import Clockwork
@@ -31,7 +31,7 @@ async def own(world: World, session: int, want: int = 1000) -> list[Claimed]:
 
 async def waiting(world: World) -> dict[int, int]:
     """Own lane's session (0: at home) → how many stand there."""
-    return dict(Counter(max(0, -row.lane_id) for row in await world.rows(line)))
+    return dict(Counter(max(0, -row.lane_id) for row in await world.rows(ready)))
 
 
 # -- placing

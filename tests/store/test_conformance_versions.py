@@ -12,7 +12,7 @@ from sqlalchemy import Connection, text
 
 from fusee.engine.model.states import SessionState
 from fusee.engine.store.own_lanes import own_lane
-from fusee.engine.store.tables import lanes, line
+from fusee.engine.store.tables import lanes, ready
 from fusee.tasks.store.tables import tasks
 from tests.store.clockwork import Clockwork, spec
 from tests.store.harness import START, World
@@ -75,7 +75,9 @@ async def test_an_old_worker_leaves_to_new_ones_what_asks_for_a_strategy(world: 
     assert [run.id for run in await world.claim(old, lanes=await old_lanes(world))] == plain
     new = await world.session("new")
     await world.store.assignments.assign()
-    assert {row.run_id: row.lane_id for row in await world.rows(line)} == dict.fromkeys(placed, own_lane(new))
+    assert {row.run_id: row.lane_id for row in await world.rows(ready)} == dict.fromkeys(
+        placed, own_lane(new)
+    )
 
 
 @pytest.mark.parametrize("strategy", ["least_loaded", "consistent_hash", "broadcast"])

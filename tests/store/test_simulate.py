@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from fusee.engine.model.outcome import End
-from fusee.engine.store.tables import later
+from fusee.engine.store.tables import delayed
 from fusee.tasks.model.policy import Concurrency, Decision, FailureAction, Overlap, Policy
 from fusee.tasks.model.simulate import Simulated, simulate
 from fusee.tasks.store.tables import tasks
@@ -109,7 +109,7 @@ async def _end(works: Clockwork, run_id: int, end: End) -> None:
 
 
 async def _delayed_until(works: Clockwork) -> list[int]:
-    return [row.due_at for row in await works.world.rows(later)]
+    return [row.due_at for row in await works.world.rows(delayed)]
 
 
 def _nth(us: int) -> int:

@@ -24,7 +24,7 @@ from fusee.engine.store.cancels import Cancels
 from fusee.engine.store.context import StoreContext
 from fusee.engine.store.outbox import PARENT_TOPIC, Outbox
 from fusee.engine.store.own_lanes import entries_in, own_lanes
-from fusee.engine.store.tables import lanes, later, line, runs
+from fusee.engine.store.tables import delayed, lanes, ready, runs
 from fusee.engine.store.totals import BATCHES_ENDED, BATCHES_STOPPED, add_to_totals
 from fusee.events import BatchEnded, BatchStopped
 from fusee.values.chunks import chunks
@@ -137,9 +137,9 @@ class BatchMoves:
         In the order in which runs move, so that none is passed over; and what can move back, to its home
         lane, is looked at before and after that lane.
         """
-        found = self._in_home_lane(connection, batch, later)
+        found = self._in_home_lane(connection, batch, delayed)
         found += self._on_their_way(connection, batch)
-        found += self._in_home_lane(connection, batch, line)
+        found += self._in_home_lane(connection, batch, ready)
         found += self._on_their_way(connection, batch)
         return found
 

@@ -22,7 +22,7 @@ from fusee.engine.model.states import RunStatus, SessionState
 from fusee.engine.store.broker_tables import dispatched
 from fusee.engine.store.own_lanes import own_lanes
 from fusee.engine.store.rows import decode
-from fusee.engine.store.tables import lanes, later, line, queues, runs, sessions
+from fusee.engine.store.tables import delayed, lanes, queues, ready, runs, sessions
 from fusee.values.chunks import chunks
 
 __all__ = ["as_it_is", "with_those_shown_as"]
@@ -58,8 +58,8 @@ def _waiting(connection: Connection, batch: Batch, *, undoes: bool) -> Counter[B
     lane = select(lanes.c.id).where(*_home(batch))
     lane_ids = [*connection.execute(lane).scalars(), *own_lanes(connection)]
     places: list[Select[Any]] = [
-        select(line.c.run_id).where(line.c.lane_id.in_(lane_ids)),
-        select(later.c.run_id).where(later.c.lane_id.in_(lane_ids)),
+        select(ready.c.run_id).where(ready.c.lane_id.in_(lane_ids)),
+        select(delayed.c.run_id).where(delayed.c.lane_id.in_(lane_ids)),
         select(dispatched.c.run_id).where(dispatched.c.lane_id.in_(lane_ids)),
     ]
     ids = sorted({run_id for place in places for run_id in connection.execute(place).scalars()})

@@ -15,7 +15,7 @@ from fusee.engine.model.states import RunStatus
 from fusee.engine.store.context import StoreContext
 from fusee.engine.store.own_lanes import assigned_by_lane
 from fusee.engine.store.ready_queue import QueueEntry, ReadyQueue
-from fusee.engine.store.tables import lanes, line, queues, runs
+from fusee.engine.store.tables import lanes, queues, ready, runs
 
 __all__ = ["Aging"]
 
@@ -72,26 +72,26 @@ class Aging:
     def _groups(self, connection: Connection) -> list[tuple[int, int, int]]:
         """(lane, rank, oldest due time) of all entries: one step of the index for each group."""
         found: list[tuple[int, int, int]] = []
-        first = select(line.c.lane_id, line.c.rank, line.c.due_at).order_by(
-            line.c.lane_id, line.c.rank, line.c.due_at
+        first = select(ready.c.lane_id, ready.c.rank, ready.c.due_at).order_by(
+            ready.c.lane_id, ready.c.rank, ready.c.due_at
         )
         row: Any = connection.execute(first.limit(1)).one_or_none()
         while row is not None:
             found.append((row.lane_id, row.rank, row.due_at))
-            same_lane = first.where(line.c.lane_id == row.lane_id, line.c.rank > row.rank)
+            same_lane = first.where(ready.c.lane_id == row.lane_id, ready.c.rank > row.rank)
             following = connection.execute(same_lane.limit(1)).one_or_none()
             if following is None:
                 following = connection.execute(
-                    first.where(line.c.lane_id > row.lane_id).limit(1)
+                    first.where(ready.c.lane_id > row.lane_id).limit(1)
                 ).one_or_none()
             row = following
         return found
 
     def _lift_one(self, connection: Connection, lane_id: int, rank: int, cutoff: int) -> int:
         oldest = (
-            select(line)
-            .where(line.c.lane_id == lane_id, line.c.rank == rank, line.c.due_at < cutoff)
-            .order_by(line.c.due_at, line.c.run_id)
+            select(ready)
+            .where(ready.c.lane_id == lane_id, ready.c.rank == rank, ready.c.due_at < cutoff)
+            .order_by(ready.c.due_at, ready.c.run_id)
             .limit(1)
             .with_for_update(skip_locked=self.context.database.capabilities.skip_locked)
         )

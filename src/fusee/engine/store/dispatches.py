@@ -34,7 +34,7 @@ from fusee.engine.store.context import StoreContext
 from fusee.engine.store.lanes import lane_from
 from fusee.engine.store.queues import limits_of
 from fusee.engine.store.ready_queue import QueueEntry, ReadyQueue
-from fusee.engine.store.tables import lanes, line, queues, runs, tickets
+from fusee.engine.store.tables import lanes, queues, ready, runs, tickets
 from fusee.engine.store.wakes import PENDING
 from fusee.values.chunks import ROWS_A_STATEMENT, chunks
 
@@ -358,8 +358,8 @@ def _message(row: Any, attempt: int, stands: int, level: int) -> Dispatched:
 _PLACE = ("run_id", "attempt", "lane_id", "level", "published_at")
 _LEVEL = case((runs.c.priority > 0, HIGH), (runs.c.priority < 0, LOW), else_=NORMAL)
 _FIRST = (
-    select(line.c.rank)
-    .where(line.c.lane_id == bindparam("lane_id"))
-    .order_by(line.c.rank, line.c.due_at, line.c.run_id)
+    select(ready.c.rank)
+    .where(ready.c.lane_id == bindparam("lane_id"))
+    .order_by(ready.c.rank, ready.c.due_at, ready.c.run_id)
     .limit(1)
 )

@@ -29,7 +29,7 @@ CLOCK = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
 
 ROWS_A_STATEMENT = 1000
 
-_LINE = """
+_FIRST_READY = """
 SELECT `rank`, due_at, run_id, lane_id FROM fusee_ready WHERE lane_id = %s
 ORDER BY `rank`, due_at, run_id LIMIT %s FOR UPDATE SKIP LOCKED
 """
@@ -106,8 +106,8 @@ class MysqlDatabase(Database, Hot):
                 added = range(first, first + len(part) * step, step)
                 ids.extend(added)
                 entries = [row.entry(run_id, now) for row, run_id in zip(part, added, strict=True)]
-                await _insert(cursor, "fusee_ready", [e.line for e in entries if e.line])
-                await _insert(cursor, "fusee_delayed", [e.later for e in entries if e.later])
+                await _insert(cursor, "fusee_ready", [e.ready for e in entries if e.ready])
+                await _insert(cursor, "fusee_delayed", [e.delayed for e in entries if e.delayed])
             return ids
 
         return await self.hot_pool.transaction(unit)
@@ -164,7 +164,7 @@ class MysqlDatabase(Database, Hot):
             lanes = [row[0] for row in await cursor.fetchall()]
         found: list[Any] = []
         for lane in lanes:
-            await cursor.execute(_LINE, (lane, order.want))
+            await cursor.execute(_FIRST_READY, (lane, order.want))
             found += await cursor.fetchall()
         if len(lanes) > 1:
             found.sort()

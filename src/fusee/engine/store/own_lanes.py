@@ -14,7 +14,7 @@ from sqlalchemy import Connection, Row, delete, insert, select
 
 from fusee.engine.model.states import RunStatus, SessionState
 from fusee.engine.store.context import StoreContext
-from fusee.engine.store.tables import assigned, line, runs, sessions
+from fusee.engine.store.tables import assigned, ready, runs, sessions
 from fusee.engine.store.wakes import PENDING
 from fusee.values.chunks import ROWS_A_STATEMENT, chunks
 
@@ -39,11 +39,11 @@ def own_lane(session: int) -> int:
 def own_lanes(connection: Connection) -> list[int]:
     """The workers' lanes that are not empty: one step of the index for each, whatever else waits."""
     found: list[int] = []
-    first = select(line.c.lane_id).where(line.c.lane_id < 0).order_by(line.c.lane_id).limit(1)
+    first = select(ready.c.lane_id).where(ready.c.lane_id < 0).order_by(ready.c.lane_id).limit(1)
     lane = connection.execute(first).scalar_one_or_none()
     while lane is not None:
         found.append(lane)
-        lane = connection.execute(first.where(line.c.lane_id > lane)).scalar_one_or_none()
+        lane = connection.execute(first.where(ready.c.lane_id > lane)).scalar_one_or_none()
     return found
 
 
@@ -51,8 +51,8 @@ def entries_in(connection: Connection, lane_ids: Sequence[int]) -> list[Any]:
     """The entries of these lanes."""
     found: list[Any] = []
     for part in chunks(lane_ids):
-        mine = line.c.lane_id.in_(part)
-        found += connection.execute(select(line).where(mine)).all()
+        mine = ready.c.lane_id.in_(part)
+        found += connection.execute(select(ready).where(mine)).all()
     return found
 
 
@@ -128,7 +128,7 @@ class OwnLanes:
     def return_all(self, connection: Connection, session: int) -> int:
         """Return every run in this session's own lane to its home lane."""
         back = 0
-        while back_now := self.return_some(connection, line.c.lane_id == own_lane(session)):
+        while back_now := self.return_some(connection, ready.c.lane_id == own_lane(session)):
             back += back_now
         connection.execute(delete(assigned).where(assigned.c.session_id == session))
         if back:
@@ -137,7 +137,7 @@ class OwnLanes:
 
     def return_some(self, connection: Connection, *which: Any) -> int:
         query = (
-            select(line)
+            select(ready)
             .where(*which)
             .limit(ROWS_A_STATEMENT)
             .with_for_update(skip_locked=self.context.database.capabilities.skip_locked)

@@ -18,7 +18,7 @@ from fusee.engine.store.lanes import Lanes
 from fusee.engine.store.own_lanes import assigned_by_lane, own_lanes
 from fusee.engine.store.ready_queue import ReadyQueue
 from fusee.engine.store.runs import Runs
-from fusee.engine.store.tables import later, line, queues, receipts, runs, sessions, tickets
+from fusee.engine.store.tables import delayed, queues, ready, receipts, runs, sessions, tickets
 from fusee.engine.store.wakes import PENDING
 from fusee.values.chunks import chunks
 
@@ -220,12 +220,15 @@ class Queues:
                     answer[lane_id][status] = (before + many, min(first, earliest))
 
             many = func.count()
-            at_home = select(line.c.lane_id, many, func.min(line.c.due_at)).where(line.c.lane_id > 0)
-            note("pending", at_home.group_by(line.c.lane_id))
+            at_home = select(ready.c.lane_id, many, func.min(ready.c.due_at)).where(ready.c.lane_id > 0)
+            note("pending", at_home.group_by(ready.c.lane_id))
             for lane_id, given, earliest in assigned_by_lane(connection, own_lanes(connection)):
                 before, first = answer.setdefault(lane_id, {}).get("pending", (0, earliest))
                 answer[lane_id]["pending"] = (before + given, min(first or earliest, earliest))
-            note("delayed", select(later.c.lane_id, many, func.min(later.c.due_at)).group_by(later.c.lane_id))
+            note(
+                "delayed",
+                select(delayed.c.lane_id, many, func.min(delayed.c.due_at)).group_by(delayed.c.lane_id),
+            )
             by_lane = select(runs.c.lane_id, many, func.min(runs.c.due_at)).group_by(runs.c.lane_id)
             for part in chunks(in_flight):
                 note("running", by_lane.where(runs.c.id.in_(part), runs.c.status == RunStatus.RUNNING))

@@ -32,7 +32,7 @@ from sqlalchemy import (
 from fusee.engine.model.states import RunStatus
 from fusee.engine.store.context import StoreContext
 from fusee.engine.store.own_lanes import own_lane
-from fusee.engine.store.tables import assigned, later, line, runs
+from fusee.engine.store.tables import assigned, delayed, ready, runs
 from fusee.engine.store.wakes import DELAYED, PENDING
 from fusee.values.chunks import chunks
 
@@ -66,17 +66,17 @@ class ReadyQueue:
 
     def add(self, connection: Connection, entries: Iterable[QueueEntry]) -> set[str]:
         """Add an entry for each run that is pending or delayed; returns the wake-ups to send."""
-        ready, delayed = [], []
+        ready_rows, delayed_rows = [], []
         for run_id, lane_id, priority, due_at, status in entries:
             if status == RunStatus.PENDING:
-                ready.append({"lane_id": lane_id, "rank": -priority, "due_at": due_at, "run_id": run_id})
+                ready_rows.append({"lane_id": lane_id, "rank": -priority, "due_at": due_at, "run_id": run_id})
             elif status == RunStatus.DELAYED:
-                delayed.append({"lane_id": lane_id, "due_at": due_at, "run_id": run_id})
-        if ready:
-            connection.execute(insert(line), ready)
-        if delayed:
-            connection.execute(insert(later), delayed)
-        return {hint for hint, some in ((PENDING, ready), (DELAYED, delayed)) if some}
+                delayed_rows.append({"lane_id": lane_id, "due_at": due_at, "run_id": run_id})
+        if ready_rows:
+            connection.execute(insert(ready), ready_rows)
+        if delayed_rows:
+            connection.execute(insert(delayed), delayed_rows)
+        return {hint for hint, some in ((PENDING, ready_rows), (DELAYED, delayed_rows)) if some}
 
     def add_selected(
         self, connection: Connection, run_ids: Select[Any], lane_id: int, priority: int, due_at: int
@@ -84,16 +84,16 @@ class ReadyQueue:
         """Add an entry for each pending run whose number the query returns."""
         found = run_ids.subquery()
         shared = {"lane_id": lane_id, "rank": -priority, "due_at": due_at}
-        values = [literal(value, line.c[name].type) for name, value in shared.items()]
+        values = [literal(value, ready.c[name].type) for name, value in shared.items()]
         query = select(*values, found.c.run_id)
-        connection.execute(insert(line).from_select([*shared, "run_id"], query))
+        connection.execute(insert(ready).from_select([*shared, "run_id"], query))
 
     def lock_first(self, connection: Connection, lane_id: int, limit: int) -> Sequence[Any]:
         """The first entries of a lane in the order of claims, locked; those that others hold are left out."""
         query = (
-            select(line)
-            .where(line.c.lane_id == lane_id)
-            .order_by(line.c.rank, line.c.due_at, line.c.run_id)
+            select(ready)
+            .where(ready.c.lane_id == lane_id)
+            .order_by(ready.c.rank, ready.c.due_at, ready.c.run_id)
             .limit(limit)
             .with_for_update(skip_locked=self.context.database.capabilities.skip_locked)
         )
@@ -104,7 +104,7 @@ class ReadyQueue:
         if not entries:
             return
         if self.context.database.capabilities.arrays:
-            keys = {column.name: [getattr(row, column.name) for row in entries] for column in line.c}
+            keys = {column.name: [getattr(row, column.name) for row in entries] for column in ready.c}
             connection.execute(_REMOVE_AT_ONCE, keys)
         else:
             connection.execute(
@@ -116,24 +116,31 @@ class ReadyQueue:
         if entries:
             self.remove(connection, entries)
             connection.execute(
-                insert(line),
+                insert(ready),
                 [{**row._mapping, "lane_id": lane} for row, lane in zip(entries, to, strict=True)],
             )
 
     def withdraw(self, connection: Connection, rows: Sequence[Any]) -> None:
         """Remove the entries of these runs, wherever they wait; the runs' rows need not be locked."""
         # Runs that were released together have neighbouring entries: one statement removes them all.
-        ready: dict[tuple[int, int, int], list[int]] = {}
+        ready_rows: dict[tuple[int, int, int], list[int]] = {}
         for row in rows:
             if row.status == RunStatus.PENDING:
-                ready.setdefault((row.lane_id, -row.priority, row.due_at), []).append(row.id)
-        for (lane, rank, due), ids in ready.items():
-            key = (line.c.lane_id == lane, line.c.rank == rank, line.c.due_at == due, line.c.run_id.in_(ids))
-            removed = connection.execute(delete(line).where(*key)).rowcount
+                ready_rows.setdefault((row.lane_id, -row.priority, row.due_at), []).append(row.id)
+        for (lane, rank, due), ids in ready_rows.items():
+            key = (
+                ready.c.lane_id == lane,
+                ready.c.rank == rank,
+                ready.c.due_at == due,
+                ready.c.run_id.in_(ids),
+            )
+            removed = connection.execute(delete(ready).where(*key)).rowcount
             if removed < len(ids):  # claimed just now, or assigned to a worker
                 self._withdraw_assigned(connection, ids)
-        if delayed := [row for row in rows if row.status == RunStatus.DELAYED]:
-            connection.execute(_REMOVE_LATER, [{"b_due_at": r.due_at, "b_run_id": r.id} for r in delayed])
+        if delayed_rows := [row for row in rows if row.status == RunStatus.DELAYED]:
+            connection.execute(
+                _REMOVE_DELAYED, [{"b_due_at": r.due_at, "b_run_id": r.id} for r in delayed_rows]
+            )
 
     def _withdraw_assigned(self, connection: Connection, run_ids: Sequence[int]) -> None:
         """Remove the entries of runs that were assigned to workers, from the workers' own lanes."""
@@ -143,8 +150,8 @@ class ReadyQueue:
             for row in connection.execute(query).all():
                 by_session.setdefault(row.session_id, []).append(row.run_id)
             for session, ids in by_session.items():
-                key = (line.c.lane_id == own_lane(session), line.c.run_id.in_(ids))
-                connection.execute(delete(line).where(*key))
+                key = (ready.c.lane_id == own_lane(session), ready.c.run_id.in_(ids))
+                connection.execute(delete(ready).where(*key))
 
     async def promote(self, limit: int = 1000) -> Promoted:
         """Make delayed runs pending whose time has come, the earliest first."""
@@ -152,16 +159,16 @@ class ReadyQueue:
         def work(connection: Connection) -> Promoted:
             now = self.context.now(connection)
             due = (
-                select(later)
-                .where(later.c.due_at <= now)
-                .order_by(later.c.due_at, later.c.run_id)
+                select(delayed)
+                .where(delayed.c.due_at <= now)
+                .order_by(delayed.c.due_at, delayed.c.run_id)
                 .limit(limit)
                 .with_for_update(skip_locked=self.context.database.capabilities.skip_locked)
             )
             rows = connection.execute(due).all()
             if rows:
                 self._promote(connection, rows)
-            next_at: int | None = connection.execute(select(func.min(later.c.due_at))).scalar_one_or_none()
+            next_at: int | None = connection.execute(select(func.min(delayed.c.due_at))).scalar_one_or_none()
             if next_at is None:
                 return Promoted(len(rows), None)
             next_in = max(0.0, (next_at - now) / 1_000_000)
@@ -174,17 +181,17 @@ class ReadyQueue:
         return promoted
 
     def _promote(self, connection: Connection, rows: Sequence[Any]) -> None:
-        delayed = (runs.c.id.in_([row.run_id for row in rows]), runs.c.status == RunStatus.DELAYED)
-        connection.execute(_REMOVE_LATER, [{"b_due_at": r.due_at, "b_run_id": r.run_id} for r in rows])
-        known = select(runs.c.id, runs.c.lane_id, runs.c.priority, runs.c.due_at).where(*delayed)
+        still_delayed = (runs.c.id.in_([row.run_id for row in rows]), runs.c.status == RunStatus.DELAYED)
+        connection.execute(_REMOVE_DELAYED, [{"b_due_at": r.due_at, "b_run_id": r.run_id} for r in rows])
+        known = select(runs.c.id, runs.c.lane_id, runs.c.priority, runs.c.due_at).where(*still_delayed)
         waiting = connection.execute(known.with_for_update()).all()
         if waiting:
-            connection.execute(update(runs).where(*delayed).values(status=RunStatus.PENDING))
+            connection.execute(update(runs).where(*still_delayed).values(status=RunStatus.PENDING))
             self.add(connection, [QueueEntry(*row) for row in waiting])
             self.context.notify(connection, PENDING)
 
 
-_REMOVE = delete(line).where(*[column == bindparam(f"b_{column.name}") for column in line.c])
+_REMOVE = delete(ready).where(*[column == bindparam(f"b_{column.name}") for column in ready.c])
 # Each entry is looked up by its key, whatever the statistics say.
 _REMOVE_AT_ONCE = text(
     """DELETE FROM fusee_ready WHERE ctid = ANY (ARRAY (
@@ -193,7 +200,7 @@ _REMOVE_AT_ONCE = text(
            SELECT ctid AS place FROM fusee_ready AS l
            WHERE l.lane_id = gone.lane_id AND l.rank = gone.rank AND l.due_at = gone.due_at
              AND l.run_id = gone.run_id LIMIT 1) AS found))"""
-).bindparams(*[bindparam(column.name, type_=ARRAY(BigInteger)) for column in line.c])
-_REMOVE_LATER = delete(later).where(
-    later.c.due_at == bindparam("b_due_at"), later.c.run_id == bindparam("b_run_id")
+).bindparams(*[bindparam(column.name, type_=ARRAY(BigInteger)) for column in ready.c])
+_REMOVE_DELAYED = delete(delayed).where(
+    delayed.c.due_at == bindparam("b_due_at"), delayed.c.run_id == bindparam("b_run_id")
 )

@@ -165,8 +165,8 @@ class Bulk(NamedTuple):
 class Entry(NamedTuple):
     """A row of `fusee_ready`, or of `fusee_delayed`."""
 
-    line: tuple[int, int, int, int] | None
-    later: tuple[int, int, int] | None
+    ready: tuple[int, int, int, int] | None
+    delayed: tuple[int, int, int] | None
 
 
 def new_run(spec: RunSpec, lane_id: int) -> NewRun:

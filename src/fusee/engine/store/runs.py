@@ -27,7 +27,17 @@ from fusee.engine.store.context import StoreContext
 from fusee.engine.store.request_keys import check_same
 from fusee.engine.store.rows import decode
 from fusee.engine.store.set_aside import reading
-from fusee.engine.store.tables import RARE, attempts, callbacks, lanes, later, line, receipts, runs, sessions
+from fusee.engine.store.tables import (
+    RARE,
+    attempts,
+    callbacks,
+    delayed,
+    lanes,
+    ready,
+    receipts,
+    runs,
+    sessions,
+)
 from fusee.engine.store.wakes import CANCEL, ENDED
 from fusee.errors import Conflict, NotFound
 from fusee.values.chunks import chunks
@@ -98,9 +108,9 @@ class Runs:
             if set(wanted.status) <= RARE:
                 query = query.where(runs.c.rare.in_(wanted.status))
             elif set(wanted.status) == {RunStatus.PENDING}:
-                query = query.where(runs.c.id.in_(select(line.c.run_id)))
+                query = query.where(runs.c.id.in_(select(ready.c.run_id)))
             elif set(wanted.status) == {RunStatus.DELAYED}:
-                query = query.where(runs.c.id.in_(select(later.c.run_id)))
+                query = query.where(runs.c.id.in_(select(delayed.c.run_id)))
             elif set(wanted.status) == {RunStatus.DISPATCHED}:
                 query = query.where(runs.c.id.in_(select(dispatched.c.run_id)))
             elif set(wanted.status) == {RunStatus.RUNNING}:

@@ -23,7 +23,7 @@ __all__ = ["SqliteDatabase"]
 
 T = TypeVar("T")
 
-_LINE = """
+_FIRST_READY = """
 SELECT rank, due_at, run_id FROM fusee_ready WHERE lane_id = ? ORDER BY rank, due_at, run_id LIMIT ?
 """
 _LEAVE = """
@@ -48,7 +48,7 @@ _INSERT = """
 INSERT INTO fusee_runs (namespace, lane_id, status, priority, created_at, due_at, origin_id, payload, options)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
-_STAND_IN_LINE = "INSERT INTO fusee_ready VALUES (?, ?, ?, ?)"
+_INSERT_READY = "INSERT INTO fusee_ready VALUES (?, ?, ?, ?)"
 
 
 class SqliteDatabase(Database, Hot):
@@ -155,9 +155,9 @@ class SqliteDatabase(Database, Hot):
             ids = _next_ids(connection, len(rows))
             entries = [row.entry(run_id, now) for run_id, row in zip(ids, rows, strict=True)]
             connection.executemany(_INSERT, [row.values(namespace, now) for row in rows])
-            connection.executemany(_STAND_IN_LINE, [e.line for e in entries if e.line])
+            connection.executemany(_INSERT_READY, [e.ready for e in entries if e.ready])
             connection.executemany(
-                "INSERT INTO fusee_delayed VALUES (?, ?, ?)", [e.later for e in entries if e.later]
+                "INSERT INTO fusee_delayed VALUES (?, ?, ?)", [e.delayed for e in entries if e.delayed]
             )
             return ids
 
@@ -176,9 +176,7 @@ class SqliteDatabase(Database, Hot):
                 ),
             )
             line = zip(ids, bulk.lane_ids, bulk.priorities, strict=True)
-            connection.executemany(
-                _STAND_IN_LINE, ((lane, -prio, now, run_id) for run_id, lane, prio in line)
-            )
+            connection.executemany(_INSERT_READY, ((lane, -prio, now, run_id) for run_id, lane, prio in line))
             return ids
 
         return await self._raw(unit)
@@ -222,7 +220,7 @@ def _claim(connection: sqlite3.Connection, session: int, order: Order, now: int)
         return []
     found: list[tuple[int, int, int, int]] = []
     for lane in order.lanes:
-        found += [(lane, *row) for row in connection.execute(_LINE, (lane, order.want)).fetchall()]
+        found += [(lane, *row) for row in connection.execute(_FIRST_READY, (lane, order.want)).fetchall()]
     if len(order.lanes) > 1:
         found.sort(key=lambda row: row[1:])
         del found[order.want :]

@@ -3,7 +3,7 @@
 A run's row is written three times: accepted, claimed, finished. No index mentions a column that a claim or
 a success changes, so PostgreSQL updates the row in place (HOT) and InnoDB touches no secondary index;
 against indexes on `status` this drained 1.5x (PostgreSQL) and 3x (MariaDB) as many runs a second.
-What is waiting is found in two narrow tables instead: `line` (claimable) and `later` (delayed), each one
+What is waiting is found in two narrow tables instead: `ready` (claimable) and `delayed`, each one
 tree in the order in which it is read. What is running is found through `receipts`, one row for each trip
 that claimed something.
 """
@@ -39,15 +39,15 @@ __all__ = [
     "assigned",
     "attempts",
     "callbacks",
+    "delayed",
     "edit_locks",
     "gates",
     "lanes",
-    "later",
-    "line",
     "metadata",
     "outbox",
     "partial_index",
     "queues",
+    "ready",
     "receipts",
     "runs",
     "sessions",
@@ -171,7 +171,7 @@ partial_index(
 # `rare` repeats the status of a run that did not simply succeed: what people look for, and few.
 partial_index("fusee_runs_rare", runs.c.namespace, runs.c.rare, runs.c.id, where="rare IS NOT NULL")
 
-line = Table(
+ready = Table(
     "fusee_ready",
     metadata,
     Column("lane_id", Integer, primary_key=True, autoincrement=False),
@@ -182,7 +182,7 @@ line = Table(
     **TABLE,
 )
 
-later = Table(
+delayed = Table(
     "fusee_delayed",
     metadata,
     Column("due_at", BigInteger, primary_key=True, autoincrement=False),

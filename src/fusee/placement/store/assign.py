@@ -23,7 +23,7 @@ from fusee.engine.store.own_lanes import Assignment, OwnLanes, entries_in, homes
 from fusee.engine.store.ready_queue import ReadyQueue
 from fusee.engine.store.rows import decode
 from fusee.engine.store.sessions import SESSION, session_from, sessions_with_load
-from fusee.engine.store.tables import assigned, lanes, line, queues, runs, sessions
+from fusee.engine.store.tables import assigned, lanes, queues, ready, runs, sessions
 from fusee.engine.store.wakes import PENDING
 from fusee.placement.placing import Candidate, Chooser
 from fusee.placement.store.broadcasts import Broadcasts
@@ -111,7 +111,7 @@ class Assignments:
         return did
 
     def _anything_placed(self, connection: Connection) -> bool:
-        in_lane = select(line.c.lane_id).where(line.c.lane_id < 0).order_by(line.c.lane_id).limit(1)
+        in_lane = select(ready.c.lane_id).where(ready.c.lane_id < 0).order_by(ready.c.lane_id).limit(1)
         given = select(assigned.c.run_id).limit(1)
         return bool(
             self._placed_lanes(connection)
@@ -187,7 +187,7 @@ class Assignments:
         for session, ids in late.items():
             for part in chunks(ids):
                 back += self.own_lanes.return_some(
-                    connection, line.c.lane_id == own_lane(session), line.c.run_id.in_(part)
+                    connection, ready.c.lane_id == own_lane(session), ready.c.run_id.in_(part)
                 )
             over += ids
         self.own_lanes.forget(connection, over)
