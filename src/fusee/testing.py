@@ -91,7 +91,7 @@ class TestKit:
                 claimed += await store.queues.claim_limited(self._session, queue, limited)
             if worker.served.own_limited:
                 given = Order(100, [], pool.receipts.next())
-                claimed += await store.assigned_claims.claim_given(
+                claimed += await store.assigned_claims.claim_assigned(
                     self._session, worker.served.own_limited, given
                 )
             if not claimed:

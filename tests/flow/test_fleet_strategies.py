@@ -147,7 +147,7 @@ async def test_a_lane_that_the_worker_has_not_read_yet_is_read_when_its_runs_com
 
     async with working(app, dispatcher=False) as worker:
         await app.enqueue("work", strategy="round_robin")
-        await until(lambda: worker.served.given)
+        await until(lambda: worker.served.may_have_assigned)
         other = app.store.for_namespace(app.store.namespace)
         (run,) = await other.run_writer.enqueue(
             [RunSpec(handler="work", queue="new", strategy="round_robin")]

@@ -223,7 +223,9 @@ async def test_a_place_in_line_of_a_run_that_is_not_pending_claims_nothing(
         case "a limited queue":
             got = [run.id for run in await world.claim_limited(session)]
         case "given by a strategy":
-            claimed = await world.store.assigned_claims.claim_given(session, ["default"], Order(1000, [], 77))
+            claimed = await world.store.assigned_claims.claim_assigned(
+                session, ["default"], Order(1000, [], 77)
+            )
             got = [run.id for run in claimed]
         case "dispatched to a broker":
             sent = await world.store.dispatches.dispatch(dict.fromkeys(await world.lane_ids(), 100))

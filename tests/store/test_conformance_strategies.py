@@ -340,7 +340,7 @@ async def test_limits_hold_for_what_was_given(world: World) -> None:
     await world.store.assignments.assign()
 
     async def claim(number: int) -> list[Claimed]:
-        return await world.store.assigned_claims.claim_given(session, ["default"], Order(10, [], number))
+        return await world.store.assigned_claims.claim_assigned(session, ["default"], Order(10, [], number))
 
     first = await claim(1)
     assert (len(first), {run.ticket for run in first}) == (2, {True})
@@ -362,7 +362,7 @@ async def test_a_rate_holds_for_what_was_given(world: World) -> None:
     counts = []
     for number in range(1, 5):
         counts.append(
-            len(await world.store.assigned_claims.claim_given(session, ["default"], Order(10, [], number)))
+            len(await world.store.assigned_claims.claim_assigned(session, ["default"], Order(10, [], number)))
         )
         await world.clock.tick(0.5)
     assert counts == [2, 1, 1, 1]
@@ -376,7 +376,7 @@ async def test_a_queue_over_its_limit_does_not_hold_up_another(world: World) -> 
     await world.enqueue(6, queue="slow", priority=9)
     await world.enqueue(6, queue="fast")
     await world.store.assignments.assign()
-    claimed = await world.store.assigned_claims.claim_given(session, ["slow"], Order(20, [], 1))
+    claimed = await world.store.assigned_claims.claim_assigned(session, ["slow"], Order(20, [], 1))
     assert Counter(run.ticket for run in claimed) == {True: 1, False: 6}
 
 

@@ -251,8 +251,8 @@ async def test_assignment_goes_on_beside_a_run_and_a_worker_that_cannot_be_read(
     world: World, told: Told
 ) -> None:
     ids = await world.enqueue(3, strategy="round_robin")
-    await world.session("fine", given=True)
-    damaged = await world.session("damaged", given=True)
+    await world.session("fine", takes_assigned=True)
+    damaged = await world.session("damaged", takes_assigned=True)
     await set_run(world, ids[0], options="[]]")
     await world.sql(f"UPDATE fusee_sessions SET abilities = '{{}}' WHERE id = {damaged}")
     assert (await Assign(world.store.assignments, Bus()).run_once()).placed == 2

@@ -37,7 +37,7 @@ async def _place(store: Store) -> None:
     await world.finish(one, *claimed)
     waits = [run.id for run in await world.claim(two, 5, lanes=[own_lane(two)])]
     await store.runs.cancel(waits[0], "enough")
-    assert len(await store.assigned_claims.claim_given(two, ["default"], Order(5, [], 77))) == 5
+    assert len(await store.assigned_claims.claim_assigned(two, ["default"], Order(5, [], 77))) == 5
     assert (await store.assignments.assign()).placed > 0
     await store.sessions.drain_session(two)
     await store.recovery.recover()

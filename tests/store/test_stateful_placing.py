@@ -117,7 +117,9 @@ class WorkersComeAndGo(RuleBasedStateMachine):
         limits = self.store.lane_map.limits.get("default")
         if limits is not None and limits.limited:
             order = Order(want, [], next(self.receipts))
-            self.live[session] += self.do(self.store.assigned_claims.claim_given(session, ["default"], order))
+            self.live[session] += self.do(
+                self.store.assigned_claims.claim_assigned(session, ["default"], order)
+            )
             return
         order = Order(want, [*self._free_lanes(), own_lane(session)], next(self.receipts))
         self.live[session] += self.do(self.store.claims.exchange(session, Finished(), order)).claimed

@@ -141,7 +141,7 @@ class RabbitWorkSource:
         """Returns nothing: runs of queues with limits come through `exchange`, like all others."""
         return []
 
-    async def claim_given(self, session: int, limited: Sequence[str], order: Order) -> list[Claimed]:
+    async def claim_assigned(self, session: int, limited: Sequence[str], order: Order) -> list[Claimed]:
         """Returns nothing: runs that a strategy assigned to this worker come through `exchange` too."""
         return []
 

@@ -39,8 +39,9 @@ class WorkerInfo:
         float | None, "Cores that it has to give to work which asks for some; null declares nothing."
     ] = None
     memory: Annotated[int | None, "Bytes, in the same way."] = None
-    given: Annotated[bool, Mark.HIDDEN] = True
-    """Whether it claims from a lane of its own what strategies give to it; an older version does not."""
+    takes_assigned: Annotated[bool, Mark.HIDDEN] = True
+    """Whether it claims the runs that strategies assign to it, from a lane of its own; an older version does
+    not."""
     policies: Annotated[Mapping[str, RetryPolicy], Mark.HIDDEN] = field(default_factory=dict)
     """How its handlers are retried, where not by the default: who recovers its runs must know."""
     checks: Annotated[tuple[str, ...], Mark.HIDDEN] = ()

@@ -32,7 +32,7 @@ class AssignedClaims:
         self.ready_queue = ready_queue
         self.queues = queues
 
-    async def claim_given(self, session: int, limited: Sequence[str], order: Order) -> list[Claimed]:
+    async def claim_assigned(self, session: int, limited: Sequence[str], order: Order) -> list[Claimed]:
         """Claim what strategies gave to this session, where some of it may be of queues with limits."""
 
         def work(connection: Connection) -> list[Claimed]:

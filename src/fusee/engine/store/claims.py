@@ -16,6 +16,6 @@ class Claims:
     async def exchange(self, session: int, finished: Finished, order: Order) -> Exchanged:
         """Write the successes of this session and claim what is ordered, in one transaction."""
         exchanged = await self.context.hot.exchange(session, finished, order)
-        if finished.told:
+        if finished.for_outbox:
             self.context.wakes.fire(ENDED)
         return exchanged

@@ -23,8 +23,8 @@ class Finished:
     results: list[str | None] = field(default_factory=list)
     receipts: list[int] = field(default_factory=list)
     """The trip that brought each; not written, but tells when a receipt is used up."""
-    told: list[int] = field(default_factory=list)
-    """Those that belong to a task, a batch or the like, which hears of their end."""
+    for_outbox: list[int] = field(default_factory=list)
+    """Those that belong to an owner: their ends are written to the outbox in the same transaction."""
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -37,7 +37,7 @@ class Finished:
         self.results.append(result)
         self.receipts.append(receipt)
         if kind is not None:
-            self.told.append(run_id)
+            self.for_outbox.append(run_id)
 
 
 @dataclass(frozen=True, slots=True)

@@ -115,8 +115,8 @@ class MysqlDatabase(Database, Hot):
     async def exchange(self, session: int, finished: Finished, order: Order) -> Exchanged:
         async def unit(cursor: Any) -> Exchanged:
             refused: list[tuple[int, int]] = []
-            if finished.told:
-                await _tell(cursor, session, finished)
+            if finished.for_outbox:
+                await _add_to_outbox(cursor, session, finished)
             if finished.ids and await self._finish(cursor, session, finished) != len(finished.ids):
                 refused = await _refused(cursor, session, finished)
             if order.used_up:
@@ -203,19 +203,20 @@ async def _insert(cursor: Any, table: str, rows: Sequence[Sequence[int]]) -> Non
         await cursor.execute(f"INSERT INTO {table} VALUES {values}")
 
 
-async def _tell(cursor: Any, session: int, finished: Finished) -> None:
-    """Who owns a run hears of its end, and of none that the fence will refuse: its row is locked first."""
+async def _add_to_outbox(cursor: Any, session: int, finished: Finished) -> None:
+    """Write the ends of owned runs to the outbox. Their rows are locked first, so that an end which the fence
+    will refuse is not among them."""
     attempts = dict(zip(finished.ids, finished.attempts, strict=True))
     await cursor.execute(
         "SELECT id, attempt, kind, coalesce(owner_id, id) FROM fusee_runs"
-        f" WHERE id IN ({_numbers(finished.told)}) AND session_id = {session} AND status = 'running'"
+        f" WHERE id IN ({_numbers(finished.for_outbox)}) AND session_id = {session} AND status = 'running'"
         " FOR UPDATE"
     )
-    told = Counter((row[2], row[3]) for row in await cursor.fetchall() if attempts[row[0]] == row[1])
-    if told:
+    ends = Counter((row[2], row[3]) for row in await cursor.fetchall() if attempts[row[0]] == row[1])
+    if ends:
         await cursor.execute(
-            f"INSERT INTO fusee_outbox (kind, run_id, many) VALUES {_places(3, len(told))}",
-            [value for owner, count in told.items() for value in (*owner, count)],
+            f"INSERT INTO fusee_outbox (kind, run_id, many) VALUES {_places(3, len(ends))}",
+            [value for owner, count in ends.items() for value in (*owner, count)],
         )
 
 

@@ -107,9 +107,9 @@ _ANSWER = """
 (SELECT id, attempt, spent, lane_id, payload, options, kind, owner_id FROM claimed ORDER BY rank, due_at, id)
 UNION ALL SELECT (SELECT count(*) FROM done), -1, 0, 0, NULL, NULL, NULL, NULL"""
 
-# Who owns a run hears of its end in the same transaction, and of no end that the fence refused.
-_TELL = f"""
-told AS (
+# The ends of owned runs go to the outbox in the same transaction; an end that the fence refused does not.
+_TO_OUTBOX = f"""
+to_outbox AS (
   INSERT INTO fusee_outbox (kind, run_id, many)
   SELECT kind, coalesce(owner_id, id), count(*) FROM done WHERE kind IS NOT NULL GROUP BY 1, 2
   RETURNING pg_notify('{CHANNEL}', 'ended')
@@ -191,14 +191,14 @@ class PostgresDatabase(Database, Hot):
         self._insert = _INSERT.format(now=now, channel=CHANNEL)
         clock = f"WITH RECURSIVE clock AS MATERIALIZED (SELECT {now} AS us)"
         self._statements = {
-            (any_result, lanes, tell): f"{clock}, {finish}, {_TELL if tell else ''}{rest}"
+            (any_result, lanes, with_outbox): f"{clock}, {finish}, {_TO_OUTBOX if with_outbox else ''}{rest}"
             for any_result, finish in ((False, _FINISH_BARE), (True, _FINISH_WITH_RESULTS))
             for lanes, rest in (
                 ("none", f"{_USED_UP} SELECT count(*) FROM done"),
                 ("one", f"{_PICK_ONE_LANE}, {_CLAIM} {_ANSWER}"),
                 ("many", f"{_PICK_LANES}, {_CLAIM} {_ANSWER}"),
             )
-            for tell in (False, True)
+            for with_outbox in (False, True)
         }
 
     async def open(self) -> None:
@@ -293,12 +293,12 @@ class PostgresDatabase(Database, Hot):
         any_result = any(result is not None for result in finished.results)
         results = finished.results if any_result else None
         done = (session, _numbers(finished.ids), _numbers(finished.attempts), results)
-        told = bool(finished.told)
+        with_outbox = bool(finished.for_outbox)
         if not order.want or not order.lanes:
-            statement = self._statements[any_result, "none", told]
+            statement = self._statements[any_result, "none", with_outbox]
             return [], await connection.fetchval(statement, *done, order.used_up)
         lanes, which = (order.lanes[0], "one") if len(order.lanes) == 1 else (order.lanes, "many")
-        statement = self._statements[any_result, which, told]
+        statement = self._statements[any_result, which, with_outbox]
         rows = await connection.fetch(statement, *done, order.want, lanes, order.receipt, order.used_up)
         written: int = rows.pop()[0]
         return [claimed_from(row, order.receipt) for row in rows], written

@@ -42,8 +42,8 @@ FROM (SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS a
              json_extract(value, '$[2]') AS result FROM json_each(?)) AS d
 WHERE fusee_runs.id = d.id AND fusee_runs.attempt = d.attempt AND session_id = ? AND status = 'running'
 """
-# Who owns a run hears of its end, and of no end that the fence refused.
-_TELL_OF = "RETURNING kind, coalesce(owner_id, id)"
+# For the outbox: the ends that the fence did not refuse.
+_RETURNING_OWNER = "RETURNING kind, coalesce(owner_id, id)"
 _INSERT = """
 INSERT INTO fusee_runs (namespace, lane_id, status, priority, created_at, due_at, origin_id, payload, options)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
@@ -186,15 +186,15 @@ class SqliteDatabase(Database, Hot):
             refused: list[tuple[int, int]] = []
             if finished.ids:
                 rows = list(zip(finished.ids, finished.attempts, finished.results, strict=True))
-                tell = _TELL_OF if finished.told else ""
-                done = connection.execute(_FINISH + tell, (now, encode_rows(rows), session))
-                told = Counter(done.fetchall()) if finished.told else {}
-                changed = sum(told.values()) if finished.told else done.rowcount
+                returning = _RETURNING_OWNER if finished.for_outbox else ""
+                done = connection.execute(_FINISH + returning, (now, encode_rows(rows), session))
+                ends = Counter(done.fetchall()) if finished.for_outbox else {}
+                changed = sum(ends.values()) if finished.for_outbox else done.rowcount
                 if changed != len(finished.ids):
                     refused = _refused(connection, session, finished)
                 connection.executemany(
                     "INSERT INTO fusee_outbox (kind, run_id, many) VALUES (?, ?, ?)",
-                    [(*owner, count) for owner, count in told.items() if owner[0] is not None],
+                    [(*owner, count) for owner, count in ends.items() if owner[0] is not None],
                 )
             if order.used_up:
                 connection.executemany(

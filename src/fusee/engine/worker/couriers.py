@@ -225,7 +225,7 @@ class Couriers:
 
     async def _of_known_lanes(self, claimed: list[Claimed]) -> list[Claimed]:
         """Return the runs of lanes that we know; a dispatcher may have read a new lane before us."""
-        if not self.served.given or all(run.lane_id in self.pool.plans for run in claimed):
+        if not self.served.may_have_assigned or all(run.lane_id in self.pool.plans for run in claimed):
             return claimed
         try:
             await self.served.look_for_new()
@@ -295,8 +295,8 @@ class Couriers:
                     if lanes:
                         claimed = await self.work_source.claim_limited(session, queues[0], order)
                     else:
-                        given = await self.work_source.claim_given(session, queues, order)
-                        claimed = await self._of_known_lanes(given)
+                        assigned = await self.work_source.claim_assigned(session, queues, order)
+                        claimed = await self._of_known_lanes(assigned)
                 except BaseException:
                     self._lose_reply()
                     raise

@@ -57,8 +57,8 @@ class DatabaseSource:
     async def claim_limited(self, session: int, queue: str, order: Order) -> list[Claimed]:
         return await self.store.queues.claim_limited(session, queue, order)
 
-    async def claim_given(self, session: int, limited: Sequence[str], order: Order) -> list[Claimed]:
-        return await self.store.assigned_claims.claim_given(session, limited, order)
+    async def claim_assigned(self, session: int, limited: Sequence[str], order: Order) -> list[Claimed]:
+        return await self.store.assigned_claims.claim_assigned(session, limited, order)
 
     async def settle(self, session: int, settlements: Sequence[Settlement]) -> list[tuple[int, int]]:
         return await self.store.outcomes.settle(session, settlements)

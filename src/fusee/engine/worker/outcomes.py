@@ -104,7 +104,7 @@ class OutcomeBuffer:
         """Take back outcomes that could not be written yet."""
         for row in zip(finished.ids, finished.attempts, finished.results, finished.receipts, strict=True):
             self.finished.add(*row)
-        self.finished.told += finished.told
+        self.finished.for_outbox += finished.for_outbox
         self.settlements[:0] = settlements
 
     def attempts(self) -> set[tuple[int, int]]:

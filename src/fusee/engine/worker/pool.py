@@ -247,7 +247,7 @@ class Pool:
                             finished.results.append(None)
                             finished.receipts.append(claimed.receipt)
                             if claimed.kind is not None:
-                                finished.told.append(claimed.id)
+                                finished.for_outbox.append(claimed.id)
                             outcomes.completed += 1
                             if outcomes.timed:
                                 outcomes.time(plan, monotonic() - now)

@@ -27,7 +27,7 @@ class ServedLanes:
         """The session whose own lane is served: strategies put the runs assigned to this worker there."""
         self.own_limited: tuple[str, ...] = ()
         """Queues with limits whose runs may be in the own lane, which is then claimed from separately."""
-        self.given = False
+        self.may_have_assigned = False
         """Whether runs may be in the own lane. Never reset: a strategy that was lifted may have left some."""
         self.unread = False
         """Whether there are lanes that are not served yet because their queues' limits have not been read."""
@@ -70,7 +70,7 @@ class ServedLanes:
                 self.plans[lane_id] = self.planner.plan(lane)
             limits = lane_map.limits.get(lane.queue)
             if lane_map.strategy_of(lane) != Strategy.SHARED:
-                self.given = True
+                self.may_have_assigned = True
                 if limits is not None and limits.limited:
                     own_limited.add(lane.queue)
             elif limits is None or not limits.limited:
@@ -78,6 +78,6 @@ class ServedLanes:
             elif not limits.paused:
                 limited.setdefault(lane.queue, []).append(lane_id)
         self.own_limited = tuple(sorted(own_limited))
-        if self.given and self.session is not None and not own_limited:
+        if self.may_have_assigned and self.session is not None and not own_limited:
             free.append(own_lane(self.session))
         self.free, self.limited = free, limited

@@ -58,7 +58,7 @@ class WorkSource(Protocol):
     async def claim_limited(self, session: int, queue: str, order: Order) -> list[Claimed]:
         """Claim runs of a queue with limits."""
 
-    async def claim_given(self, session: int, limited: Sequence[str], order: Order) -> list[Claimed]:
+    async def claim_assigned(self, session: int, limited: Sequence[str], order: Order) -> list[Claimed]:
         """Claim runs that a strategy assigned to this worker, some of them of queues with limits."""
 
     async def settle(self, session: int, settlements: Sequence[Settlement]) -> list[tuple[int, int]]:

@@ -201,7 +201,7 @@ class Assignments:
         for session in self.context.set_aside.readable(
             "sessions", SESSION, connection.execute(query), session_from
         ):
-            if not session.info.given:
+            if not session.info.takes_assigned:
                 continue  # it would never look
             candidate = Candidate.of(session, waiting[own_lane(session.id)])
             found.setdefault(session.namespace, []).append(candidate)
