@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from fusee.batches.model.batch import Batch, BatchPhase
-from fusee.batches.registry import Operations
+from fusee.batches.registry import OperationRegistry
 from fusee.batches.service.batches import BatchOperations
 from fusee.batches.store.queries import BatchFilter
 from fusee.broker.store_rpc import StoreRpc
-from fusee.engine.store.parent import ParentRun
+from fusee.engine.store.parents import ParentRun
 from fusee.errors import Conflict
 from fusee.stores import Store
 from tests.store.harness import World
@@ -42,7 +42,7 @@ class Dispatcher:
             return frozenset({"batch.dial.turn"})
 
         unused: Any = None
-        batches = BatchOperations(self.store.batches, Operations(), known)
+        batches = BatchOperations(self.store.batches, OperationRegistry(), known)
         rpc = StoreRpc(self.store, unused, batches, unused, unused, unused)
         task = asyncio.create_task(rpc.create_batch(dict(FIELDS), ["t0", "t1"], True, key, parent))
         task.add_done_callback(lambda _: self.at_portion.set())  # a request that fails is not waited for

@@ -10,7 +10,7 @@ from fusee.engine.model.outcome import End
 from fusee.engine.model.queue import QueueLimits
 from fusee.engine.model.retry import RetryPolicy
 from fusee.engine.model.run import Claimed
-from fusee.engine.store.parent import ParentRun
+from fusee.engine.store.parents import ParentRun
 from fusee.engine.store.tables import outbox, tickets
 from fusee.errors import LeaseLost
 from tests.store.batchwork import ONCE, Batchwork, batch_spec, targets

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sqlalchemy import insert
 
 from fusee.clock import ManualClock
-from fusee.engine.model.gate import Gate, TriggerRule, judge
+from fusee.engine.model.gate import GateState, TriggerRule, judge
 from fusee.engine.model.outcome import End
 from fusee.engine.model.run import Claimed
 from fusee.engine.model.session import WorkerInfo
@@ -48,7 +48,7 @@ class Plan:
         stands: list[RunStatus] = []
         for upstreams, rule, end in zip(self.after, self.rules, self.ends, strict=True):
             good = sum(stands[up] is RunStatus.SUCCEEDED for up in upstreams)
-            runs = not upstreams or judge(rule, len(upstreams), good, len(upstreams)) is Gate.OPEN
+            runs = not upstreams or judge(rule, len(upstreams), good, len(upstreams)) is GateState.OPEN
             stands.append(ENDS[end] if runs else RunStatus.SKIPPED)
         return stands
 

@@ -13,7 +13,7 @@ from sqlalchemy import Connection, event
 
 from fusee.clock import ManualClock
 from fusee.engine.model.outcome import End
-from fusee.engine.store.parent import ParentRun
+from fusee.engine.store.parents import ParentRun
 from fusee.stores import Store, open_store
 from fusee.workflows.model.workflow import NodeSpec
 from tests.store.flows import NOTHING, ONCE, Flow, leftovers, node

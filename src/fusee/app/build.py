@@ -11,7 +11,6 @@ from fusee.access.authenticator import Authenticator
 from fusee.access.service import KeyOperations
 from fusee.app.declare import Declares
 from fusee.app.dispatcher import Dispatcher
-from fusee.batches.registry import Operations
 from fusee.batches.service.batches import BatchOperations
 from fusee.broker import rabbitmq_of
 from fusee.broker.remote import ENVIRONMENT, StatusStore

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 from fusee.access.authenticator import Authenticator
 from fusee.batches.handler import Images
-from fusee.batches.registry import Operations
+from fusee.batches.registry import OperationRegistry
 from fusee.broker.remote import NoStore, RemoteStore, in_child_process
 from fusee.broker.store_rpc import Rpc
 from fusee.bulk.business import Businesses
@@ -52,7 +52,7 @@ class Core:
         self.bus = Bus()
         self._closers: list[Callable[[], Awaitable[None]]] = []
         self.handlers = Handlers()
-        self.operations = Operations()
+        self.operations = OperationRegistry()
         self.businesses = Businesses()
         self.sources = builtin_sources(
             self._bulk_backend, allow_private=self.config.executors.http.allow_private

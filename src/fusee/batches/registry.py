@@ -14,7 +14,7 @@ from fusee.batches.operation import DEFAULT_RETRY, DEFAULT_TIMEOUT, Operation
 from fusee.engine.model.retry import RetryPolicy
 from fusee.errors import FuseeError, Invalid
 
-__all__ = ["Operations", "Registered"]
+__all__ = ["OperationRegistry", "Registered"]
 
 METHODS = ("finished", "apply", "undo")
 
@@ -52,7 +52,7 @@ class Registered:
         return None
 
 
-class Operations:
+class OperationRegistry:
     """(target type, operation) → what does it."""
 
     def __init__(self) -> None:

@@ -15,7 +15,7 @@ from typing import Any, NoReturn, cast
 
 from fusee.batches.model.batch import Batch
 from fusee.batches.model.spec import BatchSpec
-from fusee.batches.registry import Operations
+from fusee.batches.registry import OperationRegistry
 from fusee.batches.service.batches import BatchOperations, Targets
 from fusee.broker.store_rpc import Rpc, StoreRpc, forward
 from fusee.bulk.business import Businesses
@@ -25,7 +25,7 @@ from fusee.bulk.service.jobs import BulkOperations
 from fusee.bulk.sources import SourceKinds
 from fusee.engine.model.run import RunSpec
 from fusee.engine.store.contract import Enqueued
-from fusee.engine.store.parent import ParentRun
+from fusee.engine.store.parents import ParentRun
 from fusee.errors import Invalid, NoDatabase, StoreUnavailable
 from fusee.events import Bus
 from fusee.executors.http.request import Reach
@@ -182,7 +182,7 @@ class RemoteRuns(RunOperations):
 
 class RemoteBatches(BatchOperations):
     def __init__(self, rpc: Rpc) -> None:
-        super().__init__(NO_STORE.batches, Operations(), _no_handlers)
+        super().__init__(NO_STORE.batches, OperationRegistry(), _no_handlers)
         self.rpc = rpc
 
     async def create(

@@ -21,7 +21,7 @@ from fusee.bulk.store.store import BulkBackend, DatabaseBackend
 from fusee.engine.model.run import Lane, RunSpec
 from fusee.engine.model.session import WorkerInfo
 from fusee.engine.store.contract import Enqueued, Finished, Order
-from fusee.engine.store.parent import ParentRun
+from fusee.engine.store.parents import ParentRun
 from fusee.engine.worker.database_source import DatabaseSource
 from fusee.engine.worker.work_source import WorkSource
 from fusee.errors import Invalid

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from fusee.engine.model.outcome import Abandon, Wait
-from fusee.engine.store.parent import ParentRun
+from fusee.engine.store.parents import ParentRun
 from fusee.engine.worker.context import RunContext
 from fusee.errors import Conflict, Invalid, NotFound
 from fusee.workflows.store.start import StartedWorkflow

@@ -8,7 +8,7 @@ import pytest
 
 from fusee.batches.handler import handler_for
 from fusee.batches.operation import Target
-from fusee.batches.registry import Operations
+from fusee.batches.registry import OperationRegistry
 from fusee.engine.model.outcome import Abandon, Done, Effect, End, Retry, Skip
 from fusee.engine.worker.context import RunContext, in_thread
 from fusee.engine.worker.results import ended_by, ended_by_error
@@ -65,7 +65,7 @@ class HonestDial(CarefulDial):
 
 
 async def serve(dial: Dial, images: Images | None = None, *, attempt: int = 1, **fields: Any) -> Any:
-    known = Operations().register("dial", "turn", dial)
+    known = OperationRegistry().register("dial", "turn", dial)
     handler = handler_for(known, lambda: images or Images())
     run = RunContext(run_id=7, attempt=attempt, handler="batch.dial.turn", queue="default", kind="batch")
     payload = {"batch_id": 1, "position": 0, "target_id": "a", "before": {"to": 1}, "after": {"to": 9}}

@@ -8,7 +8,7 @@ import pytest
 from pydantic import BaseModel, Field
 
 from fusee.batches.operation import DEFAULT_RETRY, DEFAULT_TIMEOUT, Target
-from fusee.batches.registry import Operations
+from fusee.batches.registry import OperationRegistry
 from fusee.errors import FuseeError, Invalid
 
 
@@ -30,14 +30,14 @@ class Size(BaseModel, extra="forbid"):
 
 
 def test_two_more_tries_after_a_timeout_or_a_lost_worker_are_the_default() -> None:
-    known = Operations().register("cdc", "start", Nothing())
+    known = OperationRegistry().register("cdc", "start", Nothing())
     assert (known.timeout, known.retry) == (DEFAULT_TIMEOUT, DEFAULT_RETRY)
     assert [DEFAULT_RETRY.allows(end, 2) for end in ("timed_out", "lost", "failed")] == [True, True, False]
     assert not DEFAULT_RETRY.allows("timed_out", 3)
 
 
 def test_what_is_registered_is_found_and_listed() -> None:
-    operations = Operations()
+    operations = OperationRegistry()
     assert operations.listed() == "none"
     stop = operations.register("cdc", "stop", Nothing())
     operations.register("cdc", "start", Nothing(), timeout=20)
@@ -49,7 +49,7 @@ def test_what_is_registered_is_found_and_listed() -> None:
 
 
 def test_registered_twice_says_what_is_there() -> None:
-    operations = Operations()
+    operations = OperationRegistry()
     operations.register("cdc", "start", Nothing())
     with pytest.raises(FuseeError, match=r"'start' of target type 'cdc' is registered already; .*cdc/start"):
         operations.register("cdc", "start", Nothing())
@@ -59,12 +59,12 @@ def test_registered_twice_says_what_is_there() -> None:
 def test_an_operation_without_a_method_is_refused(missing: str) -> None:
     partial = type("Partial", (Nothing,), {missing: None})()
     with pytest.raises(FuseeError, match=rf"operation 'start' needs `async def {missing}\(self, target\)`"):
-        Operations().register("cdc", "start", partial)
+        OperationRegistry().register("cdc", "start", partial)
 
 
 def test_a_method_that_would_block_the_worker_is_refused() -> None:
     with pytest.raises(FuseeError, match=r"async def apply.*wrap blocking calls with asyncio.to_thread"):
-        Operations().register("cdc", "start", Blocking())  # type: ignore[arg-type]
+        OperationRegistry().register("cdc", "start", Blocking())  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_a_method_that_would_block_the_worker_is_refused() -> None:
 )
 def test_names_that_no_batch_could_have_are_refused(target_type: str, batch_type: str) -> None:
     with pytest.raises(ValueError, match="_type must be"):
-        Operations().register(target_type, batch_type, Nothing())
+        OperationRegistry().register(target_type, batch_type, Nothing())
 
 
 @pytest.mark.parametrize(
@@ -88,13 +88,13 @@ def test_names_that_no_batch_could_have_are_refused(target_type: str, batch_type
 def test_parameters_that_do_not_fit_are_named_with_their_place(
     after: dict[str, Any], before: dict[str, Any], says: str
 ) -> None:
-    known = Operations().register("cdc", "resize", Nothing(), params=Size)
+    known = OperationRegistry().register("cdc", "resize", Nothing(), params=Size)
     with pytest.raises(Invalid, match=says):
         known.check(after, before, "target 12")
 
 
 def test_parameters_that_fit_and_a_target_of_which_nobody_says_what_it_was() -> None:
-    known = Operations().register("cdc", "resize", Nothing(), params=Size)
+    known = OperationRegistry().register("cdc", "resize", Nothing(), params=Size)
     known.check({"cpu": 2}, {}, "target 1")
     known.check({"cpu": 2}, {"cpu": 1}, "target 1")
-    Operations().register("cdc", "start", Nothing()).check({"anything": [1]}, {}, "target 1")
+    OperationRegistry().register("cdc", "start", Nothing()).check({"anything": [1]}, {}, "target 1")

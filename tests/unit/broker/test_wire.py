@@ -36,7 +36,7 @@ from fusee.engine.model.retry import RetryPolicy
 from fusee.engine.model.run import Lane
 from fusee.engine.model.session import WorkerInfo
 from fusee.engine.store.contract import Finished, Settlement
-from fusee.engine.store.parent import ParentRun
+from fusee.engine.store.parents import ParentRun
 from fusee.errors import Conflict, FuseeError, LeaseLost, NotFound, StoreUnavailable
 from fusee.stores import Store
 

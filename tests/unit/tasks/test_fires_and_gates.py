@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fusee.engine.model.gate import Gate, TriggerRule, judge
+from fusee.engine.model.gate import GateState, TriggerRule, judge
 from fusee.engine.model.states import RunStatus
 from fusee.tasks.model.fire import Cause, Fire, fire_end
 from fusee.tasks.model.policy import Decision
@@ -66,14 +66,14 @@ def test_a_gate_opens_by_its_rule(line: str) -> None:
     needs, ended, succeeded = map(int, counts.split())
     rules = (TriggerRule.ALL_SUCCESS, TriggerRule.ALL_DONE, TriggerRule.ANY_SUCCESS)
     judged = [judge(rule, needs, succeeded, ended) for rule in rules]
-    assert judged == [Gate(word) for word in answers.split()]
+    assert judged == [GateState(word) for word in answers.split()]
 
 
 @pytest.mark.parametrize("rule", TriggerRule)
 def test_a_gate_never_stays_undecided_when_all_have_ended(rule: TriggerRule) -> None:
     for needs in range(1, 5):
         for succeeded in range(needs + 1):
-            assert judge(rule, needs, succeeded, needs) is not Gate.WAIT
+            assert judge(rule, needs, succeeded, needs) is not GateState.WAIT
 
 
 def test_lateness_is_the_time_between_the_fire_and_its_decision() -> None:

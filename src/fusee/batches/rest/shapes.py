@@ -87,7 +87,7 @@ BatchTaskOut = answer_of("BatchTaskOut", BatchTask)
 BatchTaskPage = page_of(BatchTaskOut)
 
 
-class ChangeOut(BaseModel):
+class TargetChangeOut(BaseModel):
     """One value that would change."""
 
     name: str
@@ -102,7 +102,7 @@ class RecordedOut(BaseModel):
     target_id: str
     target_name: str
     status: BatchStatus
-    changes: list[ChangeOut]
+    changes: list[TargetChangeOut]
 
 
 class PlannedOut(RecordedOut):

@@ -10,11 +10,11 @@ from typing import Any
 from fusee.batches.fields import BATCH, target_from
 from fusee.batches.model.batch import Batch, BatchPhase, BatchStatus, BatchTask, Planned
 from fusee.batches.model.spec import BatchSpec, TargetSpec, handler_of
-from fusee.batches.registry import Operations
+from fusee.batches.registry import OperationRegistry
 from fusee.batches.service.asking import BatchAsking, Progress
 from fusee.batches.store.queries import BatchFilter, TargetFilter
 from fusee.batches.store.store import BatchStore
-from fusee.engine.store.parent import ParentRun
+from fusee.engine.store.parents import ParentRun
 from fusee.engine.store.request_keys import KeyedRequest, RequestDigest, asked
 from fusee.errors import Conflict, Invalid, StoreUnavailable
 from fusee.values.names import check_optional_key, check_within
@@ -39,7 +39,7 @@ class BatchOperations:
     def __init__(
         self,
         store: BatchStore,
-        operations: Operations,
+        operations: OperationRegistry,
         known_elsewhere: Callable[[], Awaitable[frozenset[str]]],
     ) -> None:
         self.store = store

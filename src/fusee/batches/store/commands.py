@@ -17,7 +17,7 @@ from fusee.batches.store.tables import Stands, batch_tasks, batches
 from fusee.batches.store.truth import as_it_is
 from fusee.engine.store.context import StoreContext
 from fusee.engine.store.outbox import Outbox
-from fusee.engine.store.parent import ParentRun, must_own
+from fusee.engine.store.parents import ParentRun, must_own
 from fusee.engine.store.request_keys import KeyedRequest, made_before, remember
 from fusee.engine.store.tables import runs
 from fusee.engine.store.wakes import ENDED

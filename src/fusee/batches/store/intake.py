@@ -15,7 +15,7 @@ from fusee.batches.store.tables import batch_tasks, batches
 from fusee.engine.model.retry import RetryPolicy
 from fusee.engine.store.context import StoreContext
 from fusee.engine.store.outbox import PARENT_TOPIC, Outbox
-from fusee.engine.store.parent import ParentRun, must_own
+from fusee.engine.store.parents import ParentRun, must_own
 from fusee.engine.store.request_keys import check_same
 from fusee.engine.store.rows import decode, encode
 from fusee.engine.store.set_aside import reading

@@ -21,7 +21,7 @@ from fusee.engine.model.run import Run
 from fusee.engine.model.run_kind import RunKind
 from fusee.engine.model.states import RunStatus
 from fusee.engine.owners import Judged, Owner, Reaction, Retried
-from fusee.engine.store.parents import Outcome, Parents, Started
+from fusee.engine.store.parents import Outcome, Parents, StartedKind
 from fusee.engine.store.tables import outbox, runs
 from fusee.errors import Conflict, NotFound
 
@@ -163,4 +163,4 @@ def _outcome(batch: Any) -> Outcome:
             return Outcome(End.FAILED, f"ended {status}", batch.reason, result)
 
 
-BATCH = Started("batch", batches, lambda batch: bool(batch.phase == BatchPhase.DONE), _outcome)
+BATCH = StartedKind("batch", batches, lambda batch: bool(batch.phase == BatchPhase.DONE), _outcome)

@@ -15,7 +15,7 @@ from fusee.engine.model.run import Run
 from fusee.engine.model.run_kind import RunKind
 from fusee.engine.owners import Owner, Reaction, Retried
 from fusee.engine.store.context import StoreContext
-from fusee.engine.store.parents import Outcome, Parents, Started
+from fusee.engine.store.parents import Outcome, Parents, StartedKind
 from fusee.engine.store.tables import runs
 from fusee.errors import Conflict
 from fusee.events import BulkJobRested
@@ -144,4 +144,4 @@ def _outcome(job: Any) -> Outcome:
             return Outcome(End.FAILED, f"ended {status}", job.reason, result)
 
 
-BULK_JOB = Started("bulk job", bulk_jobs, lambda job: job.status in OVER, _outcome)
+BULK_JOB = StartedKind("bulk job", bulk_jobs, lambda job: job.status in OVER, _outcome)

@@ -7,7 +7,7 @@ from typing import assert_never
 
 from fusee.values.words import Word
 
-__all__ = ["Gate", "TriggerRule", "judge"]
+__all__ = ["GateState", "TriggerRule", "judge"]
 
 
 class TriggerRule(Word):
@@ -26,7 +26,7 @@ class TriggerRule(Word):
         return cls(value) if value in tuple(cls) else cls.ALL_SUCCESS
 
 
-class Gate(Enum):
+class GateState(Enum):
     WAIT = "wait"
     """Not decided yet."""
     OPEN = "open"
@@ -34,18 +34,18 @@ class Gate(Enum):
     """It will never open: the run is skipped."""
 
 
-def judge(rule: TriggerRule, needs: int, succeeded: int, ended: int) -> Gate:
+def judge(rule: TriggerRule, needs: int, succeeded: int, ended: int) -> GateState:
     """`needs` upstreams, of which `ended` have ended and `succeeded` did so well."""
     match rule:
         case TriggerRule.ALL_SUCCESS:
             if ended > succeeded:
-                return Gate.SHUT
-            return Gate.OPEN if succeeded == needs else Gate.WAIT
+                return GateState.SHUT
+            return GateState.OPEN if succeeded == needs else GateState.WAIT
         case TriggerRule.ALL_DONE:
-            return Gate.OPEN if ended == needs else Gate.WAIT
+            return GateState.OPEN if ended == needs else GateState.WAIT
         case TriggerRule.ANY_SUCCESS:
             if succeeded:
-                return Gate.OPEN
-            return Gate.SHUT if ended == needs else Gate.WAIT
+                return GateState.OPEN
+            return GateState.SHUT if ended == needs else GateState.WAIT
         case _:
             assert_never(rule)

@@ -11,7 +11,7 @@ from fusee.engine.model.queue import QueueLimits
 from fusee.engine.model.run import Claimed, Lane
 from fusee.engine.model.strategy import Strategy
 
-__all__ = ["Accepted", "Enqueued", "Exchanged", "Finished", "LaneMap", "Order", "Settlement"]
+__all__ = ["Enqueued", "Exchanged", "Finished", "LaneMap", "NewRunIds", "Order", "Settlement"]
 
 
 @dataclass(slots=True)
@@ -79,7 +79,7 @@ class Enqueued(NamedTuple):
     created: bool = True
 
 
-class Accepted(Sequence[Enqueued]):
+class NewRunIds(Sequence[Enqueued]):
     """New runs by their ids; made into `Enqueued` one at a time, when someone looks."""
 
     __slots__ = ("ids",)
@@ -93,9 +93,9 @@ class Accepted(Sequence[Enqueued]):
     @overload
     def __getitem__(self, index: int) -> Enqueued: ...
     @overload
-    def __getitem__(self, index: slice) -> Accepted: ...
-    def __getitem__(self, index: int | slice) -> Enqueued | Accepted:
-        return Accepted(self.ids[index]) if isinstance(index, slice) else Enqueued(self.ids[index])
+    def __getitem__(self, index: slice) -> NewRunIds: ...
+    def __getitem__(self, index: int | slice) -> Enqueued | NewRunIds:
+        return NewRunIds(self.ids[index]) if isinstance(index, slice) else Enqueued(self.ids[index])
 
 
 @dataclass(slots=True)

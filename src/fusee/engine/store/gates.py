@@ -12,7 +12,7 @@ from typing import Any
 
 from sqlalchemy import Connection, delete, insert, select, update
 
-from fusee.engine.model.gate import Gate, TriggerRule, judge
+from fusee.engine.model.gate import GateState, TriggerRule, judge
 from fusee.engine.model.outcome import Effect
 from fusee.engine.model.states import RunStatus
 from fusee.engine.owners import Owners
@@ -85,11 +85,11 @@ class Gates:
                 succeeded, ended = row.succeeded + count.succeeded, row.ended + count.ended
                 rule = TriggerRule.as_stored(row.rule)
                 match judge(rule, row.needs, succeeded, ended):
-                    case Gate.OPEN:
+                    case GateState.OPEN:
                         open_ids.append(row.run_id)
-                    case Gate.SHUT:
+                    case GateState.SHUT:
                         shut[row.run_id] = f"trigger_rule {rule}: {count.culprit} did not succeed"
-                    case Gate.WAIT:
+                    case GateState.WAIT:
                         standing.setdefault((succeeded, ended), []).append(row.run_id)
             for (succeeded, ended), same in standing.items():
                 stay = update(gates).where(gates.c.run_id.in_(same))

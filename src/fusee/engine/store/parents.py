@@ -15,9 +15,31 @@ from fusee.engine.store.context import StoreContext
 from fusee.engine.store.contract import Settlement
 from fusee.engine.store.settle import RULED_BY, Outcomes
 from fusee.engine.store.tables import runs, tickets
+from fusee.errors import LeaseLost
 from fusee.values.chunks import chunks
 
-__all__ = ["Outcome", "Parents", "Started"]
+__all__ = ["Outcome", "ParentRun", "Parents", "StartedKind", "must_own"]
+
+
+class ParentRun(NamedTuple):
+    """The attempt of a run that starts a workflow or a batch and waits for its end."""
+
+    run_id: int
+    attempt: int
+
+
+def must_own(connection: Connection, parent: ParentRun) -> None:
+    """A worker that lost its lease starts nothing; the run's row is locked."""
+    mine = (
+        runs.c.id == parent.run_id,
+        runs.c.attempt == parent.attempt,
+        runs.c.status == RunStatus.RUNNING,
+        runs.c.cancel_requested_at.is_(None),
+    )
+    if connection.execute(select(runs.c.id).where(*mine).with_for_update()).one_or_none() is None:
+        raise LeaseLost(
+            f"attempt {parent.attempt} of run {parent.run_id} is over, or was told to stop: it starts nothing"
+        )
 
 
 class Outcome(NamedTuple):
@@ -30,7 +52,7 @@ class Outcome(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Started:
+class StartedKind:
     """A kind of thing that a run can start; its rows name that run as their `parent_run`."""
 
     what: str
@@ -68,13 +90,13 @@ class Parents:
         self,
         connection: Connection,
         run_ids: Sequence[int],
-        kind: Started,
+        kind: StartedKind,
         abandon: Callable[[Connection, Any, str, int], None],
         now: int,
     ) -> list[int]:
         """Each of these runs started one, perhaps: end it with that, or `abandon` that with it.
 
-        Answers those whose attempt still runs: nobody knows yet whether it will wait.
+        Returns those whose attempt still runs: nobody knows yet whether it will wait.
         """
         again: list[int] = []
         table, ordered = kind.table, sorted(set(run_ids))

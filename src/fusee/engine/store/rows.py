@@ -101,12 +101,12 @@ class NewRun(NamedTuple):
             self.options,
         )
 
-    def entry(self, run_id: int, now: int) -> Entry:
+    def entry(self, run_id: int, now: int) -> WaitingRow:
         """The entry in which a run of the hot statements waits."""
         due = self.due(now)
         if due > now:
-            return Entry(None, (due, run_id, self.lane_id))
-        return Entry((self.lane_id, -self.priority, due, run_id), None)
+            return WaitingRow(None, (due, run_id, self.lane_id))
+        return WaitingRow((self.lane_id, -self.priority, due, run_id), None)
 
 
 def portions(new: Iterable[NewRun], most: int = ROWS_A_STATEMENT) -> Iterator[list[NewRun]]:
@@ -162,7 +162,7 @@ class Bulk(NamedTuple):
             yield NewRun(lane_id, priority, 0, None, payload, options, origin_id)
 
 
-class Entry(NamedTuple):
+class WaitingRow(NamedTuple):
     """A row of `fusee_ready`, or of `fusee_delayed`."""
 
     ready: tuple[int, int, int, int] | None

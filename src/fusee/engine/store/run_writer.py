@@ -14,7 +14,7 @@ from sqlalchemy.exc import IntegrityError
 
 from fusee.engine.model.run import Lane, RunSpec
 from fusee.engine.store.context import StoreContext
-from fusee.engine.store.contract import Accepted, Enqueued
+from fusee.engine.store.contract import Enqueued, NewRunIds
 from fusee.engine.store.lanes import Lanes
 from fusee.engine.store.ready_queue import QueueEntry, ReadyQueue
 from fusee.engine.store.request_keys import check_same
@@ -48,13 +48,13 @@ class RunWriter:
         if all(s.idempotency_key is None and s.due_at is None and s.delay == 0 for s in specs):
             ids = await self.context.hot.insert_bulk(self.context.namespace, Bulk.of(specs, lane_ids))
             self.context.wakes.fire(PENDING)
-            return Accepted(ids)
+            return NewRunIds(ids)
         rows = [new_run(spec, lane_id) for spec, lane_id in zip(specs, lane_ids, strict=True)]
         accepted: Sequence[Enqueued]
         if any(row.idempotency_key is not None for row in rows):
             accepted = await self._enqueue_keyed(rows)
         else:
-            accepted = Accepted(await self.context.hot.insert(self.context.namespace, rows))
+            accepted = NewRunIds(await self.context.hot.insert(self.context.namespace, rows))
         for kind in _hints(rows):
             self.context.wakes.fire(kind)
         return accepted
@@ -75,7 +75,7 @@ class RunWriter:
             self.context.namespace, Bulk.each(template, lane_id, payloads)
         )
         self.context.wakes.fire(PENDING)
-        return Accepted(ids)
+        return NewRunIds(ids)
 
     def enqueue_within(self, connection: Connection, specs: Sequence[RunSpec]) -> list[Enqueued]:
         """Accept runs as part of a transaction the caller holds on this same database."""

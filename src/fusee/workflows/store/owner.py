@@ -11,7 +11,7 @@ from fusee.engine.model.outcome import End
 from fusee.engine.model.run import Run
 from fusee.engine.model.states import RunStatus
 from fusee.engine.owners import Owner, Reaction, Retried
-from fusee.engine.store.parents import Outcome, Parents, Started
+from fusee.engine.store.parents import Outcome, Parents, StartedKind
 from fusee.errors import Conflict
 from fusee.workflows.model.workflow_run import WorkflowStatus
 from fusee.workflows.store.cancel import WorkflowCancels
@@ -102,4 +102,4 @@ def _over(started: Any) -> bool:
     return bool(started.status != WorkflowStatus.RUNNING)
 
 
-WORKFLOW_RUN = Started("workflow run", workflow_runs, _over, _outcome, COUNTED)
+WORKFLOW_RUN = StartedKind("workflow run", workflow_runs, _over, _outcome, COUNTED)

@@ -14,7 +14,7 @@ from fusee.engine.model.states import RunStatus
 from fusee.engine.store.context import StoreContext
 from fusee.engine.store.lanes import Lanes
 from fusee.engine.store.outbox import PARENT_TOPIC, Outbox
-from fusee.engine.store.parent import ParentRun, must_own
+from fusee.engine.store.parents import ParentRun, must_own
 from fusee.engine.store.request_keys import check_same, digest_of
 from fusee.engine.store.rows import encode
 from fusee.engine.store.tables import runs
