@@ -14,9 +14,8 @@ from fusee.bulk.store.store import BulkStore
 from fusee.clock import Clock
 from fusee.engine.store import migrate
 from fusee.engine.store.context import Decisions, StoreContext
-from fusee.engine.store.database import Database
+from fusee.engine.store.database import Database, open_database
 from fusee.engine.store.engine_store import EngineStore
-from fusee.engine.store.opening import open_database
 from fusee.engine.store.set_aside import SetAside
 from fusee.engine.store.wakes import Wakes
 from fusee.placement.store.assign import Assignments

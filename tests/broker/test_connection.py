@@ -16,7 +16,7 @@ from fusee.broker.rabbitmq import queue_consumers
 from fusee.broker.rabbitmq.connection import NotConnected, RobustConnection
 from fusee.broker.rabbitmq.consumer import BufferedRun, Consumer
 from fusee.broker.rabbitmq.topology import Topology
-from fusee.engine.model.dispatched import NORMAL
+from fusee.engine.model.run import NORMAL
 from fusee.events import Bus
 from tests.chaos.inside import until
 

@@ -18,8 +18,8 @@ from fusee.broker.rabbitmq import RabbitMQ
 from fusee.broker.rabbitmq.connection import RobustConnection
 from fusee.broker.rabbitmq.topology import Topology
 from fusee.config import BrokerConfig
-from fusee.engine.model.dispatched import NORMAL
 from fusee.engine.model.queue import QueueLimits
+from fusee.engine.model.run import NORMAL
 from fusee.engine.model.states import RunStatus
 from fusee.events import BrokerConnection, RunsGranted, RunsPublished
 from tests.broker.cluster import Cluster

@@ -17,7 +17,7 @@ from aiohttp import web
 
 from fusee import Fusee
 from fusee.access.service import digest
-from fusee.engine.dispatcher.expire import Expire
+from fusee.engine.dispatcher import Expire
 from fusee.engine.model.retry import RetryPolicy
 from fusee.engine.model.run import Run
 from fusee.events import RunAttemptEnded, RunRefused

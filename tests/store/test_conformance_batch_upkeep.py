@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from fusee.batches.model.batch import BatchPhase
+from fusee.batches.store.retention import Sweep
 from fusee.batches.store.tables import batch_tasks, batches
-from fusee.batches.sweep import Sweep
 from fusee.config.sections.dispatcher import DispatcherConfig
-from fusee.engine.dispatcher.prune import Prune
+from fusee.engine.dispatcher import Prune
 from fusee.engine.model.outcome import Effect
 from fusee.engine.store.request_keys import KeyedRequest
 from fusee.engine.store.tables import attempts, request_keys, runs
@@ -118,7 +118,7 @@ async def test_a_large_batch_is_forgotten_bit_by_bit_and_at_once_for_those_who_l
 
 
 async def test_the_sweep_is_a_loop_of_the_dispatcher(world: World) -> None:
-    sweep = Sweep(world.store.batches, Bus())
+    sweep = Sweep(world.store.batches.retention, Bus())
     assert not await sweep.run_once()
     batch_id, _ = await world.store.batches.intake.open_batch(batch_spec())
     await world.store.batches.intake.add_targets(batch_id, 0, targets(3))
@@ -139,7 +139,7 @@ class Pruning:
             Bus(),
             batch=100,
             retention=settings.get("retention", defaults.retention),
-            forget_batches=lambda: world.store.batches.retention.forget_batches(kept),
+            forget_others=lambda: world.store.batches.retention.forget_batches(kept),
         )
         self.store = world.store
 

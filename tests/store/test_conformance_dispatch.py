@@ -7,8 +7,8 @@ import asyncio
 import pytest
 from sqlalchemy import insert
 
-from fusee.engine.model.dispatched import HIGH, LOW, NORMAL, Dispatched
 from fusee.engine.model.queue import QueueLimits
+from fusee.engine.model.run import HIGH, LOW, NORMAL, Dispatched
 from fusee.engine.model.session import WorkerInfo
 from fusee.engine.model.states import RunStatus
 from fusee.engine.store.broker_tables import dispatched

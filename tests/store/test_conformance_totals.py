@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from fusee.engine.dispatcher.recover import Recover
+from fusee.engine.dispatcher import Recover
 from fusee.engine.model.retry import RetryPolicy
 from fusee.engine.store.totals import SESSIONS_LOST, Total, add_to_totals
 from fusee.events import Bus, SessionLost

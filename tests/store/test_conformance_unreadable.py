@@ -12,9 +12,7 @@ from fusee.batches.store.tables import batches
 from fusee.bulk.model.business import HttpBusiness
 from fusee.bulk.model.spec import BulkSpec
 from fusee.bulk.store.queries import BulkFilter
-from fusee.engine.dispatcher.aggregate import Aggregate
-from fusee.engine.dispatcher.expire import Expire
-from fusee.engine.dispatcher.recover import Recover
+from fusee.engine.dispatcher import Aggregate, Expire, Recover
 from fusee.engine.model.outcome import End
 from fusee.engine.model.retry import RetryPolicy
 from fusee.engine.store.runs import RunFilter
@@ -22,7 +20,7 @@ from fusee.engine.store.set_aside import TRY_AGAIN_AFTER, UnreadableRow
 from fusee.engine.store.tables import receipts, runs
 from fusee.errors import Unreadable
 from fusee.events import Bus
-from fusee.placement.assign import Assign
+from fusee.placement.store.assign import Assign
 from fusee.stores import Store
 from fusee.tasks.scan import Scan
 from fusee.tasks.store.history import FireFilter

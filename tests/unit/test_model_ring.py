@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fusee.placement.ring import Ring, hash_of
+from fusee.placement.placing import Ring, hash_of
 
 names = st.sets(st.text("abcdefgh-0123456789", min_size=1, max_size=12), min_size=1, max_size=12)
 KEYS = [f"user-{n}" for n in range(500)]

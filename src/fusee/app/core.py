@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from fusee.access.authenticator import Authenticator
-from fusee.batches.handler import Images
+from fusee.batches.handlers import Images
 from fusee.batches.registry import OperationRegistry
 from fusee.broker.remote import NoStore, RemoteStore, in_child_process
 from fusee.broker.store_rpc import Rpc

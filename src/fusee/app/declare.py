@@ -8,11 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from fusee.app.operate import Operates
-from fusee.batches.handler import handler_for
-from fusee.batches.looking import looker_for
+from fusee.batches.handlers import BatchStarter, handler_for, looker_for
 from fusee.batches.model.spec import handler_of, looker_of
 from fusee.batches.operation import DEFAULT_RETRY, DEFAULT_TIMEOUT
-from fusee.batches.starter import BatchStarter
 from fusee.bulk.business import Business
 from fusee.bulk.model.job import HTTP_HANDLER, handler_of_business
 from fusee.bulk.starter import BULK_HANDLER, BulkStarter

@@ -7,16 +7,11 @@ import contextlib
 from collections.abc import Sequence
 
 from fusee.app.stalls import Stalls
-from fusee.batches.sweep import Sweep
+from fusee.batches.store.retention import Sweep
 from fusee.broker.publish import BrokerGateway, Publish
-from fusee.engine.dispatcher.aggregate import Aggregate
-from fusee.engine.dispatcher.expire import Expire
-from fusee.engine.dispatcher.lift import Lift
-from fusee.engine.dispatcher.promote import Promote
-from fusee.engine.dispatcher.prune import Prune
-from fusee.engine.dispatcher.recover import Recover
+from fusee.engine.dispatcher import Aggregate, Expire, Lift, Promote, Prune, Recover
 from fusee.events import Bus
-from fusee.placement.assign import Assign
+from fusee.placement.store.assign import Assign
 from fusee.service import Service
 from fusee.stores import Store
 from fusee.tasks.scan import Scan
@@ -58,7 +53,7 @@ class Dispatcher:
             self.aggregate,
             self.assign,
             Expire(store, bus, interval),
-            Sweep(store.batches, bus),
+            Sweep(store.batches.retention, bus),
         ]
         if starvation_after > 0:
             loops.append(Lift(store, bus, after=starvation_after))
@@ -69,7 +64,7 @@ class Dispatcher:
                 store,
                 bus,
                 retention=retention,
-                forget_batches=lambda: store.batches.retention.forget_batches(batch_retention),
+                forget_others=lambda: store.batches.retention.forget_batches(batch_retention),
                 batch=prune_batch,
             )
         )

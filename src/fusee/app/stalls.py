@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fusee.engine.model.alert import ALERT_QUEUE, ALERT_RETRY
+from fusee.engine.model.queue import ALERT_QUEUE, ALERT_RETRY
 from fusee.engine.model.run import RunSpec
 from fusee.events import BulkJobsStalled, Bus, QueuesStalled
 from fusee.service import Service

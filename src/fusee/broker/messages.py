@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Self, TypeVar, get_type_hints
 import msgspec
 
 from fusee.broker.store_rpc import StoreRpc
-from fusee.engine.model.dispatched import Dispatched
+from fusee.engine.model.run import Dispatched
 from fusee.errors import Conflict, FuseeError, Invalid, LeaseLost, NotFound, StoreUnavailable
 
 __all__ = [

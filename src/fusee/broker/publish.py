@@ -9,7 +9,7 @@ from time import monotonic
 from types import TracebackType
 from typing import Protocol, Self
 
-from fusee.engine.model.dispatched import Dispatched
+from fusee.engine.model.run import Dispatched
 from fusee.engine.store.engine_store import EngineStore
 from fusee.engine.store.own_lanes import own_lane
 from fusee.events import Bus, RunsPublished, RunsRecalled

@@ -11,7 +11,7 @@ import functools
 from collections.abc import Callable, Coroutine
 from typing import Any, Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar
 
-from fusee.batches.handler import Images
+from fusee.batches.handlers import Images
 from fusee.batches.model.batch import Batch
 from fusee.batches.service.batches import BatchOperations
 from fusee.batches.store.intake import TakenOver

@@ -15,8 +15,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row
 
-from fusee.engine.model.run import Run
-from fusee.engine.model.run_kind import RunKind
+from fusee.engine.model.run import Run, RunKind
 from fusee.engine.model.states import RunStatus
 from fusee.engine.store.contract import Settlement
 from fusee.errors import Conflict

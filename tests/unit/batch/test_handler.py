@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fusee.batches.handler import handler_for
+from fusee.batches.handlers import handler_for
 from fusee.batches.operation import Target
 from fusee.batches.registry import OperationRegistry
 from fusee.engine.model.outcome import Abandon, Done, Effect, End, Retry, Skip

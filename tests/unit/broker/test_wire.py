@@ -30,10 +30,9 @@ from fusee.broker.store_rpc import HandedIn, LaneList, StoreRpc
 from fusee.bulk.model.job import Quarantined
 from fusee.bulk.model.segment import Found, SegmentProgress
 from fusee.bulk.model.window import Checkpoint
-from fusee.engine.model.dispatched import HIGH, LEVELS, LOW, NORMAL, level_of
 from fusee.engine.model.outcome import Effect, End, Ended, decide
 from fusee.engine.model.retry import RetryPolicy
-from fusee.engine.model.run import Lane
+from fusee.engine.model.run import HIGH, LEVELS, LOW, NORMAL, Lane, level_of
 from fusee.engine.model.session import WorkerInfo
 from fusee.engine.store.contract import Finished, Settlement
 from fusee.engine.store.parents import ParentRun

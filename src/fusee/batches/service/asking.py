@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from fusee.batches.looking import look_at_targets
+from fusee.batches.handlers import look_at_targets
 from fusee.batches.model.batch import BatchTask, PlanAction, Planned
 from fusee.batches.model.spec import BatchSpec, TargetSpec, looker_of
 from fusee.batches.registry import OperationRegistry

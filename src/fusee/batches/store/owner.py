@@ -17,8 +17,7 @@ from fusee.batches.store.moving import Moving
 from fusee.batches.store.queries import BatchQueries, TargetFilter
 from fusee.batches.store.tables import batches
 from fusee.engine.model.outcome import End, Verdict
-from fusee.engine.model.run import Run
-from fusee.engine.model.run_kind import RunKind
+from fusee.engine.model.run import Run, RunKind
 from fusee.engine.model.states import RunStatus
 from fusee.engine.owners import Judged, Owner, Reaction, Retried
 from fusee.engine.store.parents import Outcome, Parents, StartedKind

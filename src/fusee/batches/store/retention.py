@@ -8,8 +8,10 @@ from fusee.batches.model.batch import BatchPhase
 from fusee.batches.store.intake import DISCARDED, BatchIntake
 from fusee.batches.store.tables import batches
 from fusee.engine.store.context import StoreContext
+from fusee.events import Bus
+from fusee.service import Service
 
-__all__ = ["BatchRetention"]
+__all__ = ["BatchRetention", "Sweep"]
 
 ABANDONED_AFTER = 3_600_000_000
 """Microseconds without a new portion after which an upload counts as given up."""
@@ -61,3 +63,17 @@ class BatchRetention:
         if found:
             connection.execute(update(batches).where(batches.c.id.in_(found)).values(DISCARDED))
         return len(found)
+
+
+class Sweep(Service):
+    """Gives up uploads that nobody continues, and deletes what is left of discarded batches.
+
+    Also where nothing is pruned by age: a given-up upload is nobody's history.
+    """
+
+    def __init__(self, retention: BatchRetention, bus: Bus, interval: float = 60.0) -> None:
+        super().__init__("sweep", interval, bus)
+        self.retention = retention
+
+    async def run_once(self) -> int:
+        return await self.retention.sweep_batches()

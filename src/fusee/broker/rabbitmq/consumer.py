@@ -27,7 +27,7 @@ from fusee.broker.rabbitmq.connection import (
 from fusee.broker.rabbitmq.queue_consumers import QueueConsumers
 from fusee.broker.rabbitmq.topology import Topology
 from fusee.engine.ending import end
-from fusee.engine.model.dispatched import LEVELS
+from fusee.engine.model.run import LEVELS
 
 __all__ = ["BufferedRun", "Consumer", "PrefetchBuffer"]
 

@@ -17,7 +17,7 @@ from fusee.broker.rabbitmq.connection import (
     open_channel,
 )
 from fusee.broker.rabbitmq.topology import Topology
-from fusee.engine.model.dispatched import Dispatched
+from fusee.engine.model.run import Dispatched
 from fusee.values.chunks import chunks
 
 __all__ = ["Publisher"]

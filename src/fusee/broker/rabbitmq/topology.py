@@ -11,7 +11,7 @@ from typing import Any
 from aiormq.abc import AbstractChannel
 
 from fusee.broker.messages import VERSION
-from fusee.engine.model.dispatched import HIGH, LOW, NORMAL
+from fusee.engine.model.run import HIGH, LOW, NORMAL
 
 __all__ = ["Topology"]
 

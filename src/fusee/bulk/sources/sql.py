@@ -19,8 +19,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from fusee.bulk.model.job import UNKNOWN
 from fusee.bulk.sources.base import ABSENT, Placed, fields_of
 from fusee.bulk.sources.blocks import BlockReader
-from fusee.engine.store.database import Database
-from fusee.engine.store.opening import open_database
+from fusee.engine.store.database import Database, open_database
 from fusee.errors import FuseeError, Invalid, StoreUnavailable
 
 __all__ = ["SqlSource"]

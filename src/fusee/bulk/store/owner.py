@@ -11,8 +11,7 @@ from fusee.bulk.model.job import BulkStatus, next_bulk_status
 from fusee.bulk.store.moves import BulkMoves
 from fusee.bulk.store.tables import bulk_jobs, bulk_logs, bulk_quarantine, bulk_segments
 from fusee.engine.model.outcome import End
-from fusee.engine.model.run import Run
-from fusee.engine.model.run_kind import RunKind
+from fusee.engine.model.run import Run, RunKind
 from fusee.engine.owners import Owner, Reaction, Retried
 from fusee.engine.store.context import StoreContext
 from fusee.engine.store.parents import Outcome, Parents, StartedKind

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any
 
+from fusee.engine.model.retry import RetryPolicy
 from fusee.errors import Invalid
 from fusee.values.fields import Form, Mark, conform
 from fusee.values.kinds import FLAG, TIME, Kind, Whole, is_number
 
-__all__ = ["LIMITS", "QueueLimits", "QueueStats", "TokenBucket"]
+__all__ = ["ALERT_QUEUE", "ALERT_RETRY", "LIMITS", "QueueLimits", "QueueStats", "TokenBucket"]
 
 
 class _QueueRate(Kind):
@@ -85,3 +86,7 @@ class QueueStats:
     @property
     def strategy(self) -> Annotated[str, "How its runs find their worker, where they do not say so."]:
         return self.limits.strategy or "shared"
+
+
+ALERT_QUEUE = "fusee.alerts"
+ALERT_RETRY = RetryPolicy(max_attempts=8, base=5.0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
@@ -31,7 +31,21 @@ from fusee.values.kinds import TIME, Kind, Name, Object, Seconds
 from fusee.values.labels import requires_text
 from fusee.values.names import KNOWN_NAMES
 
-__all__ = ["Attempt", "Claimed", "Lane", "Run", "RunSpec"]
+__all__ = [
+    "HIGH",
+    "LEVELS",
+    "LOW",
+    "NORMAL",
+    "Attempt",
+    "Claimed",
+    "Dispatched",
+    "Lane",
+    "Run",
+    "RunKind",
+    "RunSpec",
+    "level_of",
+    "log_fields_of",
+]
 
 LONGEST_DELAY = 10 * 366 * 86400.0
 SHORT_ERROR = 500
@@ -288,3 +302,63 @@ class Run:
     @property
     def ended(self) -> bool:
         return self.finished_at is not None
+
+
+LogFields = Callable[[int | None, Mapping[str, Any], Mapping[str, Any]], Mapping[str, Any]]
+"""(owner id, options, payload) → what an event about the run says of its owner; None is left out."""
+
+
+def _no_fields(
+    owner_id: int | None, options: Mapping[str, Any], payload: Mapping[str, Any]
+) -> dict[str, Any]:
+    return {}
+
+
+@dataclass(frozen=True, slots=True)
+class RunKind:
+    """What the engine asks about a kind of work where there is no store; in the store it asks the `Owner`."""
+
+    name: str
+    """The kind that the runs carry."""
+    log_fields: LogFields = _no_fields
+    ends_with_handler: bool = False
+    """Whether a canceled run ends only when its handler has ended, because the next one must not start
+    beside it."""
+
+
+def log_fields_of(
+    kind: RunKind | None, owner_id: int | None, options: Mapping[str, Any], payload: Mapping[str, Any]
+) -> dict[str, Any]:
+    """What a run belongs to, for an event: such as the task of a fire; nothing for an ad-hoc run."""
+    if kind is None:
+        return {}
+    found = kind.log_fields(owner_id, options, payload)
+    return {name: value for name, value in found.items() if value is not None}
+
+
+LOW, NORMAL, HIGH = -1, 0, 1
+LEVELS = (HIGH, NORMAL, LOW)
+"""A message queue knows no priorities of its own, so each lane has a queue for each of these."""
+
+
+def level_of(priority: int) -> int:
+    """Which queue of its lane a run of that priority stands in."""
+    return (priority > 0) - (priority < 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Dispatched:
+    """A run on its way to a worker; whoever is told that it may start runs this very attempt."""
+
+    id: int
+    attempt: int
+    spent: int
+    lane_id: int
+    """What it is."""
+    stands: int
+    """The lane whose queue carries it: its own, or that of the worker that a strategy gave it to."""
+    level: int
+    payload: str | None
+    options: str | None
+    kind: str | None
+    owner_id: int | None

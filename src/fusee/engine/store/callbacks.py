@@ -17,7 +17,7 @@ from typing import Any
 from sqlalchemy import Connection, and_, insert, literal, select, update
 
 from fusee.engine.model.outcome import Effect, End, Ended, decide
-from fusee.engine.model.run_kind import RunKind, log_fields_of
+from fusee.engine.model.run import RunKind, log_fields_of
 from fusee.engine.model.states import TERMINAL, RunStatus
 from fusee.engine.store.callback_waits import outcome_text
 from fusee.engine.store.context import StoreContext

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from sqlalchemy import ARRAY, BigInteger, ColumnElement, Connection, Select, any_, literal, text
 
 from fusee.engine.store.contract import LaneMap
-from fusee.engine.store.hot import Hot
 from fusee.engine.store.wakes import Wakes
 from fusee.events import Event
 
@@ -41,9 +40,7 @@ class StoreContext:
         set_aside: SetAside,
         decisions: Decisions,
     ) -> None:
-        assert isinstance(database, Hot)
         self.database = database
-        self.hot: Hot = database
         self.namespace = namespace
         self.wakes = wakes
         self.lane_map = LaneMap()

@@ -7,7 +7,7 @@ on an async engine; SQLite runs them in its one writer thread, one hop for the w
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -16,10 +16,13 @@ from typing import Any, TypeVar
 from sqlalchemy import BigInteger, ColumnElement, Connection, Select, literal_column, select
 from sqlalchemy.exc import DBAPIError, InterfaceError
 
+from fusee.clock import Clock, SystemClock
 from fusee.engine.store.conditions import NO_ANSWER, condition_of, unavailable
-from fusee.errors import StoreUnavailable
+from fusee.engine.store.contract import Exchanged, Finished, Order
+from fusee.engine.store.rows import Bulk, NewRun
+from fusee.errors import ConfigError, StoreUnavailable
 
-__all__ = ["Capabilities", "Database", "Work", "is_victim", "unavailable_on"]
+__all__ = ["Capabilities", "Database", "Work", "is_victim", "open_database", "unavailable_on"]
 
 T = TypeVar("T")
 Work = Callable[[Connection], T]
@@ -86,6 +89,26 @@ class Database(ABC):
     async def read(self, work: Work[T]) -> T:
         """Run `work`, which only reads."""
 
+    # -- the statements that every run passes through, each for many runs at once, in the database's own SQL:
+    # -- a run's row is touched three times, when it is inserted, claimed and finished
+
+    @abstractmethod
+    async def insert(self, namespace: str, rows: Sequence[NewRun]) -> list[int]:
+        """Insert runs without idempotency keys; their ids in the same order."""
+
+    async def insert_bulk(self, namespace: str, bulk: Bulk) -> list[int]:
+        """Insert many runs that are due at once; faster where the database has a way for that."""
+        return await self.insert(namespace, list(bulk.rows()))
+
+    @abstractmethod
+    async def exchange(self, session: int, finished: Finished, order: Order) -> Exchanged:
+        """In one transaction: write the successes of this session, claim what is ordered.
+
+        A success counts only where run, attempt and session still match a running row. A claim takes
+        the highest priority first, then the earliest due, and nothing when the session is not alive;
+        it leaves a receipt by which the runs are found should the session die.
+        """
+
 
 def is_victim(error: DBAPIError) -> bool:
     """Whether the database chose this transaction to fail so that another could go on."""
@@ -116,3 +139,38 @@ def unavailable_on() -> Iterator[None]:
         if condition is None:
             raise
         raise unavailable(condition, error) from error
+
+
+def open_database(
+    url: str,
+    *,
+    clock: Clock | None = None,
+    max_connections: int = 10,
+    statement_timeout: float = 10.0,
+    now: str | None = None,
+) -> Database:
+    """The database behind a URL, not opened yet. `now` replaces the database's clock, for tests."""
+    scheme, _, rest = url.partition("://")
+    kind = scheme.split("+")[0]
+    extra: dict[str, Any] = {"now": now} if now else {}
+    options = {"max_connections": max_connections, "statement_timeout": statement_timeout, **extra}
+    if kind == "sqlite":
+        from fusee.engine.store.sqlite import SqliteDatabase
+
+        path = rest[1:] if rest.startswith("/") else rest
+        return SqliteDatabase(path, clock or SystemClock())
+    try:
+        if kind in ("postgresql", "postgres"):
+            from fusee.engine.store.postgres import PostgresDatabase
+
+            return PostgresDatabase(url, **options)
+        if kind in ("mysql", "mariadb"):
+            from fusee.engine.store.mysql import MysqlDatabase
+
+            return MysqlDatabase(url, **options)
+    except ModuleNotFoundError as error:
+        extra_name = "mysql" if kind in ("mysql", "mariadb") else "postgres"
+        raise ConfigError(
+            f"{kind} needs the driver {error.name}: pip install 'fusee[{extra_name}]'"
+        ) from None
+    raise ConfigError(f"database.url must begin with sqlite, postgresql or mysql, not {scheme!r}")

@@ -24,9 +24,8 @@ from sqlalchemy import (
     update,
 )
 
-from fusee.engine.model.dispatched import HIGH, LOW, NORMAL, Dispatched, level_of
 from fusee.engine.model.queue import QueueLimits, TokenBucket
-from fusee.engine.model.run import Lane
+from fusee.engine.model.run import HIGH, LOW, NORMAL, Dispatched, Lane, level_of
 from fusee.engine.model.states import RunStatus
 from fusee.engine.model.strategy import Strategy
 from fusee.engine.store.broker_tables import dispatched

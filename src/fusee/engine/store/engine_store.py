@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from fusee.engine.owners import Owners
-from fusee.engine.store.aggregate import Aggregation
 from fusee.engine.store.aging import Aging
-from fusee.engine.store.assigned_claims import AssignedClaims
 from fusee.engine.store.callback_waits import CallbackWaits
 from fusee.engine.store.callbacks import Callbacks
 from fusee.engine.store.cancels import Cancels
-from fusee.engine.store.claims import Claims
+from fusee.engine.store.claims import AssignedClaims, Claims
 from fusee.engine.store.context import StoreContext
 from fusee.engine.store.contract import LaneMap
 from fusee.engine.store.database import Database
@@ -18,7 +16,7 @@ from fusee.engine.store.dispatches import Dispatches
 from fusee.engine.store.edit_lock import EditLock
 from fusee.engine.store.gates import Gates
 from fusee.engine.store.lanes import Lanes
-from fusee.engine.store.outbox import Outbox
+from fusee.engine.store.outbox import Aggregation, Outbox
 from fusee.engine.store.own_lanes import OwnLanes
 from fusee.engine.store.parents import Parents
 from fusee.engine.store.queues import Queues

@@ -16,7 +16,6 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from fusee.engine.model.run import Claimed
 from fusee.engine.store.contract import Exchanged, Finished, Order
 from fusee.engine.store.database import Capabilities, Database, Work
-from fusee.engine.store.hot import Hot
 from fusee.engine.store.mysql_connections import RECYCLE_AFTER, MysqlPool, abort, connect
 from fusee.engine.store.rows import NewRun, claimed_from, encode_rows, portions
 from fusee.engine.store.watched_engine import CONNECT_WITHIN, ConnectionLimits, WatchedEngine
@@ -47,7 +46,7 @@ SELECT id, attempt + 1, spent, lane_id, payload, options, kind, owner_id FROM fu
 _COLUMNS = "namespace, lane_id, status, priority, created_at, due_at, origin_id, payload, options"
 
 
-class MysqlDatabase(Database, Hot):
+class MysqlDatabase(Database):
     """MySQL 8 or MariaDB 10.8 and later (descending indexes)."""
 
     def __init__(

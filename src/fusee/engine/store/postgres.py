@@ -15,7 +15,6 @@ from fusee.engine.model.run import Claimed
 from fusee.engine.model.states import RUN_BIRTH
 from fusee.engine.store.contract import Exchanged, Finished, Order
 from fusee.engine.store.database import Capabilities, Database, Work
-from fusee.engine.store.hot import Hot
 from fusee.engine.store.postgres_connections import (
     CHANNEL,
     HintListener,
@@ -155,7 +154,7 @@ _COPIED = (
 )
 
 
-class PostgresDatabase(Database, Hot):
+class PostgresDatabase(Database):
     """The database most will run on."""
 
     def __init__(

@@ -46,7 +46,7 @@ class RunWriter:
             return []
         lane_ids = await self._lanes_of(specs)
         if all(s.idempotency_key is None and s.due_at is None and s.delay == 0 for s in specs):
-            ids = await self.context.hot.insert_bulk(self.context.namespace, Bulk.of(specs, lane_ids))
+            ids = await self.context.database.insert_bulk(self.context.namespace, Bulk.of(specs, lane_ids))
             self.context.wakes.fire(PENDING)
             return NewRunIds(ids)
         rows = [new_run(spec, lane_id) for spec, lane_id in zip(specs, lane_ids, strict=True)]
@@ -54,7 +54,7 @@ class RunWriter:
         if any(row.idempotency_key is not None for row in rows):
             accepted = await self._enqueue_keyed(rows)
         else:
-            accepted = NewRunIds(await self.context.hot.insert(self.context.namespace, rows))
+            accepted = NewRunIds(await self.context.database.insert(self.context.namespace, rows))
         for kind in _hints(rows):
             self.context.wakes.fire(kind)
         return accepted
@@ -71,7 +71,7 @@ class RunWriter:
             return []
         lane = template.lane(self.context.namespace)
         lane_id = (await self.lanes.lane_ids([lane]))[lane]
-        ids = await self.context.hot.insert_bulk(
+        ids = await self.context.database.insert_bulk(
             self.context.namespace, Bulk.each(template, lane_id, payloads)
         )
         self.context.wakes.fire(PENDING)

@@ -16,7 +16,6 @@ from fusee.clock import Clock
 from fusee.engine.model.run import Claimed
 from fusee.engine.store.contract import Exchanged, Finished, Order
 from fusee.engine.store.database import Capabilities, Database, Work, unavailable_on
-from fusee.engine.store.hot import Hot
 from fusee.engine.store.rows import Bulk, NewRun, claimed_from, encode_rows
 
 __all__ = ["SqliteDatabase"]
@@ -51,7 +50,7 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
 _INSERT_READY = "INSERT INTO fusee_ready VALUES (?, ?, ?, ?)"
 
 
-class SqliteDatabase(Database, Hot):
+class SqliteDatabase(Database):
     """The embedded database; its clock is the one it is given."""
 
     capabilities = Capabilities(skip_locked=False, returning=True, notify=False, now="now_us()")

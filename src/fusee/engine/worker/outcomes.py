@@ -14,8 +14,7 @@ from typing import Any
 
 from fusee.engine.model.outcome import Effect, End, Ended, decide
 from fusee.engine.model.retry import RetryPolicy
-from fusee.engine.model.run import Claimed
-from fusee.engine.model.run_kind import RunKind, log_fields_of
+from fusee.engine.model.run import Claimed, RunKind, log_fields_of
 from fusee.engine.store.contract import Finished, Settlement
 from fusee.engine.worker.plan import Options, Plan, decode, payload_of
 from fusee.engine.worker.work_source import WorkSource

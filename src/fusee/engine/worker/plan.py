@@ -9,8 +9,7 @@ from typing import Any
 import msgspec
 
 from fusee.engine.model.retry import RetryPolicy
-from fusee.engine.model.run import Claimed, Lane
-from fusee.engine.model.run_kind import RunKind
+from fusee.engine.model.run import Claimed, Lane, RunKind
 from fusee.engine.worker.executor import Executor, Job
 from fusee.engine.worker.handlers import Handler, Handlers
 from fusee.values.labels import has_labels

@@ -15,8 +15,7 @@ from collections.abc import Callable, Mapping
 from math import inf
 
 from fusee.engine.model.outcome import Effect, End, Ended
-from fusee.engine.model.run import Claimed
-from fusee.engine.model.run_kind import RunKind
+from fusee.engine.model.run import Claimed, RunKind
 from fusee.engine.model.session import START_WITHIN
 from fusee.engine.worker.claims import Receipts
 from fusee.engine.worker.context import serve

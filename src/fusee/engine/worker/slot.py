@@ -8,8 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from math import inf
 
 from fusee.engine.model.outcome import End
-from fusee.engine.model.run import Claimed
-from fusee.engine.model.run_kind import RunKind
+from fusee.engine.model.run import Claimed, RunKind
 from fusee.engine.worker.context import RunContext
 from fusee.engine.worker.executor import Job
 from fusee.engine.worker.plan import Plan

@@ -6,9 +6,11 @@ strategy, a pass is three reads.
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from time import monotonic
 from typing import Any
 
 from sqlalchemy import Connection, and_, or_, select
@@ -25,11 +27,13 @@ from fusee.engine.store.rows import decode
 from fusee.engine.store.sessions import SESSION, session_from, sessions_with_load
 from fusee.engine.store.tables import assigned, lanes, queues, ready, runs, sessions
 from fusee.engine.store.wakes import PENDING
+from fusee.events import Bus, RunsAssigned
 from fusee.placement.placing import Candidate, Chooser
 from fusee.placement.store.broadcasts import Broadcasts
+from fusee.service import Service
 from fusee.values.chunks import chunks
 
-__all__ = ["Assigned", "Assignments"]
+__all__ = ["Assign", "Assigned", "Assignments"]
 
 WINDOW = 1000
 """Entries of a lane looked at in one pass; beyond them, nobody is passed over for long."""
@@ -259,3 +263,35 @@ def _strategy(row: Any) -> tuple[Lane, str]:
     """A lane, and what it asks for, by its own wish or by its queue's."""
     lane = lane_from(row)
     return lane, lane.strategy or row.strategy or Strategy.SHARED
+
+
+GATHER = 0.02
+"""Seconds between two passes at least: in a stream of runs each takes many."""
+LOOK_AGAIN = 0.05
+"""While strategies are in use: workers take what they were given without telling us."""
+
+
+class Assign(Service):
+    """Hints wake it only while something asks for a strategy; else it looks once an interval."""
+
+    def __init__(self, store: Assignments, bus: Bus, interval: float = 1.0, *, region: str = "") -> None:
+        super().__init__("assign", interval, bus)
+        self.store = store
+        self.region = region
+        self.in_use = False
+        self._last = 0.0
+
+    def hint(self) -> None:
+        """Something stands in line."""
+        if self.in_use:
+            self.wake()
+
+    async def run_once(self) -> Assigned:
+        await asyncio.sleep(max(0.0, self._last + GATHER - monotonic()))
+        did = await self.store.assign(self.region)
+        self._last = monotonic()
+        self.in_use = did.in_use
+        self.pause = LOOK_AGAIN if did.in_use else None
+        if did:
+            self.bus.emit(RunsAssigned(placed=did.placed, returned=did.returned))
+        return did

@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from fusee.engine.model.alert import ALERT_QUEUE, ALERT_RETRY
+from fusee.engine.model.queue import ALERT_QUEUE, ALERT_RETRY
 from fusee.engine.model.run import Lane
 from fusee.engine.model.states import RunStatus
 from fusee.engine.store.context import StoreContext

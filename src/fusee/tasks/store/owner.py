@@ -7,8 +7,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, delete, exists, select, update
 
-from fusee.engine.model.run import Run
-from fusee.engine.model.run_kind import RunKind
+from fusee.engine.model.run import Run, RunKind
 from fusee.engine.owners import Owner, Reaction, Retried
 from fusee.engine.store.runs import Runs
 from fusee.tasks.model.policy import Decision

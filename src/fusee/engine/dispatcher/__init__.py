@@ -1,1 +1,0 @@
-"""The loops that decide: promote, recover, expire, lift, prune, aggregate."""
