@@ -171,7 +171,7 @@ async def test_a_request_that_is_delivered_twice_makes_one_of_each(rabbit: Clust
     done: list[Any] = []
     registered(done)(rabbit.app)
     async with rabbit.start_worker(prepare=registered(done)) as node:
-        rpc: Any = node.app._rpc
+        rpc: Any = node.app.rpc
         send, sent = rpc.send, list[str]()
 
         async def twice(request: RpcRequest, timeout: float | None) -> RpcReply:

@@ -11,6 +11,7 @@ import pytest
 
 from fusee.errors import StoreUnavailable
 from fusee.runs.rest import intake
+from fusee.runs.service.runs import RunOperations
 from fusee.surfaces.rest import protocols
 from fusee.surfaces.rest import serving as serving_module
 from fusee.surfaces.rest.serving import ApiServer
@@ -130,7 +131,7 @@ async def test_work_that_takes_too_long_is_cancelled(serving, monkeypatch):
             cancelled.set()
 
     async with serving(api={"request_timeout": 0.1}) as served:
-        monkeypatch.setattr(served.server.services.operations("default").runs, "list", stuck)
+        monkeypatch.setattr(served.server.services.of("default")[RunOperations], "list", stuck)
         status, body, _ = await served.ask("GET", RUNS)
         assert (status, body["status"]) == (504, 504)
         assert cancelled.is_set()
@@ -139,7 +140,7 @@ async def test_work_that_takes_too_long_is_cancelled(serving, monkeypatch):
 async def test_a_stream_lives_as_long_as_data_flows(serving, monkeypatch):
     monkeypatch.setattr(intake, "CHUNK", 10)
     async with serving(api={"request_timeout": 0.5}) as served:
-        runs = served.server.services.operations("default").runs
+        runs = served.server.services.of("default")[RunOperations]
         submit, taken = runs.submit, asyncio.Event()
 
         async def seen(specs, **options):
@@ -170,7 +171,7 @@ async def test_the_database_is_away(served, monkeypatch, caplog):
     async def away(*_: object) -> None:
         raise StoreUnavailable("the database did not answer: db.internal refused user fusee")
 
-    monkeypatch.setattr(served.server.services.operations("default").runs, "list", away)
+    monkeypatch.setattr(served.server.services.of("default")[RunOperations], "list", away)
     status, body, headers = await served.ask("GET", RUNS)
     assert (status, headers["Retry-After"]) == (503, "2")
     assert "db.internal" not in str(body)
@@ -181,7 +182,7 @@ async def test_an_unexpected_error_is_logged_under_its_request_id(served, monkey
     async def broken(*_: object) -> None:
         raise ZeroDivisionError("secret")
 
-    monkeypatch.setattr(served.server.services.operations("default").runs, "list", broken)
+    monkeypatch.setattr(served.server.services.of("default")[RunOperations], "list", broken)
     status, body, headers = await served.ask("GET", RUNS, headers={"X-Request-Id": "trace-7"})
     assert (status, body["request_id"], headers["X-Request-Id"]) == (500, "trace-7", "trace-7")
     assert "secret" not in str(body) and "Traceback" not in str(body)

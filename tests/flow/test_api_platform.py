@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from fusee.access.service import KeyOperations
 from fusee.engine.model.run import RunSpec
 from fusee.events import LoopFailed, QueuesStalled, RunsFinished
+from fusee.runs.service.runs import RunOperations
 from fusee.surfaces.rest.problems import KINDS
 
 RUNS = "/api/v1/runs"
@@ -140,13 +142,13 @@ async def test_a_stalled_queue_is_a_warning_and_no_reason_to_be_taken_out(served
 
 async def test_a_namespace_learns_nothing_of_another(served):
     """Neither who has no key, nor a key of one namespace, is told names of another."""
-    other = served.server.services.operations("acme")
-    await other.runs.submit([RunSpec(handler="greet", queue="theirs")], allow_unknown=True)
+    other = served.server.services.of("acme")
+    await other[RunOperations].submit([RunSpec(handler="greet", queue="theirs")], allow_unknown=True)
     waiting = {("default", "mail"): 400.0, ("acme", "theirs"): 500.0}
     served.app.bus.emit(QueuesStalled(waiting=waiting, new=()))
     await served.app.enqueue("greet", queue="ours")
     ours = (await served.app.keys.create("ada", "viewer"))[1]
-    theirs = (await other.keys.create("bob", "viewer"))[1]
+    theirs = (await other[KeyOperations].create("bob", "viewer"))[1]
 
     async def shown(path: str, key: str | None) -> str:
         headers = {} if key is None else {"Authorization": f"Bearer {key}"}

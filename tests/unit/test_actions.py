@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import inspect
-from dataclasses import fields
-from typing import get_type_hints
 
 import pytest
 
 from fusee.access.actions import ACTIONS, guarded
 from fusee.access.principal import Principal, PrincipalKind, Role
+from fusee.app.services import SERVED
 from fusee.errors import Denied
-from fusee.surfaces.rest.services import Operations
 
 NOT_FOR_SURFACES = {
     "keys.any": "whether anybody can log in; the server asks it before there is a caller",
@@ -23,11 +21,10 @@ NOT_FOR_SURFACES = {
 
 def actions() -> set[str]:
     """Every public method of every service that a surface is given."""
-    services = get_type_hints(Operations)
     return {
-        f"{part.name}.{name}"
-        for part in fields(Operations)
-        for name, _ in inspect.getmembers(services[part.name], callable)
+        f"{noun}.{name}"
+        for noun, service in SERVED.items()
+        for name, _ in inspect.getmembers(service, callable)
         if not name.startswith("_")
     }
 

@@ -1,4 +1,4 @@
-"""What every part of an app shares: its settings, its bus, its store."""
+"""What every part of an app shares: its settings, its bus, its store, and the services on that."""
 
 from __future__ import annotations
 
@@ -9,14 +9,28 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from fusee.access.authenticator import Authenticator
+from fusee.access.service import KeyOperations
+from fusee.app.services import AppServices
 from fusee.batches.handlers import Images
 from fusee.batches.registry import OperationRegistry
-from fusee.broker.remote import NoStore, RemoteStore, in_child_process
+from fusee.batches.service.batches import BatchOperations
+from fusee.broker.remote import (
+    NoStore,
+    RemoteBatches,
+    RemoteBulkJobs,
+    RemoteRuns,
+    RemoteStore,
+    RemoteTasks,
+    RemoteWorkflows,
+    in_child_process,
+)
 from fusee.broker.store_rpc import Rpc
 from fusee.bulk.business import Businesses
 from fusee.bulk.execution.handler import BulkServer
 from fusee.bulk.execution.http import HttpBusinesses, Posts
 from fusee.bulk.execution.pacer import NodeCap
+from fusee.bulk.service.businesses import BusinessOperations
+from fusee.bulk.service.jobs import BulkOperations
 from fusee.bulk.sources.builtin import builtin_sources
 from fusee.bulk.store.store import BulkBackend, DatabaseBackend
 from fusee.clock import Clock, SystemClock
@@ -26,7 +40,15 @@ from fusee.engine.worker.handlers import Handlers
 from fusee.errors import NoDatabase
 from fusee.events import Bus, Event, RowReadable, RowSetAside
 from fusee.executors.http.request import Reach
+from fusee.runs.service.callbacks import CallbackOperations
+from fusee.runs.service.dead_letters import DeadLetterOperations
+from fusee.runs.service.queues import QueueOperations
+from fusee.runs.service.runs import RunOperations
+from fusee.runs.service.workers import WorkerOperations
 from fusee.stores import Store, open_store
+from fusee.tasks.service.tasks import TaskOperations
+from fusee.tasks.service.templates import TemplateOperations
+from fusee.workflows.service import WorkflowOperations
 from fusee.workflows.starter import StartsWorkflows
 
 if TYPE_CHECKING:
@@ -71,18 +93,19 @@ class Core:
             resume_within=self.config.worker.bulk_resume_within,
         )
         self._store: Store | None = None
+        self._known_services: AppServices | None = None
         self._opened = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
-        self._work_sources: list[RabbitWorkSource] = []
+        self.work_sources: list[RabbitWorkSource] = []
         self._authenticator: Authenticator | None = None
-        self._storeless = False
-        """A worker that a message broker feeds, and nothing else."""
+        self.storeless = False
+        """Whether this is a worker that a message broker feeds, and nothing else."""
 
     @property
     def store(self) -> Store:
-        if self._storeless or in_child_process():
-            return cast(Store, NoStore(has_rpc=self._storeless))
+        if self.storeless or in_child_process():
+            return cast(Store, NoStore(has_rpc=self.storeless))
         if self._store is None:
             database = self.config.database
             self._store = open_store(
@@ -113,7 +136,7 @@ class Core:
         self._opened += 1
         self._loop, self._thread = asyncio.get_running_loop(), threading.current_thread()
         if self._opened == 1:
-            self._storeless = not store
+            self.storeless = not store
         if self._opened > 1 or not store:
             return
         try:
@@ -128,7 +151,7 @@ class Core:
         self._opened -= 1
         if self._opened == 0:
             store, self._store = self._store, None
-            work_sources, self._work_sources = self._work_sources, []
+            work_sources, self.work_sources = self.work_sources, []
             try:
                 for closer in self._closers:
                     await closer()
@@ -152,7 +175,7 @@ class Core:
     @property
     def _remote_store(self) -> RemoteStore | None:
         """In a process without a database, the store of a dispatcher."""
-        return RemoteStore(self._rpc) if self._storeless and self._work_sources else None
+        return RemoteStore(self.rpc) if self.storeless and self.work_sources else None
 
     def _bulk_backend(self) -> BulkBackend:
         return self._remote_store or DatabaseBackend(self.store.bulk)
@@ -163,12 +186,83 @@ class Core:
     def _workflow_starts(self) -> StartsWorkflows:
         return self._remote_store or self.store.workflows.starts
 
-    def _broker_connected(self) -> bool:
-        return all(one.connection.connected.is_set() for one in self._work_sources)
+    def broker_connected(self) -> bool:
+        return all(one.connection.connected.is_set() for one in self.work_sources)
 
     @property
-    def _rpc(self) -> Rpc:
+    def rpc(self) -> Rpc:
         """In a process without a database, the way to one that has it."""
-        if not self._work_sources:
+        if not self.work_sources:
             raise NoDatabase("this app was opened without a database, and no worker of it has been made yet")
-        return self._work_sources[-1].rpc
+        return self.work_sources[-1].rpc
+
+    # -- every command and query
+
+    def authenticator(self, keys: KeyOperations) -> Authenticator:
+        """The one authenticator of this process: all its surfaces count wrong keys together."""
+        if self._authenticator is None or self._authenticator.keys.store is not keys.store:
+            auth, tokens = self.config.auth, None
+            if auth.jwt.keys is not None:
+                from fusee.access.tokens import TokenVerifier
+
+                tokens = TokenVerifier(auth.jwt, self.config.namespace)
+            self._authenticator = Authenticator(keys, self.config.namespace, auth.local, tokens)
+        return self._authenticator
+
+    @property
+    def _services(self) -> AppServices:
+        """The services on the present store: a closed app that is opened again has a new one."""
+        store = self.store
+        if self._known_services is None or self._known_services.store is not store:
+            self._known_services = AppServices(self, store, trusted=True)
+        return self._known_services
+
+    @property
+    def runs(self) -> RunOperations:
+        return RemoteRuns(self.rpc, self.bus) if self.storeless else self._services.runs
+
+    @property
+    def tasks(self) -> TaskOperations:
+        if self.storeless:
+            return RemoteTasks(self.rpc, self.reach, self.clock.now_us)
+        return self._services.tasks
+
+    @property
+    def workflows(self) -> WorkflowOperations:
+        return RemoteWorkflows(self.rpc) if self.storeless else self._services.workflows
+
+    @property
+    def batches(self) -> BatchOperations:
+        return RemoteBatches(self.rpc) if self.storeless else self._services.batches
+
+    @property
+    def bulk_jobs(self) -> BulkOperations:
+        return RemoteBulkJobs(self.rpc) if self.storeless else self._services.bulk_jobs
+
+    @property
+    def templates(self) -> TemplateOperations:
+        return self._services.templates
+
+    @property
+    def business_registry(self) -> BusinessOperations:
+        return self._services.businesses
+
+    @property
+    def workers(self) -> WorkerOperations:
+        return self._services.workers
+
+    @property
+    def queues(self) -> QueueOperations:
+        return self._services.queues
+
+    @property
+    def keys(self) -> KeyOperations:
+        return self._services.keys
+
+    @property
+    def dead_letters(self) -> DeadLetterOperations:
+        return self._services.dead_letters
+
+    @property
+    def callbacks(self) -> CallbackOperations:
+        return self._services.callbacks

@@ -26,9 +26,10 @@ from fusee.batches.rest.shapes import (
     SteerIn,
     changes_shown,
 )
+from fusee.batches.service.batches import BatchOperations
 from fusee.batches.store.queries import BatchFilter, TargetFilter
 from fusee.surfaces.rest.asking import IdempotencyKey, Operator, Viewer, audit, body_of, checked_key
-from fusee.surfaces.rest.context import context_of, operations_of, services_of
+from fusee.surfaces.rest.context import context_of, service_of, services_of
 from fusee.surfaces.rest.paging import Page, Pager, number_at
 from fusee.surfaces.rest.paths import link
 from fusee.surfaces.rest.reading import read_json
@@ -93,7 +94,7 @@ async def create_and_apply(
 
 async def _create(request: Request, response: Response, key: str | None, *, apply: bool) -> Shown:
     body = await read_batch(request)
-    made, new = await operations_of(request).batches.create(
+    made, new = await service_of(request, BatchOperations).create(
         body.fields,
         body.targets,
         idempotency_key=checked_key(key),
@@ -130,14 +131,14 @@ async def list_batches(
         before=BATCHES.after(page.cursor),
         limit=page.asked,
     )
-    found = await operations_of(request).batches.list(wanted)
+    found = await service_of(request, BatchOperations).list(wanted)
     return BATCHES.page(page, found, lambda batch: batch.id, shown)
 
 
 @router.get("/{batch_id}", dependencies=[Viewer], response_model=BatchOut)
 async def get_batch(request: Request, batch_id: BatchId) -> Shown:
     """Its status and counts; as quick for a million targets as for one."""
-    return shown(await operations_of(request).batches.get(batch_id))
+    return shown(await service_of(request, BatchOperations).get(batch_id))
 
 
 @router.get("/{batch_id}/targets", dependencies=[Viewer], response_model=BatchTaskPage)
@@ -149,7 +150,7 @@ async def list_targets(
 ) -> Shown:
     """Its targets in their order, each with its status."""
     wanted = TargetFilter(status=status or (), after=TARGETS.after(page.cursor), limit=page.asked)
-    found = await operations_of(request).batches.tasks(batch_id, wanted)
+    found = await service_of(request, BatchOperations).tasks(batch_id, wanted)
     return TARGETS.page(page, found, lambda task: task.position, shown)
 
 
@@ -157,7 +158,7 @@ async def list_targets(
 async def recorded_plan(request: Request, page: Page, batch_id: BatchId) -> Shown:
     """What would change on each target by what is on record; nobody looks at the targets."""
     wanted = TargetFilter(after=TARGETS.after(page.cursor), limit=page.asked)
-    found = await operations_of(request).batches.recorded_plan(batch_id, wanted)
+    found = await service_of(request, BatchOperations).recorded_plan(batch_id, wanted)
     return TARGETS.page(page, found, lambda one: one[0].position, lambda one: changes_shown(*one))
 
 
@@ -171,7 +172,7 @@ async def recorded_plan(request: Request, page: Page, batch_id: BatchId) -> Show
 async def plan_batch(request: Request, page: Page, batch_id: BatchId, timeout: Timeout = 30.0) -> Shown:
     """What applying it would do to each target: workers ask its operation, in parallel. Nothing is done."""
     wish = await read_json(request, BatchPlanIn, "a plan", optional=True)
-    batches = operations_of(request).batches
+    batches = service_of(request, BatchOperations)
     total = (await batches.get(batch_id)).total
     context_of(request).extend(timeout + services_of(request).config.request_timeout)
     wanted = TargetFilter(after=TARGETS.after(page.cursor), limit=page.limit)
@@ -187,7 +188,7 @@ async def plan_batch(request: Request, page: Page, batch_id: BatchId, timeout: T
 @router.get("/{batch_id}/recount", dependencies=[Viewer])
 async def recount_batch(request: Request, batch_id: BatchId) -> RecountOut:
     """Look at every target and compare with the counts that are kept; slow for a large batch."""
-    kept, counted = await operations_of(request).batches.recount(batch_id)
+    kept, counted = await service_of(request, BatchOperations).recount(batch_id)
     return RecountOut(equal=kept == counted, kept=plain(kept), counted=plain(counted))
 
 
@@ -208,7 +209,7 @@ def _steering(path: str, body: type[BaseModel], answer: type[BaseModel] = BatchO
 async def apply_batch(request: Request, batch_id: BatchId) -> Shown:
     """Start what was planned; asked twice, nothing changes."""
     wish = await read_json(request, SteerIn, "an apply", optional=True)
-    made = await operations_of(request).batches.apply(batch_id, version=wish.version)
+    made = await service_of(request, BatchOperations).apply(batch_id, version=wish.version)
     audit(request, "batch applied", batch_id=batch_id)
     return shown(made)
 
@@ -217,7 +218,9 @@ async def apply_batch(request: Request, batch_id: BatchId) -> Shown:
 async def cancel_batch(request: Request, batch_id: BatchId) -> Shown:
     """No further target starts; what runs keeps its real outcome."""
     wish = await read_json(request, SteerIn, "a cancel", optional=True)
-    made = await operations_of(request).batches.cancel(batch_id, reason=wish.reason, version=wish.version)
+    made = await service_of(request, BatchOperations).cancel(
+        batch_id, reason=wish.reason, version=wish.version
+    )
     audit(request, "batch canceled", batch_id=batch_id, reason=wish.reason)
     return shown(made)
 
@@ -226,7 +229,7 @@ async def cancel_batch(request: Request, batch_id: BatchId) -> Shown:
 async def retry_batch(request: Request, batch_id: BatchId, idempotency_key: IdempotencyKey = None) -> Shown:
     """Try the failed targets again, and no others."""
     wish = await read_json(request, BatchRetryIn, "a retry", optional=True)
-    made, retried = await operations_of(request).batches.retry(
+    made, retried = await service_of(request, BatchOperations).retry(
         batch_id,
         canceled=wish.canceled,
         version=wish.version,
@@ -240,7 +243,7 @@ async def retry_batch(request: Request, batch_id: BatchId, idempotency_key: Idem
 async def roll_back_batch(request: Request, batch_id: BatchId) -> Shown:
     """Undo what was applied, or may have been; newest first."""
     wish = await read_json(request, RollbackIn, "a rollback", optional=True)
-    made = await operations_of(request).batches.roll_back(
+    made = await service_of(request, BatchOperations).roll_back(
         batch_id,
         targets=None if wish.targets is None else [str(target) for target in wish.targets],
         force=wish.force,

@@ -9,9 +9,10 @@ from fastapi import APIRouter, Depends, Path, Request, Response
 from fusee.bulk.fields import BUSINESS
 from fusee.bulk.model.business import KnownBusiness, RegisteredBusiness
 from fusee.bulk.rest.shapes import BUSINESS_CHANGE, BUSINESS_NEW, BusinessOut, BusinessPage
+from fusee.bulk.service.businesses import BusinessOperations
 from fusee.surfaces.rest.addressing import ETAG, IfMatch, etag, version_from
 from fusee.surfaces.rest.asking import IdempotencyKey, Operator, Viewer, audit, body_of, checked_key
-from fusee.surfaces.rest.context import operations_of
+from fusee.surfaces.rest.context import service_of
 from fusee.surfaces.rest.paging import Page, Pager, name_at
 from fusee.surfaces.rest.paths import BUSINESS as PATH
 from fusee.surfaces.rest.paths import link
@@ -71,7 +72,7 @@ async def register_business(
     request: Request, response: Response, idempotency_key: IdempotencyKey = None
 ) -> dict[str, Any]:
     """Register a business that is reached over HTTP; any worker that may make HTTP calls serves it."""
-    made, new = await operations_of(request).businesses.register_once(
+    made, new = await service_of(request, BusinessOperations).register_once(
         checked_key(idempotency_key), await read_object(request, SAYS)
     )
     response.headers["Location"] = link(request, "businesses", made.spec.name)
@@ -85,14 +86,14 @@ async def register_business(
 async def list_businesses(request: Request, page: Page) -> dict[str, Any]:
     """By name: those of the registry, and those in Python that workers have had."""
     after = BUSINESSES.after(page.cursor)
-    found = await operations_of(request).businesses.list(after=after, limit=page.asked)
+    found = await service_of(request, BusinessOperations).list(after=after, limit=page.asked)
     return BUSINESSES.page(page, found, lambda business: business.name, shown)
 
 
 @router.get(PATH, dependencies=[Viewer], response_model=BusinessOut)
 async def get_business(request: Request, response: Response, name: Name) -> dict[str, Any]:
     """Its addresses; of a header only the name is shown."""
-    found = await operations_of(request).businesses.get(name)
+    found = await service_of(request, BusinessOperations).get(name)
     if found.registered is not None:
         response.headers.update(etag(found.registered.version))
     return shown(found)
@@ -114,7 +115,7 @@ async def change_business(
     """
     fields = await read_object(request, "a change is an object with the fields to change")
     version = version_from(fields.pop("version", None), if_match)
-    changed = await operations_of(request).businesses.update(name, fields, version=version)
+    changed = await service_of(request, BusinessOperations).update(name, fields, version=version)
     audit(request, "business changed", business=name, version=changed.version)
     return _answer(response, changed)
 
@@ -122,6 +123,6 @@ async def change_business(
 @router.delete(PATH, status_code=204, dependencies=[Operator], responses=_STALE)
 async def delete_business(request: Request, name: Name, if_match: IfMatch = None) -> Response:
     """Refused while a job that is not finished needs it."""
-    await operations_of(request).businesses.delete(name, version=version_from(None, if_match))
+    await service_of(request, BusinessOperations).delete(name, version=version_from(None, if_match))
     audit(request, "business deleted", business=name)
     return Response(status_code=204)

@@ -22,10 +22,11 @@ from fusee.bulk.rest.shapes import (
     BulkStartIn,
     BulkStopIn,
 )
+from fusee.bulk.service.jobs import BulkOperations
 from fusee.bulk.store.queries import BulkFilter
 from fusee.surfaces.rest.addressing import IfMatch, version_from
 from fusee.surfaces.rest.asking import Body, IdempotencyKey, Operator, Viewer, audit, body_of, checked_key
-from fusee.surfaces.rest.context import context_of, operations_of
+from fusee.surfaces.rest.context import context_of, service_of
 from fusee.surfaces.rest.paging import Page, Pager, number_at
 from fusee.surfaces.rest.paths import link
 from fusee.surfaces.rest.reading import read_json, read_object
@@ -90,7 +91,7 @@ async def create_bulk_job(
     """Its source is looked at, and its business asked, before it exists; started only if `start` says so."""
     fields = await read_object(request, f"a bulk job is an object such as {BULK.example}")
     data, start = fields.pop("data", None), FLAG.read(fields.pop("start", False), "start")
-    job, new = await operations_of(request).bulk_jobs.create(
+    job, new = await service_of(request, BulkOperations).create(
         fields,
         data=data,
         idempotency_key=checked_key(idempotency_key),
@@ -120,14 +121,14 @@ async def list_bulk_jobs(
         before=JOBS.after(page.cursor),
         limit=page.asked,
     )
-    found = await operations_of(request).bulk_jobs.list(wanted)
+    found = await service_of(request, BulkOperations).list(wanted)
     return JOBS.page(page, found, lambda job: job.id, lambda job: shown(job, brief=True))
 
 
 @router.get("/{job_id}", dependencies=[Viewer], response_model=BulkShown)
 async def get_bulk_job(request: Request, job_id: JobId) -> Shown:
     """How far it is, how fast, and where each segment stands; as quick for ten billion items as for one."""
-    jobs = operations_of(request).bulk_jobs
+    jobs = service_of(request, BulkOperations)
     job, segments = await jobs.get(job_id), await jobs.segments(job_id)
     listed = [shown(segment) for segment in segments[:MOST_SEGMENTS]]
     return shown(job, segment_count=len(segments), segments=listed)
@@ -160,7 +161,7 @@ async def resume_bulk_job(request: Request, job_id: JobId) -> Shown:
 
 async def _start(request: Request, job_id: int) -> Shown:
     wish = await read_json(request, BulkStartIn, "a start", optional=True)
-    job = await operations_of(request).bulk_jobs.start(
+    job = await service_of(request, BulkOperations).start(
         job_id,
         by_business=wish.by_business,
         force=wish.force,
@@ -187,7 +188,7 @@ async def pause_bulk_job(request: Request, job_id: JobId) -> Shown:
 
 async def _stop(request: Request, job_id: int) -> Shown:
     wish = await read_json(request, BulkStopIn, "a stop", optional=True)
-    job = await operations_of(request).bulk_jobs.stop(
+    job = await service_of(request, BulkOperations).stop(
         job_id, reason=wish.reason, who=who_asks(request), version=wish.version
     )
     audit(request, "bulk job stopped", bulk_job_id=job_id, reason=wish.reason)
@@ -201,7 +202,7 @@ async def extend_bulk_job(request: Request, job_id: JobId) -> Shown:
     The job is then `stopped` (or `failed` as before) until it is started. Refused with 409 when the source
     has nothing new, or when what the job worked on was replaced."""
     wish = await read_json(request, BulkExtendIn, "an extension", optional=True)
-    job = await operations_of(request).bulk_jobs.extend(
+    job = await service_of(request, BulkOperations).extend(
         job_id, start=wish.start, who=who_asks(request), version=wish.version
     )
     audit(request, "bulk job extended", bulk_job_id=job_id, total=job.total)
@@ -240,7 +241,7 @@ def _default(name: str) -> Any:
 
 
 async def _adjusted(request: Request, job_id: int, changes: dict[str, Any], version: int | None) -> Shown:
-    job = await operations_of(request).bulk_jobs.adjust(
+    job = await service_of(request, BulkOperations).adjust(
         job_id, **changes, who=who_asks(request), version=version
     )
     if "alerts" in changes:  # an address may hold a secret
@@ -253,7 +254,7 @@ async def _adjusted(request: Request, job_id: int, changes: dict[str, Any], vers
 async def set_bulk_data(request: Request, job_id: JobId) -> Shown:
     """The business's own data; refused while the job runs, so that all items see the same."""
     wish = await read_json(request, BulkDataIn, "data")
-    job = await operations_of(request).bulk_jobs.set_data(
+    job = await service_of(request, BulkOperations).set_data(
         job_id, wish.data, who=who_asks(request), version=wish.version
     )
     audit(request, "bulk job's data changed", bulk_job_id=job_id)
@@ -264,7 +265,7 @@ async def set_bulk_data(request: Request, job_id: JobId) -> Shown:
 async def delete_bulk_job(request: Request, job_id: JobId, if_match: IfMatch = None) -> Response:
     """Delete it with its segments, its quarantine and its logs. Refused (409) while it is not at rest, while
     a run waits for it, and while an unfinished job undoes it or runs its quarantine again."""
-    await operations_of(request).bulk_jobs.delete(job_id, version=version_from(None, if_match))
+    await service_of(request, BulkOperations).delete(job_id, version=version_from(None, if_match))
     audit(request, "bulk job deleted", bulk_job_id=job_id)
     return Response(status_code=204)
 
@@ -281,7 +282,7 @@ async def undo_bulk_job(
     request: Request, response: Response, job_id: JobId, idempotency_key: IdempotencyKey = None
 ) -> Shown:
     """A new job that calls the business's undo for every item that is done, the last one first."""
-    job = await operations_of(request).bulk_jobs.undo(
+    job = await service_of(request, BulkOperations).undo(
         job_id,
         who=who_asks(request),
         idempotency_key=checked_key(idempotency_key),

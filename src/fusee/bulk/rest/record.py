@@ -24,7 +24,7 @@ from fusee.bulk.rest.shapes import (
 )
 from fusee.bulk.service.jobs import BulkOperations
 from fusee.surfaces.rest.asking import IdempotencyKey, Operator, Viewer, audit, body_of, checked_key
-from fusee.surfaces.rest.context import context_of, operations_of, services_of
+from fusee.surfaces.rest.context import context_of, service_of, services_of
 from fusee.surfaces.rest.paging import LONGEST_PAGE, Page, Pager, number_at
 from fusee.surfaces.rest.paths import link
 from fusee.surfaces.rest.reading import read_json
@@ -51,7 +51,7 @@ _DOWNLOAD: dict[int | str, dict[str, Any]] = {
 async def list_quarantine(request: Request, page: Page, job_id: JobId) -> Shown:
     """Items that failed as often as they may be tried, in their order."""
     after = QUARANTINE.after(page.cursor)
-    jobs = operations_of(request).bulk_jobs
+    jobs = service_of(request, BulkOperations)
     found = await jobs.quarantine(job_id, after=-1 if after is None else after, limit=page.asked)
     return QUARANTINE.page(page, found, lambda item: item.place, shown)
 
@@ -66,7 +66,7 @@ async def download_quarantine(
     request: Request, job_id: JobId, format: Annotated[Literal["ndjson", "csv"], Query()] = "ndjson"
 ) -> Response:
     """All of it, however much it is."""
-    jobs = operations_of(request).bulk_jobs
+    jobs = service_of(request, BulkOperations)
     await jobs.get(job_id)
     kind = "text/csv; charset=utf-8" if format == "csv" else "application/x-ndjson"
     return StreamingResponse(
@@ -114,7 +114,7 @@ async def rerun_quarantine(
     request: Request, response: Response, job_id: JobId, idempotency_key: IdempotencyKey = None
 ) -> Shown:
     """A new job over the quarantined items; each keeps its index."""
-    job = await operations_of(request).bulk_jobs.rerun_quarantine(
+    job = await service_of(request, BulkOperations).rerun_quarantine(
         job_id,
         who=who_asks(request),
         idempotency_key=checked_key(idempotency_key),
@@ -133,7 +133,7 @@ async def list_bulk_logs(
     kind: Annotated[Literal["data", "operator"] | None, Query(description="Only these.")] = None,
 ) -> Shown:
     """What its business wrote, and what was done to it, oldest first."""
-    jobs = operations_of(request).bulk_jobs
+    jobs = service_of(request, BulkOperations)
     found = await jobs.logs(job_id, kind=kind, after=LOGS.after(page.cursor) or 0, limit=page.asked)
     return LOGS.page(page, found, lambda log: log.id, shown)
 
@@ -143,5 +143,5 @@ async def log_bulk_data(request: Request, job_id: JobId, idempotency_key: Idempo
     """A line in the job's data log."""
     wish = await read_json(request, BulkLogIn, "a log line")
     key = checked_key(idempotency_key)
-    jobs = operations_of(request).bulk_jobs
+    jobs = service_of(request, BulkOperations)
     return LoggedOut(id=await jobs.log(job_id, wish.text, who=who_asks(request), idempotency_key=key))

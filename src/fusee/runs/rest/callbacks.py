@@ -12,6 +12,7 @@ from fusee.engine.model.states import RunStatus
 from fusee.errors import Denied
 from fusee.facts import facts
 from fusee.runs.rest.shapes import CallbackIn, CallbackOut
+from fusee.runs.service.callbacks import CallbackOperations
 from fusee.surfaces.rest.asking import RunId, body_of
 from fusee.surfaces.rest.context import context_of, services_of
 from fusee.surfaces.rest.reading import read_json
@@ -56,7 +57,8 @@ async def answer_call(
 ) -> CallbackOut:
     """Say how a call in async mode ended; no body means that it succeeded. The first answer counts."""
     token = _checked(x_fusee_callback_token or _bearer(request))
-    callbacks = services_of(request).callbacks
+    services = services_of(request)
+    callbacks = services.of(services.namespace)[CallbackOperations]
     # Before the body is read: who has no token shall not make us parse megabytes.
     known = await callbacks.known(run_id, token)
     callbacks.verify(known, token, await request.body(), x_fusee_signature)

@@ -14,7 +14,7 @@ from fusee.engine.store.contract import Enqueued
 from fusee.errors import FuseeError, TooLarge
 from fusee.runs.fields import spec_from
 from fusee.runs.service.runs import RunOperations
-from fusee.surfaces.rest.context import context_of, operations_of, services_of
+from fusee.surfaces.rest.context import context_of, service_of, services_of
 from fusee.surfaces.rest.lines import lines_of
 from fusee.surfaces.rest.problems import Problem, problem_of
 from fusee.surfaces.rest.reading import parse_json
@@ -48,7 +48,7 @@ class Progress:
 class Intake:
     def __init__(self, request: Request, key: str | None, allow_unknown: bool) -> None:
         self.request = request
-        self.runs: RunOperations = operations_of(request).runs
+        self.runs: RunOperations = service_of(request, RunOperations)
         self.allow_unknown = allow_unknown
         self.key = key
 

@@ -17,7 +17,7 @@ from fusee.errors import FuseeError
 from fusee.runs.rest.shapes import RunOut, run_shown
 from fusee.runs.service.runs import RunOperations
 from fusee.surfaces.rest.asking import RunId, Viewer
-from fusee.surfaces.rest.context import context_of, operations_of, services_of
+from fusee.surfaces.rest.context import context_of, service_of, services_of
 from fusee.surfaces.rest.problems import Problem
 from fusee.values.fields import shown
 
@@ -78,7 +78,7 @@ async def wait_for_run(
     ] = "20s",
 ) -> dict[str, Any]:
     """Answers when the run has ended, or with 202 and the run as it stands when the time is up."""
-    services, runs = services_of(request), operations_of(request).runs
+    services, runs = services_of(request), service_of(request, RunOperations)
     try:
         seconds = min(parse_duration(timeout), services.config.request_timeout * 0.9)
     except ValueError as error:
@@ -108,7 +108,7 @@ async def follow_run(
     request: Request, run_id: RunId, last_event_id: Annotated[str | None, Header()] = None
 ) -> Response:
     """Server-sent events: `state` whenever the run changes, `end` when it has ended."""
-    runs = operations_of(request).runs
+    runs = service_of(request, RunOperations)
     run = await runs.peek(run_id)
     if last_event_id == LAST and run.ended:
         return Response(status_code=204)  # the one answer that stops a browser from coming back

@@ -8,8 +8,9 @@ from fastapi import APIRouter, Path, Request
 
 from fusee.engine.model.queue import LIMITS
 from fusee.runs.rest.shapes import LIMIT, LIMIT_CHANGE, QueueOut, QueuePage, StrategyIn
+from fusee.runs.service.queues import QueueOperations
 from fusee.surfaces.rest.asking import Operator, Viewer, audit, body_of
-from fusee.surfaces.rest.context import operations_of
+from fusee.surfaces.rest.context import service_of
 from fusee.surfaces.rest.paths import OF_QUEUE, QUEUE
 from fusee.surfaces.rest.reading import read_json, read_object
 from fusee.values.fields import shown
@@ -33,7 +34,7 @@ Name = Annotated[
 @router.get("/queues", dependencies=[Viewer], tags=["queues"], response_model=QueuePage)
 async def list_queues(request: Request) -> Shown:
     """Every queue that has work or limits."""
-    return {"items": [shown(stats) for stats in await operations_of(request).queues.list()]}
+    return {"items": [shown(stats) for stats in await service_of(request, QueueOperations).list()]}
 
 
 @router.post(f"/queues{OF_QUEUE}/pause", dependencies=[Operator], tags=["queues"], response_model=QueueOut)
@@ -57,14 +58,14 @@ async def resume_queue(request: Request, name: Name) -> Shown:
 async def place_queue(request: Request, name: Name) -> Shown:
     """Choose how the queue's runs find their worker; workers follow within a second."""
     wanted = await read_json(request, StrategyIn, "strategy")
-    stats = await operations_of(request).queues.place(name, wanted.strategy)
+    stats = await service_of(request, QueueOperations).place(name, wanted.strategy)
     audit(request, "queue placed", queue=name, strategy=wanted.strategy)
     return shown(stats)
 
 
 @router.get(f"/queues{QUEUE}", dependencies=[Viewer], tags=["queues"], response_model=QueueOut)
 async def get_queue(request: Request, name: Name) -> Shown:
-    return shown(await operations_of(request).queues.get(name))
+    return shown(await service_of(request, QueueOperations).get(name))
 
 
 @router.put(
@@ -77,7 +78,7 @@ async def get_queue(request: Request, name: Name) -> Shown:
 async def limit_queue(request: Request, name: Name) -> Shown:
     """Replace the queue's limits; they hold across all workers within a second."""
     limits = LIMITS.read(await read_object(request, SAYS))
-    stats = await operations_of(request).queues.limit(name, limits)
+    stats = await service_of(request, QueueOperations).limit(name, limits)
     audit(request, "queue limited", queue=name, **{field: getattr(limits, field) for field in LIMITS.fields})
     return shown(stats)
 
@@ -92,12 +93,12 @@ async def limit_queue(request: Request, name: Name) -> Shown:
 async def change_queue(request: Request, name: Name) -> Shown:
     """Change the limits that are given; null lifts one, and what is left out stays."""
     changes = LIMITS.named(await read_object(request, SAYS))
-    stats = await operations_of(request).queues.change(name, changes)
+    stats = await service_of(request, QueueOperations).change(name, changes)
     audit(request, "queue limited", queue=name, **changes)
     return shown(stats)
 
 
 async def _pause(request: Request, name: str, paused: bool) -> Shown:
-    stats = await operations_of(request).queues.pause(name, paused)
+    stats = await service_of(request, QueueOperations).pause(name, paused)
     audit(request, "queue paused" if paused else "queue resumed", queue=name)
     return shown(stats)

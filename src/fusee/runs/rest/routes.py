@@ -19,6 +19,7 @@ from fusee.runs.rest.shapes import (
     StreamAccepted,
     run_shown,
 )
+from fusee.runs.service.runs import RunOperations
 from fusee.surfaces.rest.asking import (
     AllowUnknown,
     IdempotencyKey,
@@ -30,7 +31,7 @@ from fusee.surfaces.rest.asking import (
     checked_key,
 )
 from fusee.surfaces.rest.bodies import CancelIn
-from fusee.surfaces.rest.context import operations_of
+from fusee.surfaces.rest.context import service_of
 from fusee.surfaces.rest.explain import did_you_mean
 from fusee.surfaces.rest.limits import is_stream
 from fusee.surfaces.rest.paging import Page, Pager, number_at
@@ -108,14 +109,14 @@ async def list_runs(
         before=RUNS.after(page.cursor),
         limit=page.asked,
     )
-    found = await operations_of(request).runs.list(wanted)
+    found = await service_of(request, RunOperations).list(wanted)
     return RUNS.page(page, found, lambda run: run.id, lambda run: shown(run, brief=True))
 
 
 @router.get("/{run_id}", dependencies=[Viewer], response_model=RunOut)
 async def get_run(request: Request, run_id: RunId) -> Shown:
     """The run with its result, output, and the attempts that did not end it."""
-    return run_shown(await operations_of(request).runs.get(run_id))
+    return run_shown(await service_of(request, RunOperations).get(run_id))
 
 
 @router.post(
@@ -131,7 +132,7 @@ async def get_run(request: Request, run_id: RunId) -> Shown:
 async def cancel_run(request: Request, response: Response, run_id: RunId) -> Shown:
     """Once this answers, no attempt of the run will start."""
     wish = await read_json(request, CancelIn, "a cancel", optional=True)
-    answer = await operations_of(request).runs.cancel(run_id, wish.reason)
+    answer = await service_of(request, RunOperations).cancel(run_id, wish.reason)
     response.status_code = 200 if answer.run.ended else 202
     audit(request, "run canceled", run_id=run_id, reason=wish.reason)
     return shown(answer.run, brief=True)
@@ -155,7 +156,7 @@ async def retry_run(
     and it is 409 when they would skip it. A run of a batch, a workflow or a bulk job is retried by its owner:
     409, with the command that does it.
     """
-    run = await operations_of(request).runs.retry(run_id, idempotency_key=checked_key(idempotency_key))
+    run = await service_of(request, RunOperations).retry(run_id, idempotency_key=checked_key(idempotency_key))
     response.headers["Location"] = link(request, "runs", run.id)
     response.status_code = 201 if run.created else 200
     if run.created:

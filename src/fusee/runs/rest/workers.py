@@ -8,9 +8,9 @@ from fastapi import APIRouter, Path, Query, Request
 
 from fusee.errors import Invalid
 from fusee.runs.rest.shapes import WorkerOut, WorkerPage
-from fusee.runs.service.workers import WorkerFilter
+from fusee.runs.service.workers import WorkerFilter, WorkerOperations
 from fusee.surfaces.rest.asking import AnyCase, Operator, Viewer, audit
-from fusee.surfaces.rest.context import operations_of
+from fusee.surfaces.rest.context import service_of
 from fusee.surfaces.rest.paths import OF_WORKER, WORKER
 from fusee.values.fields import shown
 from fusee.values.names import NAME
@@ -48,7 +48,7 @@ async def list_workers(
     wanted = WorkerFilter(
         state=state, queue=queue, handler=handler, region=region, version=version, labels=_labels(label or [])
     )
-    sessions = await operations_of(request).workers.list(wanted, all_states=all)
+    sessions = await service_of(request, WorkerOperations).list(wanted, all_states=all)
     return {"items": [shown(session) for session in sessions]}
 
 
@@ -64,7 +64,7 @@ async def drain_worker(request: Request, name: Name) -> Shown:
 
     Asked again, it answers the same. There is no way back: start the worker anew.
     """
-    sessions = await operations_of(request).workers.drain(name)
+    sessions = await service_of(request, WorkerOperations).drain(name)
     audit(request, "worker drained", worker=name)
     return {"items": [shown(session) for session in sessions]}
 
@@ -72,7 +72,7 @@ async def drain_worker(request: Request, name: Name) -> Shown:
 @router.get(f"/workers{WORKER}", dependencies=[Viewer], tags=["workers"], response_model=WorkerOut)
 async def get_worker(request: Request, name: Name) -> Shown:
     """The worker of that name; if it is down, its last life."""
-    return shown(await operations_of(request).workers.get(name))
+    return shown(await service_of(request, WorkerOperations).get(name))
 
 
 def _labels(given: list[str]) -> dict[str, str]:

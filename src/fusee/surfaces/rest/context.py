@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field, fields
-from typing import Any
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any, TypeVar
 
 from starlette.requests import HTTPConnection
 from starlette.types import Scope
 
-from fusee.access.actions import guarded
 from fusee.access.principal import Caller
-from fusee.surfaces.rest.services import Operations, Services
+from fusee.surfaces.rest.services import Services
 
-__all__ = ["Context", "context_of", "operations_of", "services_of"]
+__all__ = ["Context", "context_of", "operations_of", "service_of", "services_of"]
 
 _KEY = "fusee"
+S = TypeVar("S")
 
 
 @dataclass(slots=True)
@@ -45,12 +46,15 @@ def services_of(request: HTTPConnection) -> Services:
     return services
 
 
-def operations_of(request: HTTPConnection) -> Operations:
-    """What the caller may work with: the services of its namespace, each call checked against the table of
+def service_of(request: HTTPConnection, kind: type[S]) -> S:
+    """The service of that class for the namespace of the caller, each call checked against the table of
     actions. A route has no other way to a service."""
     caller = context_of(request).caller
     assert caller is not None
-    plain = services_of(request).operations(caller.namespace)
-    return Operations(
-        **{part.name: guarded(getattr(plain, part.name), part.name, caller) for part in fields(plain)}
-    )
+    return services_of(request).of(caller.namespace).for_caller(kind, caller)
+
+
+def operations_of(request: HTTPConnection) -> Any:
+    from fusee.access.service import KeyOperations
+
+    return SimpleNamespace(keys=service_of(request, KeyOperations))

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Query, Request, Response
 
 from fusee.surfaces.rest.addressing import TaskRef
 from fusee.surfaces.rest.asking import Viewer, body_of
-from fusee.surfaces.rest.context import operations_of
+from fusee.surfaces.rest.context import service_of
 from fusee.surfaces.rest.paging import Page, Pager
 from fusee.surfaces.rest.paths import OF_TASK
 from fusee.surfaces.rest.problems import Problem
@@ -29,6 +29,7 @@ from fusee.tasks.rest.shapes import (
     SimulateIn,
     SimulationOut,
 )
+from fusee.tasks.service.tasks import TaskOperations
 from fusee.tasks.store.history import FireFilter
 from fusee.values.fields import shown
 from fusee.values.times import show_times
@@ -70,7 +71,7 @@ async def list_fires(
         before=FIRES.after(page.cursor),
         limit=page.asked,
     )
-    found = await operations_of(request).tasks.fires(ref, wanted)
+    found = await service_of(request, TaskOperations).fires(ref, wanted)
     return FIRES.page(page, found, lambda fire: f"{fire.fire_time}:{fire.shard}", shown)
 
 
@@ -81,13 +82,13 @@ async def explain_task(
     at: Annotated[Time, Query(description="Of a whole second, any fire within it counts.")],
 ) -> dict[str, Any]:
     """Why it did, or did not, run at that time."""
-    return shown(await operations_of(request).tasks.explain(ref, at))
+    return shown(await service_of(request, TaskOperations).explain(ref, at))
 
 
 @router.get(f"/tasks{OF_TASK}/next")
 async def next_of_task(request: Request, ref: TaskRef, count: Count = 5) -> NextOut:
     """When it fires next; nothing while it is not enabled, or has no schedule."""
-    tasks = operations_of(request).tasks
+    tasks = service_of(request, TaskOperations)
     task = await tasks.get(ref)
     return NextOut(task=task.name, next_fires=show_times(tasks.upcoming(task, count)))
 
@@ -96,7 +97,7 @@ async def next_of_task(request: Request, ref: TaskRef, count: Count = 5) -> Next
 async def simulate_task(request: Request, ref: TaskRef) -> Response:
     """What another policy would have done, beside what was done; nothing is changed."""
     wish = await read_json(request, SimulateIn, "a simulation")
-    done = await operations_of(request).tasks.simulate(
+    done = await service_of(request, TaskOperations).simulate(
         ref, wish.begin, wish.end, policy=wish.policy, duration=wish.duration
     )
     # 20,000 fires take more than half a second to write down: others are served meanwhile.
@@ -120,7 +121,7 @@ async def read_cron(
             problem.extra |= {"part": error.field, "position": error.position}
         raise problem from None
     zone = zone_named(timezone)
-    now = operations_of(request).tasks.now_us()
+    now = service_of(request, TaskOperations).now_us()
     return CronOut(
         expression=expression,
         cron=cron.text,

@@ -17,7 +17,7 @@ from fusee.surfaces.rest.asking import (
     body_of,
     checked_key,
 )
-from fusee.surfaces.rest.context import context_of, operations_of
+from fusee.surfaces.rest.context import context_of, service_of
 from fusee.surfaces.rest.definitions import Definition
 from fusee.surfaces.rest.paging import Page, Pager, name_at
 from fusee.surfaces.rest.paths import TASK
@@ -38,6 +38,7 @@ from fusee.tasks.rest.shapes import (
     TaskPage,
 )
 from fusee.tasks.service.apply import apply, plan
+from fusee.tasks.service.tasks import TaskOperations
 from fusee.tasks.store.tasks import TaskFilter
 from fusee.values.fields import shown
 from fusee.values.names import PREFIX, check_name, check_prefix
@@ -72,7 +73,7 @@ _ANY_STATUS = BeforeValidator(
 
 def answer(request: Request, response: Response, task: Task) -> Shown:
     """The task, with its version as ETag."""
-    shown = task_shown(task, operations_of(request).tasks.upcoming(task))
+    shown = task_shown(task, service_of(request, TaskOperations).upcoming(task))
     return DEFINITION.at_version(response, task.version, shown)
 
 
@@ -86,7 +87,7 @@ async def create_task(
     """Make a task; the answer has its next five fires."""
     fields = await DEFINITION.fields(request)
     enabled = enabled_from(fields) is not False
-    tasks = operations_of(request).tasks
+    tasks = service_of(request, TaskOperations)
     key = checked_key(idempotency_key)
     task, new = await tasks.create_once(key, fields, enabled=enabled, allow_unknown=allow_unknown)
     DEFINITION.created(request, response, task.id, new, task=task.name, task_id=task.id)
@@ -103,7 +104,7 @@ async def preview_task(request: Request, allow_unknown: AllowUnknown = False) ->
     """Check a task and tell when it would fire; nothing is made."""
     fields = await DEFINITION.fields(request)
     enabled_from(fields)
-    tasks = operations_of(request).tasks
+    tasks = service_of(request, TaskOperations)
     # Who may only look must not make the server ask its resolver for names, and learn what it says.
     spec = await tasks.checked(fields, allow_unknown=allow_unknown, resolve=False)
     return task_shown(spec, tasks.preview(spec))
@@ -124,7 +125,7 @@ async def apply_tasks(request: Request, allow_unknown: AllowUnknown = False) -> 
     """
     wanted = await read_json(request, ApplyIn, "the request")
     check_name(wanted.group, "group")
-    tasks = operations_of(request).tasks
+    tasks = service_of(request, TaskOperations)
     how: dict[str, Any] = {"group": wanted.group, "prune": wanted.prune, "allow_unknown": allow_unknown}
     if wanted.dry_run:
         planned = await plan(tasks, wanted.documents, **how)
@@ -161,13 +162,13 @@ async def list_tasks(
         after=TASKS.after(page.cursor),
         limit=page.asked,
     )
-    found = await operations_of(request).tasks.list(wanted)
+    found = await service_of(request, TaskOperations).list(wanted)
     return TASKS.page(page, found, lambda task: task.name, lambda task: shown(task, brief=True))
 
 
 @router.get(TASK, **DEFINITION.getting)
 async def get_task(request: Request, response: Response, ref: TaskRef) -> Shown:
-    return answer(request, response, await operations_of(request).tasks.get(ref))
+    return answer(request, response, await service_of(request, TaskOperations).get(ref))
 
 
 @router.put(TASK, **DEFINITION.replacing)
@@ -180,7 +181,7 @@ async def replace_task(
 ) -> Shown:
     """Make it what is written, and nothing else."""
     fields = await DEFINITION.replacement(request)
-    tasks = operations_of(request).tasks
+    tasks = service_of(request, TaskOperations)
     before = await tasks.get(ref)
     version = _change_of(fields, before, if_match)
     fields.setdefault("name", before.name)
@@ -199,7 +200,7 @@ async def change_task(
 ) -> Shown:
     """Change the fields that are given; null takes one back to its default."""
     fields = await read_object(request, "a change is an object with the fields to change")
-    tasks = operations_of(request).tasks
+    tasks = service_of(request, TaskOperations)
     before = await tasks.get(ref)
     version = _change_of(fields, before, if_match)
     if fields.get("name", "") is None:
@@ -218,7 +219,7 @@ async def change_task(
 async def delete_task(request: Request, ref: TaskRef, if_match: IfMatch = None) -> Response:
     """It fires no more and its name is free; its runs and fires are kept until they are pruned. What runs
     goes on, what waits is left out and recorded so."""
-    task = await operations_of(request).tasks.delete(ref, version=version_from(None, if_match))
+    task = await service_of(request, TaskOperations).delete(ref, version=version_from(None, if_match))
     audit(request, "task deleted", task=task.name, task_id=task.id)
     return Response(status_code=204)
 

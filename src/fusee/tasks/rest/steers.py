@@ -8,7 +8,7 @@ from fastapi import APIRouter, Request, Response
 
 from fusee.surfaces.rest.addressing import ETAG, IfMatch, TaskRef, version_from
 from fusee.surfaces.rest.asking import IdempotencyKey, Operator, audit, body_of, checked_key
-from fusee.surfaces.rest.context import operations_of
+from fusee.surfaces.rest.context import service_of
 from fusee.surfaces.rest.paths import OF_TASK
 from fusee.surfaces.rest.reading import read_json
 from fusee.tasks.rest.routes import answer
@@ -22,6 +22,7 @@ from fusee.tasks.rest.shapes import (
     TriggeredOut,
     TriggerIn,
 )
+from fusee.tasks.service.tasks import TaskOperations
 from fusee.values.fields import shown
 
 __all__ = ["router"]
@@ -53,7 +54,7 @@ async def trigger_task(
 ) -> Shown:
     """Fire now, under the policies: `decision` and `rule` tell what became of it, also when it is skipped."""
     wish = await read_json(request, TriggerIn, "a trigger", optional=True)
-    triggered = await operations_of(request).tasks.trigger(
+    triggered = await service_of(request, TaskOperations).trigger(
         ref, payload=wish.payload, idempotency_key=checked_key(idempotency_key), reason=wish.reason
     )
     response.status_code = 201 if triggered.created else 200
@@ -75,7 +76,9 @@ async def restart_task(
     request: Request, response: Response, ref: TaskRef, idempotency_key: IdempotencyKey = None
 ) -> Shown:
     """Do its last fire again, under the policies: the same payload, logical time and shards."""
-    restarted = await operations_of(request).tasks.restart(ref, idempotency_key=checked_key(idempotency_key))
+    restarted = await service_of(request, TaskOperations).restart(
+        ref, idempotency_key=checked_key(idempotency_key)
+    )
     response.status_code = 201 if restarted.created else 200
     if restarted.created:
         audit(request, "task restarted", task=ref, decision=str(restarted.decision))
@@ -112,7 +115,7 @@ async def clear_task_queue(request: Request, ref: TaskRef) -> QueueClearedOut:
     """Leave out every fire that stands in line; each is recorded as skipped, with the reason. What runs goes
     on, and so does the schedule."""
     wish = await read_json(request, ClearQueueIn, "the request", optional=True)
-    cleared = await operations_of(request).tasks.clear_queue(ref, reason=wish.reason)
+    cleared = await service_of(request, TaskOperations).clear_queue(ref, reason=wish.reason)
     audit(request, "task queue cleared", task=ref, fires=cleared, reason=wish.reason)
     return QueueClearedOut(cleared=cleared)
 
@@ -135,7 +138,7 @@ async def backfill_task(
 ) -> Shown:
     """Run the fires of a stretch of the past that did not run, oldest first, apart from the schedule."""
     wish = await read_json(request, BackfillIn, "a backfill")
-    backfilled = await operations_of(request).tasks.backfill(
+    backfilled = await service_of(request, TaskOperations).backfill(
         ref,
         wish.begin,
         wish.end,
@@ -154,6 +157,6 @@ async def _steer(
 ) -> Shown:
     wish = await read_json(request, TaskSteerIn, "the request", optional=True)
     version = version_from(wish.version, if_match)
-    task = await operations_of(request).tasks.steer(ref, verb, reason=wish.reason, version=version)
+    task = await service_of(request, TaskOperations).steer(ref, verb, reason=wish.reason, version=version)
     audit(request, f"task {verb}d", task=task.name, status=str(task.status), reason=wish.reason)
     return answer(request, response, task)

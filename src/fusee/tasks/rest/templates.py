@@ -10,12 +10,13 @@ from fusee.surfaces.rest.addressing import IfMatch, version_from
 from fusee.surfaces.rest.answers import answer_of, page_of
 from fusee.surfaces.rest.asking import Body, IdempotencyKey, Viewer, audit, checked_key
 from fusee.surfaces.rest.bodies import VERSION
-from fusee.surfaces.rest.context import operations_of
+from fusee.surfaces.rest.context import service_of
 from fusee.surfaces.rest.definitions import Definition, name_of
 from fusee.surfaces.rest.paging import Page, Pager, name_at
 from fusee.surfaces.rest.paths import TEMPLATE
 from fusee.tasks.model.template import TEMPLATE as FORM
 from fusee.tasks.model.template import TaskTemplate
+from fusee.tasks.service.templates import TemplateOperations
 from fusee.values.fields import shown
 
 __all__ = ["TemplateOut", "router"]
@@ -61,7 +62,7 @@ async def create_template(
     request: Request, response: Response, idempotency_key: IdempotencyKey = None
 ) -> Shown:
     """Make a template; `POST /api/v1/tasks` with `template` and `with` makes tasks of it."""
-    template, new = await operations_of(request).templates.create_once(
+    template, new = await service_of(request, TemplateOperations).create_once(
         checked_key(idempotency_key), await DEFINITION.fields(request)
     )
     DEFINITION.created(request, response, template.name, new, template=template.name)
@@ -72,13 +73,13 @@ async def create_template(
 async def list_templates(request: Request, page: Page) -> Shown:
     """By name."""
     after = TEMPLATES.after(page.cursor)
-    found = await operations_of(request).templates.list(after=after, limit=page.asked)
+    found = await service_of(request, TemplateOperations).list(after=after, limit=page.asked)
     return TEMPLATES.page(page, found, lambda template: template.name, shown)
 
 
 @router.get(TEMPLATE, **DEFINITION.getting)
 async def get_template(request: Request, response: Response, name: Name) -> Shown:
-    return _answer(response, await operations_of(request).templates.get(name))
+    return _answer(response, await service_of(request, TemplateOperations).get(name))
 
 
 @router.put(TEMPLATE, **DEFINITION.replacing)
@@ -87,7 +88,7 @@ async def replace_template(
 ) -> Shown:
     """Make it what is written, and nothing else. Tasks that were made of it stay as they are."""
     fields, version = await DEFINITION.replacement_of(request, name, if_match)
-    template = await operations_of(request).templates.replace(name, fields, version=version)
+    template = await service_of(request, TemplateOperations).replace(name, fields, version=version)
     audit(request, "template replaced", template=name, version=template.version)
     return _answer(response, template)
 
@@ -95,6 +96,6 @@ async def replace_template(
 @router.delete(TEMPLATE, **DEFINITION.deleting)
 async def delete_template(request: Request, name: Name, if_match: IfMatch = None) -> Response:
     """Tasks that were made of it stay as they are."""
-    await operations_of(request).templates.delete(name, version=version_from(None, if_match))
+    await service_of(request, TemplateOperations).delete(name, version=version_from(None, if_match))
     audit(request, "template deleted", template=name)
     return Response(status_code=204)

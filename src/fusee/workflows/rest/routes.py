@@ -16,7 +16,7 @@ from fusee.surfaces.rest.asking import (
     body_of,
     checked_key,
 )
-from fusee.surfaces.rest.context import operations_of
+from fusee.surfaces.rest.context import service_of
 from fusee.surfaces.rest.definitions import Definition, name_of
 from fusee.surfaces.rest.paging import Cursor, Page, Pager, name_at
 from fusee.surfaces.rest.paths import OF_WORKFLOW, WORKFLOW, link
@@ -36,6 +36,7 @@ from fusee.workflows.rest.shapes import (
     WorkflowRunPage,
     WorkflowStarted,
 )
+from fusee.workflows.service import WorkflowOperations
 from fusee.workflows.store.definitions import WorkflowFilter
 
 __all__ = ["router"]
@@ -77,7 +78,7 @@ async def create_workflow(
 ) -> Shown:
     """Make a workflow; a cycle is refused with the nodes that close it."""
     fields = await DEFINITION.fields(request)
-    workflow, new = await operations_of(request).workflows.create_once(
+    workflow, new = await service_of(request, WorkflowOperations).create_once(
         checked_key(idempotency_key), fields, allow_unknown=allow_unknown
     )
     DEFINITION.created(request, response, workflow.name, new, workflow=workflow.name, nodes=workflow.nodes)
@@ -95,7 +96,7 @@ async def list_workflows(
     """By name, without their nodes."""
     check_prefix(prefix, "prefix")
     wanted = WorkflowFilter(prefix=prefix, after=WORKFLOWS.after(page.cursor), limit=page.asked)
-    found = await operations_of(request).workflows.list(wanted)
+    found = await service_of(request, WorkflowOperations).list(wanted)
     return WORKFLOWS.page(page, found, lambda workflow: workflow.name, shown)
 
 
@@ -114,7 +115,7 @@ async def start_workflow(
 ) -> WorkflowStarted:
     """Start all of it or nothing: every node is a run from now on, and those that wait are blocked."""
     wish = await read_json(request, StartIn, "a start", optional=True)
-    started = await operations_of(request).workflows.start(
+    started = await service_of(request, WorkflowOperations).start(
         name, wish.params, idempotency_key=checked_key(idempotency_key)
     )
     response.headers["Location"] = link(request, "workflow-runs", started.id)
@@ -138,7 +139,7 @@ async def graph_of_workflow(
 ) -> Shown:
     """Its nodes with the edges that lead to each, for drawing."""
     begin = NODES.after(cursor) or 0
-    spec = (await operations_of(request).workflows.get(name)).spec
+    spec = (await service_of(request, WorkflowOperations).get(name)).spec
     more = begin + limit < len(spec.nodes)
     levels = spec.levels()
     return {
@@ -158,7 +159,7 @@ async def graph_of_workflow(
 
 @router.get(WORKFLOW, **DEFINITION.getting)
 async def get_workflow(request: Request, response: Response, name: Name) -> Shown:
-    return _answer(response, await operations_of(request).workflows.get(name))
+    return _answer(response, await service_of(request, WorkflowOperations).get(name))
 
 
 @router.put(WORKFLOW, **DEFINITION.replacing)
@@ -171,7 +172,7 @@ async def replace_workflow(
 ) -> Shown:
     """Make it what is written, and nothing else. What was started before goes on as it was started."""
     fields, version = await DEFINITION.replacement_of(request, name, if_match)
-    workflow = await operations_of(request).workflows.replace(
+    workflow = await service_of(request, WorkflowOperations).replace(
         name, fields, version=version, allow_unknown=allow_unknown
     )
     audit(request, "workflow replaced", workflow=name, version=workflow.version)
@@ -181,6 +182,6 @@ async def replace_workflow(
 @router.delete(WORKFLOW, **DEFINITION.deleting)
 async def delete_workflow(request: Request, name: Name, if_match: IfMatch = None) -> Response:
     """It starts no more and its name is free; what was started goes on."""
-    await operations_of(request).workflows.delete(name, version=version_from(None, if_match))
+    await service_of(request, WorkflowOperations).delete(name, version=version_from(None, if_match))
     audit(request, "workflow deleted", workflow=name)
     return Response(status_code=204)

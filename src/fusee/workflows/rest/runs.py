@@ -8,13 +8,14 @@ from fastapi import APIRouter, Path, Query, Request, Response
 
 from fusee.surfaces.rest.asking import IdempotencyKey, Operator, Viewer, audit, body_of, checked_key
 from fusee.surfaces.rest.bodies import CancelIn
-from fusee.surfaces.rest.context import operations_of
+from fusee.surfaces.rest.context import service_of
 from fusee.surfaces.rest.paging import Cursor, Page, Pager, Wanted, number_at
 from fusee.surfaces.rest.paths import link
 from fusee.surfaces.rest.reading import read_json
 from fusee.values.fields import shown
 from fusee.workflows.model.workflow_run import WorkflowStatus
 from fusee.workflows.rest.shapes import RunGraphOut, WorkflowRunOut, WorkflowRunPage, WorkflowStarted
+from fusee.workflows.service import WorkflowOperations
 from fusee.workflows.store.queries import WorkflowRunFilter
 
 __all__ = ["Status", "page_of_runs", "router"]
@@ -39,7 +40,7 @@ async def page_of_runs(
         before=RUNS.after(page.cursor),
         limit=page.asked,
     )
-    found = await operations_of(request).workflows.runs(wanted)
+    found = await service_of(request, WorkflowOperations).runs(wanted)
     return RUNS.page(page, found, lambda run: run.id, shown)
 
 
@@ -52,7 +53,7 @@ async def list_workflow_runs(request: Request, page: Page, status: Status = None
 @router.get("/{workflow_run_id}", dependencies=[Viewer], response_model=WorkflowRunOut)
 async def get_workflow_run(request: Request, workflow_run_id: WorkflowRunId) -> Shown:
     """Its status and counters; as quick for ten thousand nodes as for one."""
-    return shown(await operations_of(request).workflows.run(workflow_run_id))
+    return shown(await service_of(request, WorkflowOperations).run(workflow_run_id))
 
 
 @router.get("/{workflow_run_id}/graph", dependencies=[Viewer], response_model=RunGraphOut)
@@ -64,7 +65,7 @@ async def graph_of_workflow_run(
 ) -> Shown:
     """Its nodes, each with the edges that lead to it, how it stands and which run it is."""
     after = STEPS.after(cursor)
-    page = await operations_of(request).workflows.graph(
+    page = await service_of(request, WorkflowOperations).graph(
         workflow_run_id, after=-1 if after is None else after, limit=limit
     )
     last = page.nodes[-1].position if page.nodes else page.total
@@ -88,7 +89,7 @@ async def graph_of_workflow_run(
 async def cancel_workflow_run(request: Request, response: Response, workflow_run_id: WorkflowRunId) -> Shown:
     """Once this answers, no node of it will start."""
     wish = await read_json(request, CancelIn, "a cancel", optional=True)
-    answer = await operations_of(request).workflows.cancel(workflow_run_id, wish.reason)
+    answer = await service_of(request, WorkflowOperations).cancel(workflow_run_id, wish.reason)
     response.status_code = 200 if answer.run.over else 202
     audit(request, "workflow run canceled", workflow_run_id=workflow_run_id, reason=wish.reason)
     return shown(answer.run)
@@ -110,7 +111,7 @@ async def rerun_workflow_run(
     idempotency_key: IdempotencyKey = None,
 ) -> WorkflowStarted:
     """Do the nodes that did not succeed again, as a new workflow run whose `origin_id` names this one."""
-    started = await operations_of(request).workflows.rerun(
+    started = await service_of(request, WorkflowOperations).rerun(
         workflow_run_id, idempotency_key=checked_key(idempotency_key)
     )
     response.headers["Location"] = link(request, "workflow-runs", started.id)
