@@ -20,12 +20,13 @@ Every message says what to do.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Protocol
 
 __all__ = [
     "ConfigError",
     "Conflict",
     "Denied",
+    "EndedRun",
     "FuseeError",
     "Invalid",
     "LeaseLost",
@@ -94,10 +95,25 @@ class TooLarge(FuseeError):
     """Over a size limit."""
 
 
+class EndedRun(Protocol):
+    """A run, as far as an error tells of it; the model of a run is above the errors."""
+
+    @property
+    def id(self) -> int: ...
+    @property
+    def handler(self) -> str: ...
+    @property
+    def status(self) -> str: ...
+    @property
+    def error(self) -> str | None: ...
+    @property
+    def reason(self) -> str | None: ...
+
+
 class RunFailed(FuseeError):
     """A run that was awaited ended in another way than success; `run` tells how."""
 
-    def __init__(self, run: Any) -> None:
+    def __init__(self, run: EndedRun) -> None:
         super().__init__(
             f"run {run.id} ({run.handler}) ended {run.status}: {run.error or run.reason or 'no reason kept'}"
         )

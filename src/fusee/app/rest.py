@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -62,15 +62,18 @@ _PARTS = (
 
 def create_api(services: Services) -> FastAPI:
     """All of it."""
-    return _assemble(services, [*(part.router for part in _PARTS), batches.alias, keys.me])
+    streamed = {**runs.STREAMED, **batches.STREAMED}
+    return _assemble(services, [*(part.router for part in _PARTS), batches.alias, keys.me], streamed)
 
 
 def create_status(services: Services) -> FastAPI:
     """Health and metrics only, behind the same gate and limits."""
-    return _assemble(services, [platform.router])
+    return _assemble(services, [platform.router], {})
 
 
-def _assemble(services: Services, routers: Sequence[APIRouter]) -> FastAPI:
+def _assemble(
+    services: Services, routers: Sequence[APIRouter], streamed: Mapping[str, Sequence[str]]
+) -> FastAPI:
     api = FastAPI(
         title="Fusee",
         version=services.version,
@@ -86,7 +89,7 @@ def _assemble(services: Services, routers: Sequence[APIRouter]) -> FastAPI:
     api.add_exception_handler(HTTPException, _answer_http)
     api.add_exception_handler(RequestValidationError, _answer_invalid)
     # The last added is the outermost: a request passes them from the bottom up.
-    api.add_middleware(BodyLimit, most=services.config.max_body)
+    api.add_middleware(BodyLimit, most=services.config.max_body, streamed=streamed)
     api.add_middleware(Gate, services=services, without_key=callbacks.is_callback)
     api.add_middleware(Deadline, seconds=services.config.request_timeout)
     api.add_middleware(HeadLimit, most=services.config.max_header)

@@ -85,7 +85,7 @@ class Field:
         shown = self.kind.shown or _as_json(self.type)
         return shown | None if self.optional else shown
 
-    def value_in(self, model: Any) -> Any:
+    def value_in(self, model: object) -> Any:
         for attribute in self.path:
             if model is None:
                 break
@@ -173,9 +173,10 @@ def _own(model: type) -> tuple[tuple[str, Field, Any], ...]:
     )
 
 
-def conform(spec: Any) -> None:
+def conform(spec: object) -> None:
     """Read each field of a spec by its kind; call it in `__post_init__`, before checks across fields."""
-    for attribute, field, default in _own(spec.__class__):
+    kind: type = spec.__class__
+    for attribute, field, default in _own(kind):
         value = getattr(spec, attribute)
         if value is default or (value is None and field.optional):
             continue
@@ -186,10 +187,11 @@ def conform(spec: Any) -> None:
             object.__setattr__(spec, attribute, read)
 
 
-def shown(model: Any, *, brief: bool = False, **more: Any) -> dict[str, Any]:
+def shown(model: object, *, brief: bool = False, **more: Any) -> dict[str, Any]:
     """A model as the object that REST and the command line show; `brief` as in a list."""
     made: dict[str, Any] = {}
-    for field, by in _to_show(model.__class__, brief):
+    kind: type = model.__class__
+    for field, by in _to_show(kind, brief):
         value = field.value_in(model)
         made[field.name] = None if value is None else by(value)
     return made | more
@@ -273,7 +275,7 @@ class Form(Generic[S]):
     def _value(field: Field, value: Any) -> Any:
         return field.kind.read(field.kind.written(value, field.name), field.name)
 
-    def unknown(self, written: Any, only: Collection[str] | None = None, called: str = "") -> Invalid:
+    def unknown(self, written: object, only: Collection[str] | None = None, called: str = "") -> Invalid:
         name = str(written)[:60]
         if written in self.apart:
             return Invalid(

@@ -10,13 +10,14 @@ from typing import Any
 from starlette.requests import Request
 
 from fusee.surfaces.rest.context import context_of, services_of
-from fusee.surfaces.rest.limits import CSV, is_stream
+from fusee.surfaces.rest.limits import CSV, NDJSON, is_stream
 from fusee.surfaces.rest.lines import lines_of
 from fusee.surfaces.rest.problems import Problem
 from fusee.surfaces.rest.reading import parse_json, require_json
 
-__all__ = ["BatchBody", "read_batch"]
+__all__ = ["LINES", "BatchBody", "read_batch"]
 
+LINES = (*NDJSON, *CSV)
 PREFIXES = ("before.", "after.")
 
 
@@ -32,7 +33,7 @@ class BatchBody:
 
 
 async def read_batch(request: Request) -> BatchBody:
-    if not is_stream(request.scope):
+    if not is_stream(request.scope, LINES):
         require_json(request)
         body = parse_json(await request.body())
         if not isinstance(body, dict):

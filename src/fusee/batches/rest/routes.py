@@ -10,7 +10,7 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import BaseModel
 
 from fusee.batches.model.batch import BatchStatus
-from fusee.batches.rest.intake import read_batch
+from fusee.batches.rest.intake import LINES, read_batch
 from fusee.batches.rest.shapes import (
     CREATE,
     BatchOut,
@@ -36,12 +36,13 @@ from fusee.surfaces.rest.reading import read_json
 from fusee.values.fields import shown
 from fusee.values.kinds import plain
 
-__all__ = ["alias", "router"]
+__all__ = ["STREAMED", "alias", "router"]
 
 router = APIRouter(prefix="/api/v1/batches", tags=["batches"])
 alias = APIRouter(prefix="/api/batch", tags=["batches"])
 """The older address: what is posted there starts at once."""
 
+STREAMED = {router.prefix: LINES, alias.prefix: LINES}
 BATCHES, TARGETS = Pager("b1", number_at), Pager("t1", number_at)
 
 BatchId = Annotated[int, Path(ge=1, le=2**63 - 1, description="The batch's id.")]

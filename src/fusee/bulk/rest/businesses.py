@@ -10,12 +10,11 @@ from fusee.bulk.fields import BUSINESS
 from fusee.bulk.model.business import KnownBusiness, RegisteredBusiness
 from fusee.bulk.rest.shapes import BUSINESS_CHANGE, BUSINESS_NEW, BusinessOut, BusinessPage
 from fusee.bulk.service.businesses import BusinessOperations
-from fusee.surfaces.rest.addressing import ETAG, IfMatch, etag, version_from
 from fusee.surfaces.rest.asking import IdempotencyKey, Operator, Viewer, audit, body_of, checked_key
+from fusee.surfaces.rest.bodies import ETAG, IfMatch, etag, version_from
 from fusee.surfaces.rest.context import service_of
 from fusee.surfaces.rest.paging import Page, Pager, name_at
-from fusee.surfaces.rest.paths import BUSINESS as PATH
-from fusee.surfaces.rest.paths import link
+from fusee.surfaces.rest.paths import link, named
 from fusee.surfaces.rest.reading import read_object
 from fusee.values.fields import shown
 from fusee.values.names import NAME, check_name
@@ -24,6 +23,7 @@ __all__ = ["router"]
 
 router = APIRouter(prefix="/api/v1/businesses", tags=["bulk jobs"])
 
+PATH, _ = named("business", "business")
 BUSINESSES = Pager("u1", name_at)
 SAYS = f"a business is an object such as {BUSINESS.example}"
 _EXAMPLE = {

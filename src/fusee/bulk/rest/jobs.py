@@ -24,8 +24,8 @@ from fusee.bulk.rest.shapes import (
 )
 from fusee.bulk.service.jobs import BulkOperations
 from fusee.bulk.store.queries import BulkFilter
-from fusee.surfaces.rest.addressing import IfMatch, version_from
 from fusee.surfaces.rest.asking import Body, IdempotencyKey, Operator, Viewer, audit, body_of, checked_key
+from fusee.surfaces.rest.bodies import IfMatch, version_from
 from fusee.surfaces.rest.context import context_of, service_of
 from fusee.surfaces.rest.paging import Page, Pager, number_at
 from fusee.surfaces.rest.paths import link

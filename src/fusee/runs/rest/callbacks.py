@@ -11,9 +11,9 @@ from fastapi import APIRouter, Header, Request, Response
 from fusee.engine.model.states import RunStatus
 from fusee.errors import Denied
 from fusee.facts import facts
-from fusee.runs.rest.shapes import CallbackIn, CallbackOut
+from fusee.runs.rest.shapes import CallbackIn, CallbackOut, RunId
 from fusee.runs.service.callbacks import CallbackOperations
-from fusee.surfaces.rest.asking import RunId, body_of
+from fusee.surfaces.rest.asking import body_of
 from fusee.surfaces.rest.context import context_of, services_of
 from fusee.surfaces.rest.reading import read_json
 

@@ -14,9 +14,9 @@ from starlette.responses import StreamingResponse
 from fusee.config import parse_duration
 from fusee.engine.model.run import Run
 from fusee.errors import FuseeError
-from fusee.runs.rest.shapes import RunOut, run_shown
+from fusee.runs.rest.shapes import RunId, RunOut, run_shown
 from fusee.runs.service.runs import RunOperations
-from fusee.surfaces.rest.asking import RunId, Viewer
+from fusee.surfaces.rest.asking import Viewer
 from fusee.surfaces.rest.context import context_of, service_of, services_of
 from fusee.surfaces.rest.problems import Problem
 from fusee.values.fields import shown

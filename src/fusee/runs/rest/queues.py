@@ -11,7 +11,7 @@ from fusee.runs.rest.shapes import LIMIT, LIMIT_CHANGE, QueueOut, QueuePage, Str
 from fusee.runs.service.queues import QueueOperations
 from fusee.surfaces.rest.asking import Operator, Viewer, audit, body_of
 from fusee.surfaces.rest.context import service_of
-from fusee.surfaces.rest.paths import OF_QUEUE, QUEUE
+from fusee.surfaces.rest.paths import named
 from fusee.surfaces.rest.reading import read_json, read_object
 from fusee.values.fields import shown
 from fusee.values.names import NAME
@@ -19,6 +19,8 @@ from fusee.values.names import NAME
 __all__ = ["router"]
 
 router = APIRouter(prefix="/api/v1")
+
+QUEUE, OF_QUEUE = named("queue", "name", ["pause", "resume", "strategy"])
 Shown = dict[str, Any]
 SAYS = f"limits are an object such as {LIMITS.example}"
 

@@ -12,6 +12,7 @@ from fusee.runs.rest.intake import Intake
 from fusee.runs.rest.shapes import (
     SUBMIT,
     Accepted,
+    RunId,
     RunOut,
     RunPage,
     RunRetriedOut,
@@ -24,7 +25,6 @@ from fusee.surfaces.rest.asking import (
     AllowUnknown,
     IdempotencyKey,
     Operator,
-    RunId,
     Viewer,
     audit,
     body_of,
@@ -33,7 +33,7 @@ from fusee.surfaces.rest.asking import (
 from fusee.surfaces.rest.bodies import CancelIn
 from fusee.surfaces.rest.context import service_of
 from fusee.surfaces.rest.explain import did_you_mean
-from fusee.surfaces.rest.limits import is_stream
+from fusee.surfaces.rest.limits import NDJSON, is_stream
 from fusee.surfaces.rest.paging import Page, Pager, number_at
 from fusee.surfaces.rest.paths import link
 from fusee.surfaces.rest.problems import Problem
@@ -41,10 +41,11 @@ from fusee.surfaces.rest.reading import parse_json, read_json, require_json
 from fusee.values.fields import shown
 from fusee.values.names import check_name
 
-__all__ = ["router"]
+__all__ = ["STREAMED", "router"]
 
 router = APIRouter(prefix="/api/v1/runs", tags=["runs"])
 
+STREAMED = {router.prefix: NDJSON}
 RUNS = Pager("r1", number_at)
 Shown = dict[str, Any]
 
@@ -77,12 +78,12 @@ async def submit(
 ) -> Accepted | list[Accepted] | StreamAccepted:
     """Accept one run, an array of runs (all or none), or a stream of lines (`application/x-ndjson`)."""
     intake = Intake(request, idempotency_key, allow_unknown)
-    if is_stream(request.scope):
+    if is_stream(request.scope, NDJSON):
         done = await intake.stream()
         return StreamAccepted(
             accepted=done.accepted, created=done.created, first_id=done.first_id, last_id=done.last_id
         )
-    require_json(request)
+    require_json(request, " (or application/x-ndjson for many)")
     text = await request.body()
     value = parse_json(text)
     if isinstance(value, list):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
+from fastapi import Path
 from pydantic import BaseModel, Field
 
 from fusee.engine.model.outcome import Ended
@@ -28,6 +29,7 @@ __all__ = [
     "CallbackOut",
     "QueueOut",
     "QueuePage",
+    "RunId",
     "RunOut",
     "RunPage",
     "RunRetriedOut",
@@ -39,6 +41,7 @@ __all__ = [
     "run_shown",
 ]
 
+RunId = Annotated[int, Path(ge=1, le=2**63 - 1, description="The run's id.")]
 SUBMIT = Body("RunIn", {**RUN.schema("A piece of work to accept."), "required": []})
 LIMIT = Body("LimitsIn", LIMITS.schema("A queue's limits, all of them: what is left out is unlimited."))
 LIMIT_CHANGE = Body(

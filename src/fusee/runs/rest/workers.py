@@ -11,13 +11,15 @@ from fusee.runs.rest.shapes import WorkerOut, WorkerPage
 from fusee.runs.service.workers import WorkerFilter, WorkerOperations
 from fusee.surfaces.rest.asking import AnyCase, Operator, Viewer, audit
 from fusee.surfaces.rest.context import service_of
-from fusee.surfaces.rest.paths import OF_WORKER, WORKER
+from fusee.surfaces.rest.paths import named
 from fusee.values.fields import shown
 from fusee.values.names import NAME
 
 __all__ = ["router"]
 
 router = APIRouter(prefix="/api/v1")
+
+WORKER, OF_WORKER = named("worker", "name", ["drain"])
 Shown = dict[str, Any]
 
 Name = Annotated[

@@ -43,7 +43,7 @@ def meanings() -> dict[Exit, str]:
         Exit.OK: "done",
         Exit.FAILED: "the command failed",
         Exit.USAGE: "the command line is wrong",
-        Exit.NOT_FOUND: "not found: no such run, task, key or file",
+        Exit.NOT_FOUND: "not found: no such object or file",
         Exit.REFUSED: "refused: not acceptable, or in a state that does not allow it",
         Exit.UNSUCCESSFUL: "what was waited for did not succeed",
         Exit.UNAVAILABLE: "the database is not available",

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, NamedTuple
 
-from fastapi import Depends, Header, Path, Query, Request
+from fastapi import Depends, Header, Query, Request
 from fastapi.dependencies.utils import get_flat_params
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, BeforeValidator
@@ -27,7 +27,6 @@ __all__ = [
     "Body",
     "IdempotencyKey",
     "Operator",
-    "RunId",
     "Viewer",
     "audit",
     "body_of",
@@ -40,9 +39,6 @@ log = logging.getLogger("fusee.api")
 REF = "#/components/schemas/{model}"
 SCHEMAS = "x-fusee-schemas"
 """Where a route keeps the schemas of its body until the document is made."""
-
-RunId = Annotated[int, Path(ge=1, le=2**63 - 1, description="The run's id.")]
-
 
 AllowUnknown = Annotated[bool, Query(description="Accept handlers that no worker has had.")]
 AnyCase = BeforeValidator(lambda value: value.lower() if isinstance(value, str) else value)
@@ -107,7 +103,7 @@ def body_of(
     body: type[BaseModel] | Body,
     *,
     required: bool = True,
-    example: Any = None,
+    example: object = None,
     kinds: Mapping[str, Any] | None = None,
     many: bool = False,
 ) -> dict[str, Any]:
@@ -120,7 +116,9 @@ def body_of(
         name, schema = body.__name__, body.model_json_schema(ref_template=REF)
         schemas = {**schema.pop("$defs", {}), name: schema}
     one: dict[str, Any] = {"$ref": REF.format(model=name)}
-    content = {"schema": {"oneOf": [one, {"type": "array", "items": one}]} if many else one}
+    content: dict[str, object] = {
+        "schema": {"oneOf": [one, {"type": "array", "items": one}]} if many else one
+    }
     if example is not None:
         content["example"] = example
     described = {"required": required, "content": {"application/json": content, **(kinds or {})}}

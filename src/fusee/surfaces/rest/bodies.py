@@ -1,12 +1,27 @@
-"""What bodies of requests have in common: commands are small models, nouns are read by their fields."""
+"""What requests have in common: bodies that are commands, reasons, and the version that a change is for."""
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any
 
+from fastapi import Header
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-__all__ = ["VERSION", "CancelIn", "FireReason", "Incoming", "Reason", "Version"]
+from fusee.surfaces.rest.problems import Problem
+
+__all__ = [
+    "ETAG",
+    "VERSION",
+    "CancelIn",
+    "IfMatch",
+    "Incoming",
+    "Reason",
+    "Version",
+    "etag",
+    "line_of_text",
+    "version_from",
+]
 
 
 class Incoming(BaseModel):
@@ -15,15 +30,13 @@ class Incoming(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid", hide_input_in_errors=True)
 
 
-def _check_reason(reason: str) -> str:
-    if not reason.isprintable():
+def line_of_text(text: str) -> str:
+    if not text.isprintable():
         raise ValueError("must be one line of printable text")
-    return reason
+    return text
 
 
-Reason = Annotated[str, Field(min_length=1, max_length=500), AfterValidator(_check_reason)]
-FireReason = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_check_reason)]
-"""Kept with a fire, whose column is shorter."""
+Reason = Annotated[str, Field(min_length=1, max_length=500), AfterValidator(line_of_text)]
 
 _STALE = "The version that you saw; the change is refused with 409 when it is stale."
 Version = Annotated[int | None, Field(default=None, ge=1, description=_STALE)]
@@ -34,6 +47,41 @@ VERSION: dict[str, Any] = {
     "description": _STALE,
 }
 """The same as a schema, beside the fields of a noun."""
+
+
+ETAG: dict[str, Any] = {
+    "headers": {
+        "ETag": {
+            "description": "The version, for If-Match.",
+            "required": True,
+            "schema": {"type": "string"},
+        }
+    }
+}
+_TAG = re.compile(r'"?([0-9]{1,18})"?')
+IfMatch = Annotated[
+    str | None,
+    Header(description="The version that you saw, as ETag says it; the change is refused when it is stale."),
+]
+
+
+def etag(version: int) -> dict[str, str]:
+    return {"ETag": f'"{version}"'}
+
+
+def version_from(given: Any, if_match: str | None) -> int | None:
+    """What the body and the header say; None: change it whatever its version."""
+    if given is not None and (type(given) is not int or given < 1):
+        raise Problem(422, f"version must be a whole number from 1 on, not {given!r:.60}", field="version")
+    if if_match in (None, "", "*"):
+        return given
+    tag = _TAG.fullmatch(if_match.strip())
+    if tag is None:
+        raise Problem(422, f'If-Match must be a version such as "3", not {if_match!r:.60}', field="If-Match")
+    said = int(tag[1])
+    if given is not None and given != said:
+        raise Problem(422, "version and If-Match say different things: send one of them", field="version")
+    return said
 
 
 class CancelIn(Incoming):

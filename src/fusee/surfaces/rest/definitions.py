@@ -10,8 +10,8 @@ from typing import Any
 from fastapi import Depends, Path, Request, Response
 from pydantic import BaseModel
 
-from fusee.surfaces.rest.addressing import ETAG, etag, version_from
 from fusee.surfaces.rest.asking import Body, Operator, Viewer, audit, body_of
+from fusee.surfaces.rest.bodies import ETAG, etag, version_from
 from fusee.surfaces.rest.paths import link
 from fusee.surfaces.rest.reading import read_object
 from fusee.values.fields import Form

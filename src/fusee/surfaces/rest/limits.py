@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from starlette.datastructures import Headers
@@ -13,7 +14,7 @@ from fusee.surfaces.rest.context import Context
 from fusee.surfaces.rest.paths import path_of
 from fusee.surfaces.rest.problems import Problem
 
-__all__ = ["BodyLimit", "Deadline", "HeadLimit", "is_stream"]
+__all__ = ["CSV", "NDJSON", "BodyLimit", "Deadline", "HeadLimit", "is_stream"]
 
 NDJSON = ("application/x-ndjson", "application/ndjson", "application/jsonl")
 CSV = ("text/csv",)
@@ -21,13 +22,11 @@ MOST_DISCARDED = 64 * 2**20
 LONGEST_DISCARD = 5.0
 LONGEST_PAUSE = 1.0
 """How much of a refused body is read and thrown away: bytes, seconds, and seconds in which nothing comes."""
-STREAMED = {"/api/v1/runs": NDJSON, "/api/v1/batches": (*NDJSON, *CSV), "/api/batch": (*NDJSON, *CSV)}
 
 
-def is_stream(scope: Scope) -> bool:
+def is_stream(scope: Scope, kinds: Sequence[str]) -> bool:
     """Whether the body comes as lines, each with its own limit, however many there are."""
     kind = Headers(scope=scope).get("content-type", "").partition(";")[0].strip().lower()
-    kinds = STREAMED.get(path_of(scope), ())
     return scope["method"] == "POST" and kind in kinds
 
 
@@ -87,14 +86,17 @@ async def _discard(receive: Receive) -> None:
 
 class BodyLimit:
     """Reads a body to its end before anything is done with it: one that is over the limit, malformed or cut
-    off is refused before it has any effect, whatever the route makes of bodies."""
+    off is refused before it has any effect, whatever the route makes of bodies.
 
-    def __init__(self, app: ASGIApp, most: int) -> None:
+    `streamed` are the paths that take lines, with the content types of those."""
+
+    def __init__(self, app: ASGIApp, most: int, streamed: Mapping[str, Sequence[str]]) -> None:
         self.app = app
         self.most = most
+        self.streamed = streamed
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or is_stream(scope):
+        if scope["type"] != "http" or is_stream(scope, self.streamed.get(path_of(scope), ())):
             await self.app(scope, receive, send)
             return
         told = Headers(scope=scope).get("content-length", "")

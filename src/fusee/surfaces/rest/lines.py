@@ -12,7 +12,7 @@ from fusee.values.names import MOST_PAYLOAD
 __all__ = ["LONGEST_LINE", "lines_of"]
 
 LONGEST_LINE = MOST_PAYLOAD + 64 * 2**10
-"""The largest payload, and room for the rest of a run."""
+"""The largest payload, and room for the fields around it."""
 
 
 async def lines_of(request: Request) -> AsyncIterator[list[tuple[int, bytes]]]:
@@ -45,6 +45,6 @@ def _check_length(size: int, number: int) -> None:
     if size > LONGEST_LINE:
         raise Problem(
             413,
-            f"line {number} is over {LONGEST_LINE} bytes: put one run on a line, and large data elsewhere",
+            f"line {number} is over {LONGEST_LINE} bytes: put one object on a line, and large data elsewhere",
             line=number,
         )

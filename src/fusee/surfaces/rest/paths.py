@@ -1,7 +1,7 @@
-"""Names in paths: they may hold slashes, and what follows a name may be a word of ours.
+"""Names in paths: they may contain slashes, and a word of a route may follow a name.
 
-`/tasks/mail/eu` is the task `mail/eu`, and `/tasks/mail/runs` are the runs of the task `mail`. Who means the
-task `mail/runs` writes `/tasks/mail%2Fruns`: an escaped slash is always part of a name.
+`/tasks/mail/eu` is the task `mail/eu`, and `/tasks/mail/runs` are the runs of the task `mail`. To address the
+task `mail/runs`, write `/tasks/mail%2Fruns`: an escaped slash is always part of a name.
 """
 
 from __future__ import annotations
@@ -14,32 +14,17 @@ from starlette.convertors import Convertor, register_url_convertor
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-__all__ = [
-    "BUSINESS",
-    "OF_QUEUE",
-    "OF_TASK",
-    "OF_WORKER",
-    "OF_WORKFLOW",
-    "QUEUE",
-    "TASK",
-    "TEMPLATE",
-    "WORKER",
-    "WORKFLOW",
-    "EscapedSlashes",
-    "Mounted",
-    "link",
-    "path_of",
-]
+__all__ = ["EscapedSlashes", "Mounted", "link", "named", "path_of"]
 
 _ESCAPED = "\u2215"
 """Stands for an escaped slash until the route is found; no name can hold it."""
 
 
-def _name(words: Sequence[str] = (), alone: Sequence[str] = ()) -> Convertor[str]:
-    """All that is left of the path, unless it ends in one of these words or is one of those."""
+def _convertor(words: Sequence[str] = (), alone: Sequence[str] = ()) -> Convertor[str]:
+    """Takes the rest of the path, unless it ends in one of `words` or is one of `alone`."""
     ends = "|".join([*(f".*/{word}" for word in words), *alone])
 
-    class Name(Convertor[str]):
+    class NameConvertor(Convertor[str]):
         regex = f"(?!(?:{ends})$).*" if ends else ".*"
 
         def convert(self, value: str) -> str:
@@ -48,31 +33,20 @@ def _name(words: Sequence[str] = (), alone: Sequence[str] = ()) -> Convertor[str
         def to_string(self, value: str) -> str:
             return value
 
-    return Name()
+    return NameConvertor()
 
 
-def _named(noun: str, parameter: str, words: Sequence[str], alone: Sequence[str] = ()) -> tuple[str, str]:
-    """(the path of one, the path of one before a word)."""
-    register_url_convertor(noun, _name(words, alone))
+def named(
+    noun: str, parameter: str, words: Sequence[str] = (), *, alone: Sequence[str] = ()
+) -> tuple[str, str]:
+    """(the path of one thing of this noun, the same before one of the noun's `words`).
+
+    A noun lists the words that its routes have behind a name, and those that stand `alone` in its place."""
+    register_url_convertor(noun, _convertor(words, alone))
     return f"/{{{parameter}:{noun}}}", f"/{{{parameter}:name}}"
 
 
-register_url_convertor("name", _name())
-
-TASK, OF_TASK = _named(
-    "task",
-    "task",
-    [
-        *("runs", "explain", "next", "simulate", "trigger", "restart", "backfill"),
-        *("pause", "resume", "enable", "disable", "clear-queue"),
-    ],
-    alone=["preview", "apply"],
-)
-WORKFLOW, OF_WORKFLOW = _named("workflow", "workflow", ["runs", "graph", "start"])
-TEMPLATE, _ = _named("template", "template", [])
-BUSINESS, _ = _named("business", "business", [])
-WORKER, OF_WORKER = _named("worker", "name", ["drain"])
-QUEUE, OF_QUEUE = _named("queue", "name", ["pause", "resume", "strategy"])
+register_url_convertor("name", _convertor())
 
 
 def path_of(scope: Scope) -> str:

@@ -10,7 +10,6 @@ from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
 
 from fusee.surfaces.rest.explain import explain, names_of
-from fusee.surfaces.rest.paths import path_of
 from fusee.surfaces.rest.problems import Problem
 
 __all__ = ["DEEPEST", "parse_json", "read_body", "read_json", "read_object", "require_json"]
@@ -53,15 +52,12 @@ async def read_body(request: Request) -> bytes:
     return await request.body()
 
 
-def require_json(request: Request) -> None:
+def require_json(request: Request, or_else: str = "") -> None:
+    """Refuses another content type; `or_else` tells what the route takes beside JSON."""
     kind, _, parameters = request.headers.get("content-type", "").partition(";")
     charset = parameters.strip().lower().removeprefix("charset=").strip('"')
     if kind.strip().lower() != "application/json" or charset not in ("", "utf-8", "utf8"):
-        raise Problem(
-            415,
-            "send `Content-Type: application/json`, in UTF-8"
-            + (" (or application/x-ndjson for many)" if path_of(request.scope) == "/api/v1/runs" else ""),
-        )
+        raise Problem(415, f"send `Content-Type: application/json`, in UTF-8{or_else}")
 
 
 async def read_json(request: Request, model: type[M], what: str, *, optional: bool = False) -> M:

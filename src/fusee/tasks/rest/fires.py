@@ -8,11 +8,9 @@ from typing import Annotated, Any
 import msgspec
 from fastapi import APIRouter, Query, Request, Response
 
-from fusee.surfaces.rest.addressing import TaskRef
 from fusee.surfaces.rest.asking import Viewer, body_of
 from fusee.surfaces.rest.context import service_of
 from fusee.surfaces.rest.paging import Page, Pager
-from fusee.surfaces.rest.paths import OF_TASK
 from fusee.surfaces.rest.problems import Problem
 from fusee.surfaces.rest.reading import read_json
 from fusee.surfaces.rest.times import Time
@@ -20,6 +18,7 @@ from fusee.tasks.cron import Cron, CronError, next_fires
 from fusee.tasks.fields import words_of
 from fusee.tasks.model.policy import Decision
 from fusee.tasks.model.schedule import zone_named
+from fusee.tasks.rest.addressing import OF_TASK, TaskRef
 from fusee.tasks.rest.shapes import (
     CronOut,
     CronWords,

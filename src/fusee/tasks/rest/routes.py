@@ -7,7 +7,6 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BeforeValidator
 
-from fusee.surfaces.rest.addressing import ETAG, IfMatch, TaskRef, version_from
 from fusee.surfaces.rest.asking import (
     AllowUnknown,
     IdempotencyKey,
@@ -17,15 +16,16 @@ from fusee.surfaces.rest.asking import (
     body_of,
     checked_key,
 )
+from fusee.surfaces.rest.bodies import ETAG, IfMatch, version_from
 from fusee.surfaces.rest.context import context_of, service_of
 from fusee.surfaces.rest.definitions import Definition
 from fusee.surfaces.rest.paging import Page, Pager, name_at
-from fusee.surfaces.rest.paths import TASK
 from fusee.surfaces.rest.problems import Problem
 from fusee.surfaces.rest.reading import read_json, read_object
 from fusee.tasks.fields import STATUSES, enabled_from, task_shown
 from fusee.tasks.fields import TASK as FORM
 from fusee.tasks.model.task import Task, TaskStatus
+from fusee.tasks.rest.addressing import TASK, TaskRef
 from fusee.tasks.rest.shapes import (
     APPLY,
     CHANGE,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, Field
+from pydantic import AfterValidator, BaseModel, Field
 
 from fusee.surfaces.rest.answers import answer_of, inner_answer, page_of
 from fusee.surfaces.rest.asking import REF, Body
-from fusee.surfaces.rest.bodies import VERSION, FireReason, Incoming, Reason
+from fusee.surfaces.rest.bodies import VERSION, Incoming, Reason, line_of_text
 from fusee.surfaces.rest.times import DueAt, Seconds
 from fusee.tasks.fields import ALIASES, STATUSES, TASK
 from fusee.tasks.model.fire import Fire
@@ -48,6 +48,9 @@ __all__ = [
     "TriggerIn",
     "TriggeredOut",
 ]
+
+FireReason = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(line_of_text)]
+"""Stored with a fire, whose column is shorter than those of other reasons."""
 
 MOST_DOCUMENTS = 1000
 

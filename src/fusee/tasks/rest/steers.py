@@ -6,11 +6,11 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
-from fusee.surfaces.rest.addressing import ETAG, IfMatch, TaskRef, version_from
 from fusee.surfaces.rest.asking import IdempotencyKey, Operator, audit, body_of, checked_key
+from fusee.surfaces.rest.bodies import ETAG, IfMatch, version_from
 from fusee.surfaces.rest.context import service_of
-from fusee.surfaces.rest.paths import OF_TASK
 from fusee.surfaces.rest.reading import read_json
+from fusee.tasks.rest.addressing import OF_TASK, TaskRef
 from fusee.tasks.rest.routes import answer
 from fusee.tasks.rest.shapes import (
     BackfillIn,

@@ -6,14 +6,13 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Request, Response
 
-from fusee.surfaces.rest.addressing import IfMatch, version_from
 from fusee.surfaces.rest.answers import answer_of, page_of
 from fusee.surfaces.rest.asking import Body, IdempotencyKey, Viewer, audit, checked_key
-from fusee.surfaces.rest.bodies import VERSION
+from fusee.surfaces.rest.bodies import VERSION, IfMatch, version_from
 from fusee.surfaces.rest.context import service_of
 from fusee.surfaces.rest.definitions import Definition, name_of
 from fusee.surfaces.rest.paging import Page, Pager, name_at
-from fusee.surfaces.rest.paths import TEMPLATE
+from fusee.surfaces.rest.paths import named
 from fusee.tasks.model.template import TEMPLATE as FORM
 from fusee.tasks.model.template import TaskTemplate
 from fusee.tasks.service.templates import TemplateOperations
@@ -23,6 +22,7 @@ __all__ = ["TemplateOut", "router"]
 
 router = APIRouter(prefix="/api/v1/task-templates", tags=["tasks"])
 
+PATH, _ = named("template", "template")
 TEMPLATES = Pager("m1", name_at)
 TemplateOut = answer_of("TemplateOut", TaskTemplate)
 TemplatePage = page_of(TemplateOut)
@@ -77,12 +77,12 @@ async def list_templates(request: Request, page: Page) -> Shown:
     return TEMPLATES.page(page, found, lambda template: template.name, shown)
 
 
-@router.get(TEMPLATE, **DEFINITION.getting)
+@router.get(PATH, **DEFINITION.getting)
 async def get_template(request: Request, response: Response, name: Name) -> Shown:
     return _answer(response, await service_of(request, TemplateOperations).get(name))
 
 
-@router.put(TEMPLATE, **DEFINITION.replacing)
+@router.put(PATH, **DEFINITION.replacing)
 async def replace_template(
     request: Request, response: Response, name: Name, if_match: IfMatch = None
 ) -> Shown:
@@ -93,7 +93,7 @@ async def replace_template(
     return _answer(response, template)
 
 
-@router.delete(TEMPLATE, **DEFINITION.deleting)
+@router.delete(PATH, **DEFINITION.deleting)
 async def delete_template(request: Request, name: Name, if_match: IfMatch = None) -> Response:
     """Tasks that were made of it stay as they are."""
     await service_of(request, TemplateOperations).delete(name, version=version_from(None, if_match))

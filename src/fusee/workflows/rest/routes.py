@@ -6,7 +6,6 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 
-from fusee.surfaces.rest.addressing import IfMatch, version_from
 from fusee.surfaces.rest.asking import (
     AllowUnknown,
     IdempotencyKey,
@@ -16,10 +15,11 @@ from fusee.surfaces.rest.asking import (
     body_of,
     checked_key,
 )
+from fusee.surfaces.rest.bodies import IfMatch, version_from
 from fusee.surfaces.rest.context import service_of
 from fusee.surfaces.rest.definitions import Definition, name_of
 from fusee.surfaces.rest.paging import Cursor, Page, Pager, name_at
-from fusee.surfaces.rest.paths import OF_WORKFLOW, WORKFLOW, link
+from fusee.surfaces.rest.paths import link, named
 from fusee.surfaces.rest.reading import read_json
 from fusee.values.fields import shown
 from fusee.values.names import PREFIX, check_prefix
@@ -44,6 +44,7 @@ __all__ = ["router"]
 router = APIRouter(prefix="/api/v1/workflows", tags=["workflows"])
 Shown = dict[str, Any]
 
+WORKFLOW, OF_WORKFLOW = named("workflow", "workflow", ["runs", "graph", "start"])
 WORKFLOWS = Pager("w1", name_at)
 LONGEST_GRAPH = 10_000
 DEFINITION = Definition(
