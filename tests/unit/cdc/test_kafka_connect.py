@@ -8,10 +8,7 @@ from typing import Any
 import pytest
 
 from fusee.contrib.cdc import KafkaConnectDriver, NotReached, Refused, Unsure
-from fusee.contrib.cdc.operations.change_config import ChangeConfig
-from fusee.contrib.cdc.operations.job_status import JobStart, JobStop
-from fusee.contrib.cdc.operations.reset_gtid import ResetGtid
-from fusee.contrib.cdc.operations.switch_az import SwitchAz
+from fusee.contrib.cdc.operations import ChangeConfig, JobStart, JobStop, ResetGtid, SwitchAz
 from fusee.engine.model.outcome import Effect
 from tests.unit.cdc.conftest import target
 from tests.unit.cdc.connect import Connect

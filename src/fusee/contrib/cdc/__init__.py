@@ -7,12 +7,10 @@ app = Fusee()
 cdc.register(app, cdc.KafkaConnectDriver("http://connect:8083"))
 """
 
-from fusee.contrib.cdc.driver import Driver, Migrates
+from fusee.contrib.cdc.driver import Driver, Migrates, NotReached, Refused, Unsure
 from fusee.contrib.cdc.drivers.control_plane import ControlPlaneDriver
 from fusee.contrib.cdc.drivers.kafka_connect import KafkaConnectDriver
-from fusee.contrib.cdc.errors import NotReached, Refused, Unsure
-from fusee.contrib.cdc.operations import OPERATIONS
-from fusee.contrib.cdc.pack import register
+from fusee.contrib.cdc.operations import OPERATIONS, register
 
 __all__ = [
     "OPERATIONS",

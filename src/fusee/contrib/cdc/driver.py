@@ -1,12 +1,20 @@
-"""The contract of a driver: what the operations ask of a control plane, whichever it is.
+"""The contract of a driver: what the operations ask of a control plane, whichever it is, and what it raises.
 
 Names of what a job shows, in `get` and in images:
 
-    status              running, paused or stopped; anything else (failed …) is told, never asked for
+    status              running, paused or stopped; anything else (failed …) is reported, never asked for
     az, run_system      where it runs, and on what
     gtid                the position it reads from; None when it has none
     cpu, memory, max_package_size, replicas
     cdc_job             of a Panama job: the CDC job that took its place
+
+What can go wrong, by what is known of the job afterwards:
+
+    Refused      the control plane said no: nothing was changed, and asking again does not help
+    NotReached   the control plane never got the request: nothing was changed
+    Unsure       it broke off, or failed: the job may have been changed
+
+The first two have the effect `none`, so that a rollback leaves the target alone.
 """
 
 from __future__ import annotations
@@ -15,8 +23,23 @@ from collections.abc import Collection, Mapping
 from typing import Any, Protocol, runtime_checkable
 
 from fusee.batches.operation import Target
+from fusee.engine.model.outcome import Abandon, Effect, Retry
 
-__all__ = ["Driver", "Migrates"]
+__all__ = ["Driver", "Migrates", "NotReached", "Refused", "Unsure"]
+
+
+class Refused(Abandon):
+    def __init__(self, message: str) -> None:
+        super().__init__(message, effect=Effect.NONE)
+
+
+class NotReached(Retry):
+    def __init__(self, message: str) -> None:
+        super().__init__(message, effect=Effect.NONE)
+
+
+class Unsure(Retry):
+    """Tried again only where the retry policy says that failures are."""
 
 
 class Driver(Protocol):

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import aiohttp
 
-from fusee.contrib.cdc.errors import NotReached, Refused, Unsure
+from fusee.contrib.cdc.driver import NotReached, Refused, Unsure
 
 __all__ = ["Answer", "Http", "checked"]
 

@@ -7,18 +7,16 @@ attempt is given up may be done later. All of them are idempotent, so the next a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
 from fusee.batches.operation import Target
-from fusee.contrib.cdc.drivers.connect_offsets import gtid_of, with_gtid
-from fusee.contrib.cdc.drivers.connect_states import status_of, why_failed
-from fusee.contrib.cdc.errors import NotReached, Refused, Unsure
+from fusee.contrib.cdc.driver import NotReached, Refused, Unsure
 from fusee.contrib.cdc.http import Http, checked
 from fusee.contrib.cdc.params import CONFIG
 
-__all__ = ["CONFIG_KEYS", "KafkaConnectDriver"]
+__all__ = ["CONFIG_KEYS", "KafkaConnectDriver", "gtid_of", "status_of", "why_failed", "with_gtid"]
 
 CONFIG_KEYS = {"replicas": "tasks.max", "max_package_size": "producer.override.max.request.size"}
 """Which settings of a connector our names stand for. A connector has no processor or memory of its own."""
@@ -186,3 +184,56 @@ def _which(known: Mapping[str, Settings], config: Settings) -> str | None:
 
 def _number(text: str | None) -> int | str | None:
     return int(text) if text is not None and text.isdecimal() else text
+
+
+Offsets = Sequence[Mapping[str, Any]]
+NO_SKIPS = {"event": 0, "row": 0}
+"""How much of the transaction at the old position was done: of no meaning at another one."""
+
+
+# -- GTIDs in the offsets of Debezium's MySQL and MariaDB connectors, as Kafka Connect returns them
+
+
+def gtid_of(offsets: Offsets) -> str | None:
+    """The GTID set that the connector has done; None when it has not begun."""
+    if not offsets:
+        return None
+    if len(offsets) > 1:
+        raise Refused(f"the connector reads {len(offsets)} partitions: it has no one GTID")
+    offset = offsets[0]["offset"] or {}
+    if "gtids" not in offset and "file" not in offset:
+        raise Refused("the connector's offsets are not those of a MySQL or MariaDB connector")
+    return offset.get("gtids") or None
+
+
+def with_gtid(offsets: Offsets, config: Mapping[str, str], gtid: str) -> list[dict[str, Any]]:
+    """The offsets that have the connector read what is not in `gtid`."""
+    if offsets:
+        partition, offset = offsets[0]["partition"], dict(offsets[0]["offset"] or {})
+        skips = {name: 0 for name in NO_SKIPS if name in offset}
+        return [{"partition": partition, "offset": {**offset, **skips, "gtids": gtid}}]
+    server = config.get("topic.prefix") or config.get("database.server.name")
+    if not server:
+        raise Refused("the connector has no offsets yet, and its configuration has no topic.prefix")
+    # Debezium wants a file to be named; with GTIDs it goes by them.
+    return [{"partition": {"server": server}, "offset": {"file": "", "pos": 0, "gtids": gtid}}]
+
+
+# -- the states of a connector and its tasks, as one status
+
+
+def status_of(status: Mapping[str, Any]) -> str:
+    """running, paused or stopped when the connector and all its tasks are; failed when any has."""
+    own = str(status["connector"]["state"])
+    states = {str(task["state"]) for task in status.get("tasks") or ()}
+    if "FAILED" in {own, *states}:
+        return "failed"
+    # A stopped connector has no tasks; of a paused or resumed one they follow after a while.
+    return own.lower() if states <= {own} else "changing"
+
+
+def why_failed(status: Mapping[str, Any]) -> str:
+    for part in (status["connector"], *(status.get("tasks") or ())):
+        if part["state"] == "FAILED":
+            return str(part.get("trace") or "it gives no reason").strip().splitlines()[0]
+    return "it gives no reason"
