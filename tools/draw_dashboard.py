@@ -16,7 +16,7 @@ from fusee.bulk.model.job import BulkLoad, BulkStatus
 from fusee.engine.model.queue import QueueLimits, QueueStats
 from fusee.events import BrokerConnection, Bus, QueuesStalled
 from fusee.observe import Metrics
-from fusee.observe.totals import TOTALS
+from fusee.observe.meters import TOTALS
 
 TARGET = Path(__file__).parents[1] / "deploy" / "grafana" / "fusee.json"
 SOURCE = {"type": "prometheus", "uid": "${datasource}"}

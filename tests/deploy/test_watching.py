@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from fusee.observe.totals import TOTALS
+from fusee.observe.meters import TOTALS
 from tests.deploy.files import DEPLOY, ROOT, documents, load_yaml
 from tests.deploy.promql import check_promql, selectors, series
 from tests.unit.test_docs import anchors

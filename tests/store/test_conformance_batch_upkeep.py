@@ -7,7 +7,7 @@ import pytest
 from fusee.batches.model.batch import BatchPhase
 from fusee.batches.store.retention import Sweep
 from fusee.batches.store.tables import batch_tasks, batches
-from fusee.config.sections.dispatcher import DispatcherConfig
+from fusee.config.sections.processes import DispatcherConfig
 from fusee.engine.dispatcher import Prune
 from fusee.engine.model.outcome import Effect
 from fusee.engine.store.request_keys import KeyedRequest

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from fusee.config import Config, example_toml, load, reference
 from fusee.config.keys import ALIASES, groups, keys, variable
-from fusee.config.toml_lines import toml_lines
+from fusee.config.lines import toml_lines
 from fusee.config.units import format_duration, format_size, parse_duration, parse_size
 from fusee.errors import ConfigError
 

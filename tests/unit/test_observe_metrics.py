@@ -24,7 +24,7 @@ from fusee.events import (
     SessionExpired,
 )
 from fusee.observe import Metrics
-from fusee.observe.histogram import BOUNDS, Histogram
+from fusee.observe.meters import BOUNDS, Histogram
 from fusee.observe.metrics import MOST_NAMES, SAMPLE_EVERY
 
 

@@ -12,6 +12,7 @@ from fusee.config.sections import (
     ApiConfig,
     BrokerConfig,
     BulkConfig,
+    Config,
     DaskConfig,
     DatabaseConfig,
     DispatcherConfig,
@@ -28,7 +29,6 @@ from fusee.config.sections import (
     WorkerConfig,
 )
 from fusee.config.units import parse_duration, parse_size
-from fusee.config.whole import Config
 
 __all__ = [
     "ApiConfig",

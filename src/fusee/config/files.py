@@ -9,9 +9,8 @@ from typing import Any
 
 import yaml
 
+from fusee.config.lines import read_yaml, toml_lines
 from fusee.config.problems import Place, Problems
-from fusee.config.toml_lines import toml_lines
-from fusee.config.yaml_lines import read_yaml
 
 __all__ = ["DEFAULT_NAMES", "Source", "find_file", "read_file"]
 

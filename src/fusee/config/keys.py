@@ -7,8 +7,7 @@ from typing import Any, get_origin
 
 from pydantic.fields import FieldInfo
 
-from fusee.config.sections import Secret, Section
-from fusee.config.whole import Config
+from fusee.config.sections import Config, Secret, Section
 
 __all__ = ["ALIASES", "Key", "KeyPath", "children", "dotted", "groups", "keys", "variable"]
 

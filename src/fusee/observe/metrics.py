@@ -46,11 +46,8 @@ from fusee.events import (
     WorkerMemory,
 )
 from fusee.facts import facts
-from fusee.observe.batches import batch_gauges
-from fusee.observe.bulk import BulkMetrics
-from fusee.observe.counter import MOST_NAMES, Counter, Labels, Names
-from fusee.observe.histogram import Histogram
-from fusee.observe.totals import total_metrics
+from fusee.observe.meters import MOST_NAMES, Counter, Histogram, Labels, Names, total_metrics
+from fusee.observe.work import BulkMetrics, batch_gauges
 
 __all__ = ["MOST_NAMES", "Metrics"]
 

@@ -83,8 +83,8 @@ def _origins(shared: Shared) -> dict[KeyPath, str]:
     from fusee.config.environment import read_environment
     from fusee.config.files import find_file, read_file
     from fusee.config.keys import keys
+    from fusee.config.load import settings
     from fusee.config.problems import Problems
-    from fusee.config.settings import settings
 
     problems = Problems()
     sources = []

@@ -1,23 +1,38 @@
-"""One small class a section; a field's description is its documentation."""
+"""The configuration as one value: a small class for each section, whose fields describe themselves."""
 
-from fusee.config.sections.api import ApiConfig
-from fusee.config.sections.auth import AuthConfig, JwtConfig
-from fusee.config.sections.broker import BrokerConfig
-from fusee.config.sections.database import DatabaseConfig
-from fusee.config.sections.dispatcher import DispatcherConfig
-from fusee.config.sections.engines import DaskConfig, KubernetesConfig
-from fusee.config.sections.executors import BulkConfig, ExecutorsConfig, HttpConfig, PythonConfig, ShellConfig
-from fusee.config.sections.grpc import GrpcConfig
-from fusee.config.sections.observe import LoggingConfig, MetricsConfig
+import re
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
+
+from fusee.config.sections.connections import BrokerConfig, DatabaseConfig
+from fusee.config.sections.executors import (
+    BulkConfig,
+    DaskConfig,
+    ExecutorsConfig,
+    HttpConfig,
+    KubernetesConfig,
+    PythonConfig,
+    ShellConfig,
+)
+from fusee.config.sections.processes import DispatcherConfig, WorkerConfig
 from fusee.config.sections.section import Secret, Section
-from fusee.config.sections.status import StatusConfig
-from fusee.config.sections.worker import WorkerConfig
+from fusee.config.sections.servers import (
+    ApiConfig,
+    AuthConfig,
+    GrpcConfig,
+    JwtConfig,
+    LoggingConfig,
+    MetricsConfig,
+    StatusConfig,
+)
 
 __all__ = [
     "ApiConfig",
     "AuthConfig",
     "BrokerConfig",
     "BulkConfig",
+    "Config",
     "DaskConfig",
     "DatabaseConfig",
     "DispatcherConfig",
@@ -35,3 +50,44 @@ __all__ = [
     "StatusConfig",
     "WorkerConfig",
 ]
+
+
+def _check_namespace(namespace: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", namespace):
+        raise ValueError(
+            "must be 1 to 64 letters, digits, dots, dashes or underscores, the first a letter or digit"
+        )
+    return namespace
+
+
+class Config(Section):
+    """Everything that can be set, immutable; `Config()` is the defaults."""
+
+    namespace: Annotated[str, AfterValidator(_check_namespace)] = Field(
+        default="default",
+        description="The tenant this process works for: letters, digits, `.`, `_` and `-`, 64 at most.",
+    )
+    database: DatabaseConfig = Field(
+        default_factory=DatabaseConfig, description="The store: the only truth there is."
+    )
+    dispatcher: DispatcherConfig = Field(
+        default_factory=DispatcherConfig,
+        description="Decides what runs when: fires schedules, admits what waited, recovers what was lost.",
+    )
+    worker: WorkerConfig = Field(default_factory=WorkerConfig, description="Executes runs.")
+    api: ApiConfig = Field(default_factory=ApiConfig, description="The REST server.")
+    auth: AuthConfig = Field(default_factory=AuthConfig, description="Who may use the API, and how.")
+    broker: BrokerConfig = Field(
+        default_factory=BrokerConfig,
+        description="What brings runs to workers; it carries hints and messages, never the truth.",
+    )
+    executors: ExecutorsConfig = Field(
+        default_factory=ExecutorsConfig, description="The ways a run may execute on a worker."
+    )
+    logging: LoggingConfig = Field(default_factory=LoggingConfig, description="What is logged, and how.")
+    grpc: GrpcConfig = Field(default_factory=GrpcConfig, description="The gRPC server.")
+    metrics: MetricsConfig = Field(default_factory=MetricsConfig, description="Prometheus metrics.")
+    status: StatusConfig = Field(
+        default_factory=StatusConfig,
+        description="Health and metrics of a process without the API.",
+    )

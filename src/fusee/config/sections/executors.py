@@ -1,25 +1,130 @@
 """The ways a run executes, each with its limits."""
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, PlainSerializer
 
-from fusee.config.addresses import check_host
+from fusee.config.addresses import check_host, check_public_url
 from fusee.config.environment_names import check_names
-from fusee.config.sections.engines import DaskConfig, KubernetesConfig
-from fusee.config.sections.section import SECRET, Section
-from fusee.config.table import Labels, Table
+from fusee.config.sections.section import SECRET, Labels, Section, Table
 from fusee.config.units import Duration, Size
 
-__all__ = ["BulkConfig", "ExecutorsConfig", "HttpConfig", "PythonConfig", "ShellConfig"]
+__all__ = [
+    "BulkConfig",
+    "DaskConfig",
+    "ExecutorsConfig",
+    "HttpConfig",
+    "KubernetesConfig",
+    "PythonConfig",
+    "ShellConfig",
+]
+
+_TAIL = "How much of the end of a run's output is kept."
+
+
+def _check_prefix(prefix: str) -> str:
+    if not re.fullmatch(r"[a-z]([a-z0-9-]{0,18}[a-z0-9])?", prefix):
+        raise ValueError("must be 1 to 20 lower-case letters, digits or dashes, the first a letter")
+    return prefix
+
+
+def _check_callable(pattern: str) -> str:
+    module, colon, name = pattern.partition(":")
+    if not module or not colon or not name or ":" in name or "." in name:
+        raise ValueError("must be module:name with no dot after the colon, such as shop.jobs:*")
+    return pattern
+
+
+class KubernetesConfig(Section):
+    enabled: bool = Field(
+        default=False,
+        description="Whether this worker hands runs to a Kubernetes cluster. Whoever may create a run may "
+        "then run images there.",
+    )
+    images: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
+        default=(),
+        description="The images that may be run, with `*` for any text, such as "
+        "`registry.example.com/jobs/*`; empty allows none.",
+    )
+    namespace: str | None = Field(
+        default=None,
+        description="The cluster's namespace for Jobs; left out, the worker's own, or `default`.",
+    )
+    server: Annotated[str, AfterValidator(check_public_url)] | None = Field(
+        default=None,
+        description="The API server, as https://host:port; left out, it is found by `kubeconfig`, or as a "
+        "pod of the cluster finds it.",
+    )
+    token_file: str | None = Field(
+        default=None, description="With `server`: a file with the token to show, read at every call."
+    )
+    ca_file: str | None = Field(
+        default=None, description="With `server`: the certificate authority that signed its certificate."
+    )
+    kubeconfig: str | None = Field(
+        default=None,
+        description="A kubeconfig file whose current context is used; programs in it are not run.",
+    )
+    service_account: str | None = Field(
+        default=None, description="The service account of the pods; left out, the namespace's default."
+    )
+    template: str | None = Field(
+        default=None,
+        description="A YAML file with a pod template: volumes, tolerations and the like for every Job, and a "
+        "container named `run` for settings of ours.",
+    )
+    prefix: Annotated[str, AfterValidator(_check_prefix)] = Field(
+        default="fusee",
+        description="How names of Jobs begin; two databases that share a cluster's namespace need one each.",
+    )
+    start_timeout: Duration = Field(
+        default=300.0,
+        gt=0,
+        description="A Job whose container has not started by then is deleted and failed.",
+    )
+    deadline: Duration = Field(
+        default=86400.0,
+        gt=0,
+        description="What Kubernetes lets a Job take at most when its run has no timeout: the end of one "
+        "that no worker follows any more.",
+    )
+    keep: Duration = Field(default=3600.0, description="How long Kubernetes keeps a Job that has ended.")
+    poll_interval: Duration = Field(
+        default=10.0, ge=0.1, description="How often a Job is looked at when its watch tells nothing."
+    )
+    output_tail: Size = Field(default=64 * 2**10, ge=1, description=_TAIL)
+
+
+class DaskConfig(Section):
+    enabled: bool = Field(
+        default=False,
+        description="Whether this worker hands runs to a Dask cluster; needs the extra `dask`.",
+    )
+    scheduler: str = Field(
+        default="tcp://127.0.0.1:8786", description="The scheduler's address, as tcp:// or tls://host:port."
+    )
+    allow: tuple[Annotated[str, AfterValidator(_check_callable)], ...] = Field(
+        default=(),
+        description="The functions that runs may call, as `module:name` with `*` for any text, such as "
+        "`shop.jobs:*`: the functions that this module defines. What it imports must be listed by name. "
+        "Empty allows none.",
+    )
+    connect_timeout: Duration = Field(
+        default=30.0, gt=0, description="How long to wait for the scheduler before a run fails."
+    )
+    output_tail: Size = Field(default=64 * 2**10, ge=1, description=_TAIL)
+    ca_file: str | None = Field(default=None, description="With tls://: the certificate authority.")
+    cert_file: str | None = Field(default=None, description="With tls://: the certificate of this worker.")
+    key_file: str | None = Field(default=None, description="With tls://: its key.")
+
 
 _NamesByProgram = Annotated[
     Mapping[str, Annotated[str, AfterValidator(check_names)]],
     AfterValidator(Table),
     PlainSerializer(dict, return_type=dict[str, str]),
 ]
-_TAIL = "How much of the end of a run's output is kept."
 
 
 class ShellConfig(Section):

@@ -99,7 +99,7 @@ def _yaml(name: str, text: str) -> Iterator[tuple[Any, Where]]:
     """YAML as people mean it: `on` is a word and a time is text, as in YAML 1.2."""
     import yaml
 
-    from fusee.config.yaml_lines import YamlLines, refuse_duplicates
+    from fusee.config.lines import YamlLines, refuse_duplicates
 
     boolean, time = "tag:yaml.org,2002:bool", "tag:yaml.org,2002:timestamp"
 

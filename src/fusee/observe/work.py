@@ -1,4 +1,4 @@
-"""Bulk jobs in metrics: what workers here did, by business, and what the database says is left."""
+"""Batches and bulk jobs in metrics: what workers here did, and what the database says is left."""
 
 from __future__ import annotations
 
@@ -6,11 +6,33 @@ from collections.abc import Callable, Iterable, Sequence
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 
+from fusee.batches.model.batch import BatchLoad
 from fusee.bulk.model.job import BulkLoad
 from fusee.events import BulkJobRested, BulkProgressed, Bus
-from fusee.observe.counter import Counter, Names
+from fusee.observe.meters import Counter, Names
 
-__all__ = ["BulkMetrics"]
+__all__ = ["BulkMetrics", "batch_gauges"]
+
+
+def batch_gauges(loads: Sequence[BatchLoad], names: Names) -> Iterable[Metric]:
+    """No label names a batch or a target."""
+    batches = GaugeMetricFamily("fusee_batches", "Batches that are not done.", labels=["operation", "phase"])
+    targets = GaugeMetricFamily(
+        "fusee_batch_targets", "Targets of batches that are not done.", labels=["operation", "status"]
+    )
+    many: dict[tuple[str, str], int] = {}
+    stand: dict[tuple[str, str], int] = {}
+    for load in loads:
+        operation = names(load.operation)
+        key = (operation, str(load.phase))
+        many[key] = many.get(key, 0) + load.batches
+        for status, count in load.targets.items():
+            stand[operation, str(status)] = stand.get((operation, str(status)), 0) + count
+    for labels, count in many.items():
+        batches.add_metric(labels, count)
+    for labels, count in stand.items():
+        targets.add_metric(labels, count)
+    return (batches, targets)
 
 
 class BulkMetrics:
