@@ -31,9 +31,7 @@ def exactly(found: Iterable[str], allowed: Reasons) -> None:
 
 # --- each table is written by the package that declares it --------------------------------------------
 
-WRITTEN_ELSEWHERE: Reasons = {
-    "declared with the tables of another package": [],
-}
+WRITTEN_ELSEWHERE: Reasons = {}
 
 
 def written_elsewhere(code: Iterable[Module]) -> Iterator[str]:
@@ -99,12 +97,6 @@ def test_the_engine_asks_the_owner_and_never_for_a_kind_by_name() -> None:
 # --- classes ------------------------------------------------------------------------------------------
 
 DEEP: Reasons = {
-    "the body of a request, or of a reply, that has the fields of another": [],
-    "a part of the application that is inherited by the next one": [
-        "Builds",
-        "Declares",
-        "Fusee",
-    ],
     "an error: its base, its family, and itself": [
         "TakenOver",
         "UnknownHandler",
@@ -113,7 +105,6 @@ DEEP: Reasons = {
 USED_TWICE: Reasons = {
     "one word with two meanings": [
         "Kind",
-        "Name",
         "Answer",
         "Config",
         "Wait",
@@ -227,18 +218,10 @@ UNTYPED: Reasons = {
         "BulkMoves.refuse(job)",
         "BulkMoves.workers_of(job)",
         "Field(type)",
-        "Field.value_in(model)",
-        "Form.unknown(written)",
         "Kind(shown)",
         "WorkflowEnds.count_in(owner)",
-        "body_of(example)",
-        "conform(spec)",
-        "shown(model)",
         "StartedKind.end(run)",
         "next_of(job)",
-    ],
-    "the errors are below the model of a run": [
-        "RunFailed.__init__(run)",
     ],
 }
 
