@@ -25,11 +25,16 @@ from fusee.engine.store.context import StoreContext
 from fusee.engine.store.outbox import PARENT_TOPIC, Outbox
 from fusee.engine.store.own_lanes import entries_in, own_lanes
 from fusee.engine.store.tables import delayed, lanes, ready, runs
-from fusee.engine.store.totals import BATCHES_ENDED, BATCHES_STOPPED, add_to_totals
+from fusee.engine.store.totals import add_to_totals
 from fusee.events import BatchEnded, BatchStopped
 from fusee.values.chunks import chunks
 
 __all__ = ["BatchMoves"]
+
+BATCHES_ENDED = "batches_ended"
+"""A total by status and operation."""
+BATCHES_STOPPED = "batches_stopped"
+"""A total by operation: batches that stopped because more targets failed than they allow."""
 
 
 class BatchMoves:

@@ -16,9 +16,6 @@ from fusee.engine.store.context import StoreContext
 from fusee.engine.store.tables import totals
 
 __all__ = [
-    "BATCHES_ENDED",
-    "BATCHES_STOPPED",
-    "FIRES_MISSED",
     "RESULTS_REFUSED",
     "RUNS_LOST",
     "SESSIONS_LOST",
@@ -30,13 +27,7 @@ __all__ = [
 SESSIONS_LOST = "sessions_lost"
 RUNS_LOST = "runs_lost"
 """By what became of them: requeued, failed, canceled."""
-FIRES_MISSED = "fires_missed"
-"""By code: catch_up, caught_up."""
 RESULTS_REFUSED = "results_refused"
-BATCHES_ENDED = "batches_ended"
-"""By status and operation."""
-BATCHES_STOPPED = "batches_stopped"
-"""By operation: batches that stopped because more targets failed than they allow."""
 LONGEST_LABEL = 160
 
 

@@ -20,7 +20,7 @@ from fusee.engine.store.cancels import Cancels
 from fusee.engine.store.context import StoreContext
 from fusee.engine.store.gates import Gates
 from fusee.engine.store.set_aside import is_about_a_row
-from fusee.engine.store.totals import FIRES_MISSED, add_to_totals
+from fusee.engine.store.totals import add_to_totals
 from fusee.events import TaskPaused
 from fusee.tasks.model.catch_up import Due, due_fires
 from fusee.tasks.model.fire import Cause, Held
@@ -38,6 +38,8 @@ from fusee.values.times import iso
 
 __all__ = ["Fired", "Firing"]
 
+FIRES_MISSED = "fires_missed"
+"""A total by code: catch_up, caught_up."""
 MOST_ROWS = 5000
 """Fires written in one transaction, or a few more: an outage of many tasks is made up for in several."""
 MISSED = ("catch_up", "caught_up")
