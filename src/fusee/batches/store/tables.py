@@ -58,21 +58,7 @@ batches = Table(
     Column("reason", String(500)),
     Column("version", Integer, nullable=False),
     Column("total", BigInteger, nullable=False),
-    *(
-        Column(name, BigInteger, nullable=False, server_default=text("0"))
-        for name in (
-            "pending",
-            "running",
-            "success",
-            "fail",
-            "cancel",
-            "retry_pending",
-            "rollback_pending",
-            "rollback_running",
-            "rollback_success",
-            "rollback_fail",
-        )
-    ),
+    *(Column(name, BigInteger, nullable=False, server_default=text("0")) for name in COUNTED),
     Column("reached", BigInteger, nullable=False, server_default=text("0")),  # targets below this had a run
     Column("stopped", Boolean(create_constraint=False), nullable=False),
     Column("undo_next", Boolean(create_constraint=False), nullable=False),
@@ -96,14 +82,11 @@ batches = Table(
         name="fusee_batches_phase",
     ),
     CheckConstraint(
-        "phase = 'uploading' OR total = pending + running + success + fail + cancel + retry_pending"
-        " + rollback_pending + rollback_running + rollback_success + rollback_fail",
+        f"phase = 'uploading' OR total = {' + '.join(COUNTED)}",
         name="fusee_batches_counts",
     ),
     CheckConstraint(
-        "pending >= 0 AND running >= 0 AND success >= 0 AND fail >= 0 AND cancel >= 0 AND retry_pending >= 0"
-        " AND rollback_pending >= 0 AND rollback_running >= 0 AND rollback_success >= 0"
-        " AND rollback_fail >= 0",
+        " AND ".join(f"{name} >= 0" for name in COUNTED),
         name="fusee_batches_no_less_than_none",
     ),
     UniqueConstraint("namespace", "idempotency_key", name="fusee_batches_key"),

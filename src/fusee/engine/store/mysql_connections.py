@@ -141,9 +141,7 @@ class MysqlPool:
             abort(connection)
             if watch.missed and isinstance(error, Exception):
                 self._doubted_at = time.monotonic()
-                raise StoreUnavailable(
-                    f"the database did not answer within {watch.seconds:g} s: the connection was closed"
-                ) from error
+                raise watch.error() from error
             raise
         finally:
             watch.end()

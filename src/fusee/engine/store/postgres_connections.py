@@ -176,9 +176,7 @@ class PostgresPool:
                     if not watch.missed:
                         raise
                     self._doubted_at = time.monotonic()
-                    raise StoreUnavailable(
-                        f"the database did not answer within {watch.seconds:g} s: the connection was closed"
-                    ) from error
+                    raise watch.error() from error
                 finally:
                     watch.end()
                 return

@@ -60,13 +60,15 @@ class Watch:
         self._timer: asyncio.TimerHandle | None = self._loop.call_at(self._due, self._look)
         self.missed = False
 
-    @property
-    def seconds(self) -> float:
-        return self._seconds
-
     def statement(self) -> None:
         """The next statement begins: it has the whole time for itself."""
         self._due = self._loop.time() + self._seconds
+
+    def error(self) -> StoreUnavailable:
+        """What a caller is told whose statement missed its deadline."""
+        return StoreUnavailable(
+            f"the database did not answer within {self._seconds:g} s: the connection was closed"
+        )
 
     def end(self) -> None:
         if self._timer is not None:
@@ -211,9 +213,7 @@ class WatchedEngine:
         except Exception as error:
             if watch is None or not watch.missed:
                 raise
-            raise StoreUnavailable(
-                f"the database did not answer within {watch.seconds:g} s: the connection was closed"
-            ) from error
+            raise watch.error() from error
         finally:
             loud.cancel()
             if watch is not None:
