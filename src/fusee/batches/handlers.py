@@ -36,7 +36,7 @@ class Images(Protocol):
     """Where it is kept what targets were."""
 
     async def keep_image(self, run_id: int, attempt: int, image: Any) -> Any:
-        """Store it, unless the attempt is over; answers the first that was stored."""
+        """Store it, unless the attempt is over; returns the first that was stored."""
 
     async def image_of(self, run_id: int) -> Any:
         """What an earlier attempt stored."""

@@ -93,7 +93,7 @@ class BatchOperations:
 
     async def upload_ended(self, idempotency_key: str | None, parent: ParentRun | None) -> None:
         """Wait until the upload under this key, or for this run, is complete or given up; not any longer when
-        no portion has come for so long that whoever sends it must be gone."""
+        no portion has come for so long that its sender must be gone."""
         last: tuple[int, int] | None = None
         polls = 0
         while (upload := await self.store.intake.upload_of(idempotency_key, parent)) is not None:

@@ -1,4 +1,4 @@
-"""What people ask of a batch."""
+"""The commands on a batch: apply, cancel, retry, roll back."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ class BatchCommands:
         return await self._command(batch_id, version, change)
 
     async def wake_batch(self, batch_id: int) -> None:
-        """Have a look at it now."""
+        """Have the aggregator look at it now."""
 
         await self.context.database.write(
             lambda connection: self.outbox.add(connection, [("batch", batch_id)])

@@ -63,7 +63,7 @@ class BatchEnds:
             self.moves.move_on(connection, batch, now)
 
     def _locked(self, connection: Connection, batch_ids: Sequence[int]) -> Sequence[Any]:
-        """By type of target: whoever moves several batches on takes turns in one order."""
+        """Ordered by type of target: transactions that move several batches take their turns in one order."""
         query = select(batches).where(batches.c.id.in_(batch_ids)).order_by(batches.c.id).with_for_update()
         rows = connection.execute(query).all() if batch_ids else []
         return sorted(rows, key=lambda row: (row.namespace, row.target_type, row.id))

@@ -28,7 +28,7 @@ class BatchImages:
     async def keep_image(self, run_id: int, attempt: int, image: Any) -> Any:
         """What the target was before it is touched; fenced: an attempt that lost its run keeps nothing.
 
-        Answers the image that stands: the first, since a later attempt may look at what an earlier one left
+        Returns the image that is kept: the first, since a later attempt may look at what an earlier one left
         half done.
         """
         text = encode(image, "the image")

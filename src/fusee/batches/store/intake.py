@@ -25,7 +25,7 @@ from fusee.values.chunks import chunks
 __all__ = ["DISCARDED", "HIDDEN", "BatchIntake", "TakenOver", "spec_of_batch"]
 
 HIDDEN = (BatchPhase.UPLOADING, BatchPhase.DISCARDED)
-"""Nobody sees a batch that is not there yet, or not any more."""
+"""A batch is invisible until it is sealed and after it is deleted."""
 TAKEN_OVER = (
     "it is complete, or another request with the same idempotency key took its place. Send the request again"
     " to get that batch"
@@ -219,7 +219,7 @@ class BatchIntake:
             self.delete_some(connection, batch_id)
 
     def delete_some(self, connection: Connection, batch_id: int) -> int:
-        """Some targets of a discarded batch, and its row with the last of them; answers how many."""
+        """Some targets of a discarded batch, and its row with the last of them; returns how many targets."""
         mine = batch_tasks.c.batch_id == batch_id
         first: int | None = connection.execute(select(func.min(batch_tasks.c.position)).where(mine)).scalar()
         count = 0

@@ -109,7 +109,7 @@ class BatchMoves:
     # -- stopping
 
     def stop(self, connection: Connection, batch: Moving, reason: str, now: int) -> None:
-        """No further target starts; what has started goes on to the end of its attempt (`heed_stops`)."""
+        """No further target starts; an attempt that has started runs to its end (`heed_stops`)."""
         batch.step("stop")
         batch.stopped, batch.reason = True, reason[:500]
         batch.waits_for = None

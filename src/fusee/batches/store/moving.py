@@ -25,7 +25,7 @@ STANDS: dict[RunStatus, Stands] = {
     RunStatus.SKIPPED: "cancel",
     RunStatus.MISSED: "cancel",
 }
-"""Where a target stands whose run ended like this."""
+"""The count that a target belongs to whose run ended like this."""
 
 
 class Moving:
@@ -93,7 +93,7 @@ class Moving:
         self.phase = next_phase(self.phase, verb)
 
     def shift(self, from_status: Stands, to_status: Stands, count: int) -> None:
-        """So many targets stand elsewhere now."""
+        """Move so many targets from one count to another."""
         setattr(self, from_status, getattr(self, from_status) - count)
         setattr(self, to_status, getattr(self, to_status) + count)
 

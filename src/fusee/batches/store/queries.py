@@ -1,4 +1,4 @@
-"""What people see of batches and their targets."""
+"""Reading batches and their targets."""
 
 from __future__ import annotations
 
@@ -230,7 +230,7 @@ _TO_DO = {
     "undo": BatchStatus.ROLLBACK_PENDING,
     "left": BatchStatus.ROLLBACK_FAIL,
 }
-"""Where a target stands whose turn is still to come."""
+"""The status of a target whose turn is still to come."""
 
 
 def batch_from(row: Any) -> Batch:

@@ -24,8 +24,8 @@ class BatchRetention:
         self.intake = intake
 
     async def sweep_batches(self) -> int:
-        """Give up uploads that nobody goes on with, and delete some of what was discarded; answers how many
-        batches and targets were touched: none is left to do when that is 0."""
+        """Give up uploads that nobody continues, and delete some of what was discarded. Returns how many
+        batches and targets were touched; 0 means that nothing is left to do."""
 
         def work(connection: Connection) -> int:
             given_up = (
@@ -68,7 +68,7 @@ class BatchRetention:
 class Sweep(Service):
     """Gives up uploads that nobody continues, and deletes what is left of discarded batches.
 
-    Also where nothing is pruned by age: a given-up upload is nobody's history.
+    It runs also where nothing is pruned by age: an upload that was given up is no history to keep.
     """
 
     def __init__(self, retention: BatchRetention, bus: Bus, interval: float = 60.0) -> None:

@@ -27,7 +27,7 @@ class Rollbacks:
         self.starts = starts
 
     def begin(self, connection: Connection, batch: Moving, chosen: Sequence[str] | None) -> int:
-        """Line up what was applied or may have been, newest first; answers how many."""
+        """Queue for a rollback what was applied or may have been, newest first; returns how many targets."""
         applied, undoing = runs.alias(), runs.alias()
         touched = (
             select(applied.c.id)

@@ -87,7 +87,7 @@ def _home(batch: Batch) -> tuple[Any, ...]:
 
 
 def _waits_for_whom(connection: Connection, batch: Batch, now: int) -> str | None:
-    """Why none of its targets runs, when the reason is that nobody may or can take them."""
+    """Why none of its targets runs, where the reason is a paused queue or that no worker can take them."""
     spec = batch.spec
     queue = select(queues.c.paused).where(queues.c.namespace == batch.namespace, queues.c.name == spec.queue)
     if connection.execute(queue).scalar_one_or_none():

@@ -1,4 +1,4 @@
-"""A run that waits for others stands before a gate: when it opens, and when it stays shut for good."""
+"""The gate of a run that waits for others: when it opens, and when it stays shut for good."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ class Done:
 
     result: Any = None
     effect: Effect = Effect.APPLIED
-    """`none` when there was nothing to do: whoever undoes things leaves it alone."""
+    """`none` when there was nothing to do: a rollback leaves it alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class Retry(Exception):
         super().__init__(message)
         self.after = after
         self.effect = effect
-        """`none` when this attempt surely did nothing: whoever undoes things leaves it alone."""
+        """`none` when this attempt surely did nothing: a rollback leaves it alone."""
 
 
 class Abandon(Exception):
@@ -101,7 +101,7 @@ class Abandon(Exception):
     def __init__(self, *message: object, effect: Effect = Effect.UNKNOWN) -> None:
         super().__init__(*message)
         self.effect = effect
-        """`none` when this attempt surely did nothing: whoever undoes things leaves it alone."""
+        """`none` when this attempt surely did nothing: a rollback leaves it alone."""
 
 
 class Skip(Exception):

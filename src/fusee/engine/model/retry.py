@@ -27,7 +27,7 @@ class RetryPolicy:
 
     fixed: base, base, base …; linear: base, 2·base, 3·base …; exponential: base, 2·base, 4·base …;
     never longer than `max`, then spread by ±`jitter` (a share).
-    A lost attempt (its worker died) goes back in line at once: waiting would help nobody.
+    A lost attempt (its worker died) is queued again at once: waiting would not help.
     """
 
     max_attempts: int = 3

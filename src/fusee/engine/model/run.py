@@ -217,7 +217,7 @@ class Claimed:
     start_by: float = 0.0
     """By the worker's monotonic clock: from then on it may not begin without asking the store again."""
     kind: str | None = None
-    """Whose it is (task, workflow …), which hears of its end; none for an ad-hoc run."""
+    """The kind of work that it belongs to, whose owner reacts to its end; none for an ad-hoc run."""
     owner_id: int | None = None
     ticket: bool = False
     """It holds a place in a queue with limits, to be given back when it ends."""
@@ -342,13 +342,13 @@ LEVELS = (HIGH, NORMAL, LOW)
 
 
 def level_of(priority: int) -> int:
-    """Which queue of its lane a run of that priority stands in."""
+    """The level of the message queue that carries runs of this priority."""
     return (priority > 0) - (priority < 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Dispatched:
-    """A run on its way to a worker; whoever is told that it may start runs this very attempt."""
+    """A run on its way to a worker; the worker that may start it runs exactly this attempt."""
 
     id: int
     attempt: int

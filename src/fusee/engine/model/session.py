@@ -15,7 +15,7 @@ __all__ = ["START_CERTAIN_AFTER", "START_WITHIN", "Lease", "Session", "WorkerInf
 
 START_WITHIN = 1.0
 """Seconds, from before the claim was sent, within which a worker begins an attempt; later it asks the store
-again, or hands the run back. Not a setting: whoever cancels a run counts on it, whatever worker holds it."""
+again, or hands the run back. Not a setting: a cancel relies on it, whichever worker holds the run."""
 START_CERTAIN_AFTER = 1.2 * START_WITHIN
 """Seconds after its claim, by the database's clock, from which an attempt has begun or never will."""
 

@@ -1,4 +1,4 @@
-"""How a run finds its worker: taken by whoever is free, or given to one that a rule chooses."""
+"""How a run finds its worker: the next free worker takes it, or a rule chooses one."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class KnownCallback:
 
 @dataclass(frozen=True, slots=True)
 class Concluded:
-    """An attempt whose end was not told by its worker."""
+    """An attempt whose end was not reported by its worker."""
 
     run_id: int
     attempt: int
@@ -84,7 +84,7 @@ class Fate(StrEnum):
 class Answered:
     fate: Fate
     status: RunStatus | None = None
-    """How the run stands; none when it is gone."""
+    """The status of the run; none when it was deleted."""
     concluded: Concluded | None = None
     """For an answer that was taken."""
 

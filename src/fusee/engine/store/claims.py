@@ -48,10 +48,10 @@ class AssignedClaims:
         self.queues = queues
 
     async def claim_assigned(self, session: int, limited: Sequence[str], order: Order) -> list[Claimed]:
-        """Claim what strategies gave to this session, where some of it may be of queues with limits."""
+        """Claim runs that strategies assigned to this session; some may be of queues with limits."""
 
         def work(connection: Connection) -> list[Claimed]:
-            # Their rows before the line's, as `claim_limited` takes them.
+            # The rows of queues are locked before entries of `fusee_ready`, in the order of `claim_limited`.
             names = queues.c.name.in_(limited)
             query = (
                 select(queues)

@@ -22,7 +22,7 @@ class Finished:
     attempts: list[int] = field(default_factory=list)
     results: list[str | None] = field(default_factory=list)
     receipts: list[int] = field(default_factory=list)
-    """The trip that brought each; not written, but tells when a receipt is used up."""
+    """The receipt under which each was claimed: not written, but shows when a receipt is used up."""
     for_outbox: list[int] = field(default_factory=list)
     """Those that belong to an owner: their ends are written to the outbox in the same transaction."""
 

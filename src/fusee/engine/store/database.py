@@ -111,7 +111,7 @@ class Database(ABC):
 
 
 def is_victim(error: DBAPIError) -> bool:
-    """Whether the database chose this transaction to fail so that another could go on."""
+    """Whether the database chose this transaction to fail so that another could continue."""
     original: Any = error.orig
     state = getattr(original, "sqlstate", None) or getattr(original, "pgcode", None)
     code = original.args[0] if original is not None and original.args else None
@@ -129,7 +129,7 @@ def unavailable_on() -> Iterator[None]:
         condition = condition_of(error.orig)
         if condition is None and (error.connection_invalidated or isinstance(error, InterfaceError)):
             condition = NO_ANSWER
-        # A deadlock's victim is run again by whoever called.
+        # The caller runs a deadlock's victim again.
         if condition is None or is_victim(error):
             raise
         raise unavailable(condition, error.orig) from error

@@ -284,7 +284,7 @@ class Dispatches:
         return found
 
     def locked_places(self, connection: Connection, run_ids: Sequence[int]) -> list[Any]:
-        """The places of these runs; whoever moves a dispatched run on holds its place first."""
+        """The dispatch rows of these runs, locked: a change of a dispatched run locks its row first."""
         found: list[Any] = []
         ids = sorted(set(run_ids))
         for chunk in chunks(ids):

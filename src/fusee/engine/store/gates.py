@@ -70,7 +70,7 @@ class Gates:
     ) -> list[int]:
         """Upstreams of these runs ended: let go of those whose gate opens, skip those whose never will.
 
-        Answers the skipped ones; without `tell` it is the caller who lets their owners know. Of those whose
+        Returns the skipped ones; without `tell` the caller informs their owners. Of those whose
         gate opens, `may_start` returns the runs that start; the caller keeps the others.
         """
         open_ids: list[int] = []
@@ -102,7 +102,7 @@ class Gates:
     def release(
         self, connection: Connection, run_ids: Sequence[int], now: int, start: int | None = None
     ) -> list[int]:
-        """Blocked runs become pending, or delayed until `start` or else their own time; answers those that
+        """Blocked runs become pending, or delayed until `start` or else their own time; returns those that
         did (someone may have canceled one)."""
         let_go: list[int] = []
         hints: set[str] = set()
@@ -140,9 +140,9 @@ class Gates:
         tell: bool = True,
         code: str = "upstream",
     ) -> list[int]:
-        """Blocked runs that will never run: skipped, with the reason; their owners hear of it.
+        """Blocked runs that will never run: skipped, with the reason; their owners are informed.
 
-        Answers those that were (someone may have canceled one).
+        Returns those that were skipped (someone may have canceled one).
         """
         ids = sorted(reasons)
         shut_out: list[int] = []

@@ -82,7 +82,7 @@ class Lanes:
             return int(connection.execute(query.with_for_update(read=True)).scalar_one())
 
     def set_turn(self, connection: Connection, lane_id: int, turn: str | None) -> None:
-        """Remember where a strategy that takes workers in turn goes on."""
+        """Remember the worker from which a strategy that takes turns continues."""
         connection.execute(update(lanes).where(lanes.c.id == lane_id).values(turn=turn))
 
 

@@ -50,7 +50,7 @@ def _scripts(folders: tuple[Path, ...]) -> ScriptDirectory:
 
 @dataclass(frozen=True, slots=True)
 class Upgraded:
-    """What an upgrade did. It only adds, so programs of the version before go on working."""
+    """What an upgrade did. It only adds, so programs of the previous version keep working."""
 
     before: str | None
     revision: str
@@ -66,7 +66,7 @@ def upgrade(connection: Connection) -> str:
     with _alone(connection):
         current, head = revision(connection)
         # A revision that this version does not know was made by a newer one: schemas expand before they
-        # contract, so this older program goes on working.
+        # contract, so this older program keeps working.
         if current is not None and (current == head or current not in known()):
             return current
         if current is None and connection.dialect.name in _NAMELESS:

@@ -137,7 +137,7 @@ class MysqlPool:
         except _Again:
             raise  # rolled back: as good as new
         except BaseException as error:
-            # Whatever state it is in, nobody shall use it again.
+            # Its state is unknown: it must not be used again.
             abort(connection)
             if watch.missed and isinstance(error, Exception):
                 self._doubted_at = time.monotonic()

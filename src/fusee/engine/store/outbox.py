@@ -46,7 +46,7 @@ class Outbox:
         self.add(connection, [(self.owners.end_topic(kind), run_id) for kind, run_id in runs])
 
     def add(self, connection: Connection, rows: Sequence[tuple[str, int]]) -> None:
-        """(topic, id): what the reader of that topic shall look at when this transaction has committed.
+        """(topic, id): what the reader of that topic has to look at when this transaction has committed.
 
         Each row is new, never merged with an older one about the same run: a reader that deletes the older
         row at this moment may have looked at the run before it ended.

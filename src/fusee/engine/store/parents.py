@@ -96,7 +96,7 @@ class Parents:
     ) -> list[int]:
         """Each of these runs started one, perhaps: end it with that, or `abandon` that with it.
 
-        Returns those whose attempt still runs: nobody knows yet whether it will wait.
+        Returns those whose attempt still runs: it is not known yet whether it will wait.
         """
         again: list[int] = []
         table, ordered = kind.table, sorted(set(run_ids))

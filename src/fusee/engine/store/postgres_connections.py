@@ -60,7 +60,7 @@ def server_settings(limits: ConnectionLimits) -> dict[str, str]:
         "statement_timeout": str(round(limits.statement_timeout * 1000)),
         # Ours are never idle inside a transaction; one that is was stopped there, and holds locks.
         "idle_in_transaction_session_timeout": str(FROZEN_AFTER * 1000),
-        # The server, too, shall notice that we are gone: what it keeps for us is a connection slot.
+        # The server must notice, too, that we are gone: it keeps a connection slot for us.
         "tcp_keepalives_idle": str(IDLE),
         "tcp_keepalives_interval": str(INTERVAL),
         "tcp_keepalives_count": str(PROBES),

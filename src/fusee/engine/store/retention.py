@@ -17,7 +17,7 @@ __all__ = ["Pruned", "Retention"]
 
 @dataclass(frozen=True, slots=True)
 class Pruned:
-    """How many finished runs were deleted, and where to go on."""
+    """How many finished runs were deleted, and where to continue."""
 
     count: int
     cursor: int

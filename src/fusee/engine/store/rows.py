@@ -236,7 +236,7 @@ def encode_rows(rows: Any) -> str:
 
 
 def claimed_from(row: Any, receipt: int) -> Claimed:
-    """A row of id, attempt, spent, lane, payload, options, kind, owner, as a claim answers it."""
+    """A row of id, attempt, spent, lane, payload, options, kind, owner, as a claim returns it."""
     return Claimed(row[0], row[1], row[2], row[3], row[4], row[5], receipt, kind=row[6], owner_id=row[7])
 
 

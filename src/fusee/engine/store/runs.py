@@ -153,7 +153,7 @@ class Runs:
         return {row.id: RunStatus(row.status) for row in rows}
 
     async def cancel(self, run_id: int, reason: str) -> RunStatus:
-        """Cancel what has not started; ask a running one to stop. Answers the status it has now."""
+        """Cancel what has not started; ask a running one to stop. Returns the status that it has now."""
 
         def work(connection: Connection) -> RunStatus:
             mine = select(runs.c.status).where(

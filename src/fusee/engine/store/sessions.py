@@ -89,7 +89,7 @@ class Sessions:
         await self._change(session, LIVE, ttl=ttl, running=running)
 
     async def drain_session(self, session: int) -> None:
-        """Stop claiming; the lease goes on."""
+        """Stop claiming; the lease continues."""
         await self._change(session, LIVE, state=SessionState.DRAINING)  # asked twice, it drains all the same
 
     async def ask_to_drain(self, name: str) -> list[Session]:
@@ -159,7 +159,7 @@ class Sessions:
 
         def work(connection: Connection) -> tuple[int, int]:
             changed = connection.execute(change).rowcount
-            # Who claims no more gives back at once what was given to it.
+            # A session that claims nothing more returns its assigned runs at once.
             return changed, self.own_lanes.return_all(connection, session) if state is not None else 0
 
         within = None if ttl is None else answered_within(ttl)

@@ -35,7 +35,7 @@ Key = Hashable
 
 
 class UnreadableRow(NamedTuple):
-    """A row as people are told of it."""
+    """A row as it is reported to people."""
 
     kind: str
     """task, batch, run …"""

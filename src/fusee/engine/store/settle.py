@@ -58,7 +58,10 @@ class Outcomes:
         self.callback_waits = callback_waits
 
     async def settle(self, session: int, settlements: Sequence[Settlement]) -> list[tuple[int, int]]:
-        """Apply each verdict where this session still owns the attempt; answers what was refused."""
+        """Apply each verdict where this session still owns the attempt.
+
+        Returns the (run, attempt) pairs that the fence refused.
+        """
 
         def work(connection: Connection) -> tuple[list[tuple[int, int]], list[RunStatus]]:
             refused: list[tuple[int, int]] = []
@@ -104,7 +107,7 @@ class Outcomes:
     def apply_verdicts(
         self, connection: Connection, owned: Sequence[tuple[Settlement, Any]], now: int
     ) -> list[RunStatus]:
-        """Write verdicts about rows that are locked in this transaction; answers the status of each."""
+        """Write verdicts about rows that are locked in this transaction; returns the status of each."""
         if not owned:
             return []
         owned = self.owners.before_retry(connection, self.callback_waits.heed_answers(connection, owned))
@@ -128,7 +131,7 @@ class Outcomes:
         begin = {c["b_id"]: c["b_attempt"] for c in changes if c["b_status"] is RunStatus.WAITING}
         self.callback_waits.begin(connection, begin, now)
         leave_waiting(connection, [row.id for _, row in owned if row.status == RunStatus.WAITING])
-        # What waits keeps its place: the work that the limit holds back goes on elsewhere.
+        # What waits keeps its place: the work that the limit counts continues elsewhere.
         if held := [s.run_id for s, _ in owned if s.ticket and s.run_id not in begin]:
             connection.execute(delete(tickets).where(tickets.c.run_id.in_(held)))
         kept = [

@@ -38,7 +38,7 @@ class Starts:
         self.dispatches = dispatches
 
     async def open_session_once(self, request: str, info: WorkerInfo, ttl: float) -> int:
-        """Begin a session; the same request, asked again, answers the same one."""
+        """Begin a session; the same request, repeated, returns the same session."""
 
         def work(connection: Connection) -> int:
             query = select(openings.c.session_id).where(openings.c.request == request)
@@ -57,7 +57,7 @@ class Starts:
     async def start(self, session: int, receipt: int, accepted: Sequence[tuple[int, int]]) -> list[Granted]:
         """Which of these (run, attempt) this session may start: dispatched still, and within their limits.
 
-        What the limits of its queue hold back goes back in line. `LeaseLost` when the session is over.
+        A run that the limits of its queue hold back is queued again. `LeaseLost` when the session is over.
         """
         wanted = dict(accepted)
         recalled: list[int] = []
@@ -76,7 +76,7 @@ class Starts:
             limited = self._limits_of(connection, list(wanted))
             locked = self.dispatches.locked_places(connection, list(wanted))
             places = [place for place in locked if wanted[place.run_id] == place.attempt]
-            if state != SessionState.ALIVE:  # it drains: others shall have them
+            if state != SessionState.ALIVE:  # it drains: other workers take them
                 recalled.append(self.dispatches.recall_within(connection, places))
                 return []
             now = self.context.now(connection)

@@ -1,5 +1,5 @@
-"""PostgreSQL keeps a deleted row until a vacuum, and a claim walks past all that left the line to the first
-that still stands in it.
+"""Vacuums `fusee_ready` on PostgreSQL, which keeps a deleted row until a vacuum: a claim walks past all the
+entries that were claimed before to the first that still waits.
 
 Autovacuum looks once a minute, and in a minute a busy worker leaves millions behind. Towards the end of a
 queue of a million runs the server then spent 35 µs on each, where it had begun with 22; swept, it stays
@@ -17,10 +17,10 @@ from typing import Any
 __all__ = ["Sweeper"]
 
 LEAST = 20_000
-"""Entries that must have left the line before it is swept."""
+"""Entries that must have been claimed before the table is vacuumed."""
 BALANCE = 50
-"""More than the least for a long line, by its root: a walk gets longer with what has left, a sweep with what
-stands; here they cost about the same."""
+"""A long queue waits for more than the least, in proportion to the root of its length: a claim takes longer
+with the entries that have left, a vacuum with those that wait; at this factor they cost about the same."""
 
 # Truncating would lock everyone out. Someone else's vacuum is as good as ours.
 _SWEEP = "VACUUM (SKIP_LOCKED, TRUNCATE OFF, INDEX_CLEANUP ON) fusee_ready"
@@ -28,7 +28,7 @@ _STANDING = "SELECT reltuples FROM pg_class WHERE oid = 'fusee_ready'::regclass"
 
 
 class Sweeper:
-    """Sweeps the line, beside the claims, each time that enough of its entries were claimed here."""
+    """Vacuums the table, beside the claims, each time that enough entries were claimed here."""
 
     def __init__(self, acquire: Callable[[], AbstractAsyncContextManager[Any]]) -> None:
         self._acquire = acquire

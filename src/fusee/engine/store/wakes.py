@@ -1,4 +1,4 @@
-"""Who wants to know at once: a hint that something changed, never the truth of it."""
+"""Wake-ups: hints that something changed, for those who want to look at once. A hint is never the truth."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Wakes:
         self._callbacks: dict[str, list[Callable[[], None]]] = {}
 
     def on(self, kind: str, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call it at each such hint; the answer undoes it."""
+        """Call it at each such hint; returns a function that undoes this."""
         callbacks = self._callbacks.setdefault(kind, [])
         callbacks.append(callback)
         return lambda: callbacks.remove(callback)
@@ -37,6 +37,6 @@ class Wakes:
             callback()
 
     def fire_all(self) -> None:
-        """Hints of any kind may have been missed: whoever waits for one, of whatever kind, looks."""
+        """Fire every kind: hints may have been missed."""
         for kind in tuple(self._callbacks):
             self.fire(kind)

@@ -45,7 +45,7 @@ _FRESH = "fusee-fresh"
 class Watch:
     """Closes a connection when the server has not answered in time.
 
-    Closing makes the driver fail whoever waits for the answer, and keeps the connection out of its pool. A
+    Closing makes the driver raise for the caller that waits, and keeps the connection out of its pool. A
     cancel would do neither for sure: before Python 3.12 it can be lost in `asyncio.wait_for`, which drivers
     use, and a driver that was cancelled waits for the server to confirm it.
     """

@@ -36,7 +36,7 @@ from fusee.values.chunks import chunks
 __all__ = ["Assign", "Assigned", "Assignments"]
 
 WINDOW = 1000
-"""Entries of a lane looked at in one pass; beyond them, nobody is passed over for long."""
+"""Entries of a lane looked at in one pass; none beyond them is passed over for long."""
 RECALL_AFTER = 10_000_000
 """Microseconds after which what a worker has not taken is taken back, and chosen for anew."""
 LIFTED_AFTER = 200_000
@@ -246,7 +246,7 @@ class Assignments:
         return len(chosen) + made
 
     def _known(self, connection: Connection, run_ids: Sequence[int]) -> dict[int, Any]:
-        """The runs that are pending; one that is not, and still has its entry, is left to whoever ends it."""
+        """The runs that are pending. One that is not, and still has its entry, is left to what ends it."""
         found: dict[int, Any] = {}
         for part in chunks(run_ids):
             query = select(runs).where(runs.c.id.in_(part), runs.c.status == RunStatus.PENDING)
@@ -282,7 +282,7 @@ class Assign(Service):
         self._last = 0.0
 
     def hint(self) -> None:
-        """Something stands in line."""
+        """A run became ready."""
         if self.in_use:
             self.wake()
 
