@@ -32,6 +32,7 @@ from fusee.bulk.execution.pacer import NodeCap
 from fusee.bulk.service.businesses import BusinessOperations
 from fusee.bulk.service.jobs import BulkOperations
 from fusee.bulk.sources.builtin import builtin_sources
+from fusee.bulk.sources.limits import SizeLimits
 from fusee.bulk.store.store import BulkBackend, DatabaseBackend
 from fusee.clock import Clock, SystemClock
 from fusee.config import Config, load
@@ -76,8 +77,11 @@ class Core:
         self.handlers = Handlers()
         self.operations = OperationRegistry()
         self.businesses = Businesses()
+        bulk = self.config.executors.bulk
         self.sources = builtin_sources(
-            self._bulk_backend, allow_private=self.config.executors.http.allow_private
+            self._bulk_backend,
+            allow_private=self.config.executors.http.allow_private,
+            limits=SizeLimits(bulk.max_download, bulk.max_unpacked, bulk.max_record),
         )
         http = self.config.executors.http
         self.reach = Reach(http.allow_private)

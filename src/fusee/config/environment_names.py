@@ -36,7 +36,7 @@ def check_names(text: str) -> str:
         covered = [name for name in CHOOSE_CODE if fnmatchcase(name, pattern)]
         if "*" in pattern and pattern != "*" and covered:
             raise ValueError(
-                f"may not have {pattern!r}, which covers {covered[0]}: with that, whoever creates a run"
-                " chooses the code that a program runs; write the names one by one"
+                f"must have no pattern that covers {covered[0]}, with which whoever creates a run chooses the"
+                " code that a program runs; write the names one by one"
             )
     return text

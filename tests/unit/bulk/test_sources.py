@@ -134,10 +134,10 @@ async def test_reading_far_into_a_file_does_not_read_what_comes_before(tmp_path:
         def __init__(self, real: Any) -> None:
             self.real = real
 
-        def readline(self) -> bytes:
+        def readline(self, most: int) -> bytes:
             nonlocal lines
             lines += 1
-            line: bytes = self.real.readline()
+            line: bytes = self.real.readline(most)
             return line
 
         def __getattr__(self, name: str) -> Any:

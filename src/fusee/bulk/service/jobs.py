@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from aiohttp import ClientError
@@ -94,7 +94,7 @@ class BulkOperations:
                 return await self._started(before, start, who), False
         spec, business = await self._spec(fields)
         if not self.trusted:
-            self.limits.check(spec.source)
+            spec = replace(spec, source=self.limits.confine(spec.source))
         source = self.sources.make(spec.source)
         await source.check()
         check = None

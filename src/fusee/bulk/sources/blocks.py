@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["BLOCK", "BlockReader"]
+__all__ = ["BLOCK", "KEPT", "BlockReader"]
 
 BLOCK = 1024
 KEPT = 8

@@ -5,24 +5,28 @@ from __future__ import annotations
 import asyncio
 import codecs
 import hashlib
-import tempfile
-from collections.abc import Mapping, Sequence
+import os
+import zlib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, TypeVar
 
 import aiohttp
 from yarl import URL
 
 from fusee.bulk.sources.base import fields_of
-from fusee.bulk.sources.blocks import BlockReader
+from fusee.bulk.sources.blocks import BLOCK, KEPT, BlockReader
 from fusee.bulk.sources.fingerprint import Fingerprint, digest_of_file, refuse, spans, time_of
+from fusee.bulk.sources.limits import SizeLimits
+from fusee.bulk.sources.opening import DownloadFolder, open_source
 from fusee.bulk.sources.records import FORMATS, Layout, RecordFile
 from fusee.errors import Invalid
 from fusee.executors.http.guard import Guard, guarded_session
 
 __all__ = ["FileSource", "UrlSource"]
 
+T = TypeVar("T")
 LAYOUT = ("format", "compression", "header", "delimiter", "encoding", "record")
 PORTION = 1 << 20
 
@@ -33,51 +37,60 @@ class FileSource:
     sparse = True
     placed = False
 
-    def __init__(self, given: Mapping[str, Any]) -> None:
-        fields = fields_of(given, "path", *LAYOUT)
-        path = fields.get("path")
+    def __init__(self, given: Mapping[str, Any], limits: SizeLimits = SizeLimits()) -> None:  # noqa: B008
+        fields = fields_of(given, "path", "within", *LAYOUT)
+        path, within = fields.get("path"), fields.get("within")
         if not isinstance(path, str) or not path:
             raise ValueError("path must be the path of a file")
-        self.path = Path(path)
-        self.layout = layout_of(fields, path)
+        if within is not None and not isinstance(within, str):
+            raise ValueError("within must be the path of a folder")
+        self.records = RecordFiles(Path(path), layout_of(fields, path), within, limits)
 
     async def check(self) -> None:
         """It is there, and its first records can be read."""
-        await asyncio.to_thread(_look, self.path, self.layout)
+        await asyncio.to_thread(self.records.look)
 
     async def bounds(self) -> tuple[int, int]:
-        return 0, await asyncio.to_thread(_count, self.path, self.layout)
+        return 0, await asyncio.to_thread(self.records.count)
 
     async def count(self, first: int, stop: int) -> None:
         """One at each place."""
 
     async def fingerprint(self) -> dict[str, Any]:
-        return (await asyncio.to_thread(_fingerprint, self.path)).plain()
+        return (await asyncio.to_thread(self.records.fingerprint)).plain()
 
     async def verify(self, kept: Mapping[str, Any]) -> None:
-        await asyncio.to_thread(_verify, str(self.path), self.path, self.layout, Fingerprint.of(kept))
+        await asyncio.to_thread(self.records.verify, str(self.records.path), Fingerprint.of(kept))
 
     def pages(self) -> None:
         return None
 
     def reader(self) -> FileReader:
-        return FileReader(self.path, self.layout)
+        return FileReader(self.records)
 
 
 class FileReader(BlockReader):
-    def __init__(self, path: Path, layout: Layout) -> None:
-        super().__init__()
-        self._file = RecordFile(path, layout)
+    def __init__(self, records: RecordFiles) -> None:
+        super().__init__(_block(records.layout, records.limits))
+        self._file = records.opened()
         self._indexed = False
 
     async def load(self, first: int, end: int) -> Sequence[Any]:
-        return await asyncio.to_thread(self._load, first, end)
+        items = await asyncio.to_thread(self._load, first, end)
+        if self._file.taken > self._file.limits.block // KEPT:
+            self._blocks.clear()  # of such large blocks, one is enough
+        return items
 
     def _load(self, first: int, end: int) -> list[Any]:
         if not self._indexed and not self._file.layout.compressed:
             self._file.bounds()  # finds the index beside the file, or makes one
             self._indexed = True
-        return self._file.read(first, end)
+        try:
+            return self._file.read(first, end)
+        except Invalid:
+            raise
+        except (ValueError, EOFError, zlib.error) as error:
+            raise OSError(f"{self._file.path} cannot be read: {error}") from None
 
     async def close(self) -> None:
         await super().close()
@@ -105,20 +118,31 @@ class UrlSource:
     sparse = True
     placed = False
 
-    def __init__(self, given: Mapping[str, Any], allow_private: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        given: Mapping[str, Any],
+        allow_private: Sequence[str] = (),
+        limits: SizeLimits = SizeLimits(),  # noqa: B008
+    ) -> None:
         fields = fields_of(given, "url", *LAYOUT)
         self.url = fields.get("url")
         if not isinstance(self.url, str) or not self.url.startswith(("http://", "https://")):
             raise ValueError("url must begin with http:// or https://")
         self.layout = layout_of(fields, self.url.split("?", 1)[0])
         self.guard = Guard(allow_private)
+        self.limits = limits
+        self.folder = DownloadFolder()
 
     def session(self) -> aiohttp.ClientSession:
         return guarded_session(self.guard, headers={"Accept-Encoding": "identity"}, auto_decompress=False)
 
     async def check(self) -> None:
         try:
-            await self.head()
+            head = await self.head()
+            if not self._by_ranges(head.ranges):
+                self.limits.check_download(str(self.url), head.size or 0)
+        except Invalid:
+            raise
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
             raise Invalid(f"source: {self.url} cannot be read: {error}", field="source") from None
 
@@ -146,7 +170,8 @@ class UrlSource:
             if size % self.layout.record:
                 raise Invalid(f"source: {size} bytes are not a multiple of record = {self.layout.record}")
             return 0, size // self.layout.record
-        return 0, await asyncio.to_thread(_count, await self.fetch(), self.layout)
+        records = await self.fetch()
+        return 0, await asyncio.to_thread(records.count)
 
     async def count(self, first: int, stop: int) -> None:
         """One at each place."""
@@ -162,10 +187,8 @@ class UrlSource:
         if before.etag and before.etag == head.etag and not head.etag.startswith("W/"):
             return
         if not self._by_ranges(head.ranges):
-            path = await self.fetch()
-            await asyncio.to_thread(
-                _verify, str(self.url), path, self.layout, before, head.modified, head.etag
-            )
+            records = await self.fetch()
+            await asyncio.to_thread(records.verify, str(self.url), before, head.modified, head.etag)
             return
         size, sample = await self._sampled(head, before.size)
         if size < before.size or sample != before.sample:
@@ -174,8 +197,8 @@ class UrlSource:
     async def _sampled(self, head: Head, first: int | None = None) -> tuple[int, str]:
         """(its size, the digest of its samples, or of those of its first bytes)."""
         if not self._by_ranges(head.ranges) or head.size is None:
-            path = await self.fetch()
-            found = await asyncio.to_thread(_fingerprint, path, first)
+            records = await self.fetch()
+            found = await asyncio.to_thread(records.fingerprint, first)
             return found.size, found.sample
         digest = hashlib.sha256()
         assert isinstance(self.url, str)
@@ -185,40 +208,44 @@ class UrlSource:
                 async with session.get(self.url, headers=wanted, allow_redirects=False) as answer:
                     if answer.status != 206:
                         raise OSError(f"the server answered {answer.status} to a Range request")
-                    digest.update(await answer.read())
+                    digest.update(await _at_most(answer, many))
         return head.size, digest.hexdigest()[:32]
 
     def _by_ranges(self, ranges: bool) -> bool:
         return bool(self.layout.record) and ranges and not self.layout.headed and not self.layout.compressed
 
-    async def fetch(self) -> Path:
-        """Into a file, unless it is there already."""
+    async def fetch(self) -> RecordFiles:
+        """Into a file of a folder that is ours alone, unless it is there already."""
         assert isinstance(self.url, str)
         head = await self.head()
         tag = head.etag or head.modified
         name = hashlib.sha256(f"{self.url} {tag} {head.size}".encode()).hexdigest()[:32]
-        folder = Path(tempfile.gettempdir()) / "fusee-sources"
-        await asyncio.to_thread(folder.mkdir, mode=0o700, parents=True, exist_ok=True)
-        path = folder / name
-        there = await asyncio.to_thread(path.is_file)
+        records = RecordFiles(self.folder.path / name, self.layout, str(self.folder.path), self.limits)
+        there = await asyncio.to_thread(self.folder.has, name)
         if tag and there:
-            return path
+            return records
+        await asyncio.to_thread(self.folder.prune)
         timeout = aiohttp.ClientTimeout(total=None, sock_read=60)
-        half = folder / f"{name}.{id(self)}.half"
         async with (
             self.session() as session,
             session.get(self.url, allow_redirects=False, timeout=timeout) as got,
         ):
             if got.status != 200:
                 raise OSError(f"the server answered {got.status}")
-            file = await asyncio.to_thread(half.open, "wb")
+            self.limits.check_download(self.url, got.content_length or 0)
+            half, file = await asyncio.to_thread(self.folder.create)
+            size = 0
             try:
-                async for portion in got.content.iter_chunked(PORTION):
-                    await asyncio.to_thread(file.write, portion)
-            finally:
-                await asyncio.to_thread(file.close)
-        await asyncio.to_thread(half.replace, path)
-        return path
+                with file:
+                    async for portion in got.content.iter_chunked(PORTION):
+                        size += len(portion)
+                        self.limits.check_download(self.url, size)
+                        await asyncio.to_thread(file.write, portion)
+                await asyncio.to_thread(self.folder.keep, half, name)
+            except BaseException:
+                self.folder.drop(half)
+                raise
+        return records
 
     def pages(self) -> None:
         return None
@@ -229,7 +256,7 @@ class UrlSource:
 
 class UrlReader(BlockReader):
     def __init__(self, source: UrlSource) -> None:
-        super().__init__()
+        super().__init__(_block(source.layout, source.limits))
         self._source = source
         self._ranges: bool | None = None
         self._session: aiohttp.ClientSession | None = None
@@ -241,7 +268,7 @@ class UrlReader(BlockReader):
             self._ranges = source._by_ranges((await source.head()).ranges)
         if not self._ranges:
             if self._file is None:
-                self._file = FileReader(await source.fetch(), source.layout)
+                self._file = FileReader(await source.fetch())
             return await self._file.load(first, end)
         if self._session is None:
             self._session = source.session()
@@ -251,7 +278,7 @@ class UrlReader(BlockReader):
         async with self._session.get(source.url, headers=wanted, allow_redirects=False) as answer:
             if answer.status != 206:
                 raise OSError(f"the server answered {answer.status} to a Range request")
-            data = await answer.read()
+            data = await _at_most(answer, (end - first) * record)
         return [source.layout.item(data[at : at + record], None) for at in range(0, len(data), record)]
 
     async def close(self) -> None:
@@ -289,46 +316,73 @@ def layout_of(fields: Mapping[str, Any], name: str) -> Layout:
     return Layout(format, compression == "gzip", header, delimiter, encoding, record)
 
 
-def _look(path: Path, layout: Layout) -> None:
-    file = RecordFile(path, layout)
-    try:
-        file.read(0, 10)
-    except (OSError, ValueError, EOFError) as error:
-        raise Invalid(f"source: {path} cannot be read: {error}", field="source") from None
-    finally:
-        file.close()
+def _block(layout: Layout, limits: SizeLimits) -> int:
+    """Records that are read together."""
+    return max(1, min(BLOCK, limits.block // layout.record)) if layout.record else BLOCK
 
 
-def _count(path: Path, layout: Layout) -> int:
-    file = RecordFile(path, layout)
-    try:
-        return file.bounds()
-    except (OSError, ValueError, EOFError) as error:
-        raise Invalid(f"source: {path} cannot be read: {error}", field="source") from None
-    finally:
-        file.close()
+async def _at_most(answer: aiohttp.ClientResponse, size: int) -> bytes:
+    """The body of an answer to a Range request, which may be shorter than what was asked for."""
+    parts: list[bytes] = []
+    async for portion in answer.content.iter_chunked(PORTION):
+        parts.append(portion)
+        size -= len(portion)
+        if size < 0:
+            raise OSError("the server sent more than the Range request asked for")
+    return b"".join(parts)
 
 
-def _fingerprint(
-    path: Path, first: int | None = None, modified: str | None = None, etag: str = ""
-) -> Fingerprint:
-    """Of all of it, or with the samples of its first bytes."""
-    seen = path.stat()
+@dataclass(frozen=True, slots=True)
+class RecordFiles:
+    """A file of records that is opened anew, and checked anew, for each thing that is asked of it."""
+
+    path: Path
+    layout: Layout
+    within: str | None
+    limits: SizeLimits
+
+    def opened(self) -> RecordFile:
+        return RecordFile(self.path, self.layout, within=self.within, limits=self.limits)
+
+    def look(self) -> None:
+        self._ask(lambda file: file.read(0, 10))
+
+    def count(self) -> int:
+        return self._ask(RecordFile.bounds)
+
+    def _ask(self, what: Callable[[RecordFile], T]) -> T:
+        file = self.opened()
+        try:
+            return what(file)
+        except Invalid:
+            raise
+        except (OSError, ValueError, EOFError, zlib.error) as error:
+            raise Invalid(f"source: {self.path} cannot be read: {error}", field="source") from None
+        finally:
+            file.close()
+
+    def fingerprint(
+        self, first: int | None = None, modified: str | None = None, etag: str = ""
+    ) -> Fingerprint:
+        """Of all of it, or with the samples of its first bytes."""
+        with open_source(self.path, self.within) as file:
+            return _fingerprint(file, first, modified, etag)
+
+    def verify(self, what: str, kept: Fingerprint, modified: str | None = None, etag: str = "") -> None:
+        """The content within the former size is what it was; its last line is whole still."""
+        with open_source(self.path, self.within) as file:
+            found = _fingerprint(file, kept.size, modified, etag)
+            if found.size < kept.size or found.sample != kept.sample:
+                refuse(what, kept, found)
+            if found.size > kept.size and not self.layout.record and not self.layout.compressed and kept.size:
+                file.seek(kept.size - 1)
+                last, following = file.read(1), file.read(2)
+                if last != b"\n" and not following.startswith((b"\n", b"\r\n")):
+                    refuse(what, kept, found, " (its last line went on)")
+
+
+def _fingerprint(file: BinaryIO, first: int | None, modified: str | None, etag: str) -> Fingerprint:
+    seen = os.fstat(file.fileno())
     size = seen.st_size if first is None else min(first, seen.st_size)
     when = time_of(seen.st_mtime) if modified is None else modified
-    return Fingerprint(seen.st_size, digest_of_file(path, size), when, etag)
-
-
-def _verify(
-    what: str, path: Path, layout: Layout, kept: Fingerprint, modified: str | None = None, etag: str = ""
-) -> None:
-    """The content within the former size is what it was; its last line is whole still."""
-    found = _fingerprint(path, kept.size, modified, etag)
-    if found.size < kept.size or found.sample != kept.sample:
-        refuse(what, kept, found)
-    if found.size > kept.size and not layout.record and not layout.compressed and kept.size:
-        with path.open("rb") as file:
-            file.seek(kept.size - 1)
-            last, following = file.read(1), file.read(2)
-        if last != b"\n" and not following.startswith((b"\n", b"\r\n")):
-            refuse(what, kept, found, " (its last line went on)")
+    return Fingerprint(seen.st_size, digest_of_file(file, size), when, etag)

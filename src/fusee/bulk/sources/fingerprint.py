@@ -6,8 +6,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any, Self
+from typing import Any, BinaryIO, Self
 
 from fusee.bulk.sources.base import ItemSource
 from fusee.errors import Conflict
@@ -52,13 +51,12 @@ def spans(size: int) -> list[tuple[int, int]]:
     return [(last * number // (SAMPLES - 1), SAMPLE) for number in range(SAMPLES)]
 
 
-def digest_of_file(path: Path, size: int) -> str:
+def digest_of_file(file: BinaryIO, size: int) -> str:
     """The digest of the samples of its first `size` bytes."""
     digest = hashlib.sha256()
-    with path.open("rb") as file:
-        for offset, many in spans(size):
-            file.seek(offset)
-            digest.update(file.read(many))
+    for offset, many in spans(size):
+        file.seek(offset)
+        digest.update(file.read(many))
     return digest.hexdigest()[:32]
 
 

@@ -10,17 +10,19 @@ from __future__ import annotations
 import csv
 import gzip
 import os
+import secrets
 import struct
-import threading
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, BinaryIO
 
 import msgspec
 
 from fusee.bulk.sources.base import ABSENT, BadItem
+from fusee.bulk.sources.limits import SizeLimits
+from fusee.bulk.sources.opening import open_beside, open_source
 
 __all__ = ["FORMATS", "Layout", "RecordFile", "RecordIndex"]
 
@@ -81,10 +83,13 @@ class RecordIndex:
     """The file's size and time of change when it was indexed."""
 
     @classmethod
-    def load(cls, path: Path, stamp: tuple[int, int], layout: Layout) -> RecordIndex | None:
-        """The index beside the file, when it is one of this very file."""
+    def load(cls, folder: int, name: str, stamp: tuple[int, int], layout: Layout) -> RecordIndex | None:
+        """The index beside the file, when it is one of this very file; `folder` is a descriptor."""
         try:
-            data = _beside(path).read_bytes()
+            descriptor = os.open(_beside(name), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+            with os.fdopen(descriptor, "rb") as file:
+                # A byte unpacks to at most 1,032, and each is a record at most: no index is longer.
+                data = file.read(1024 + stamp[0] * 1032 // STEP * 8)
             if not data.startswith(MAGIC + _mark(layout)):
                 return None
             body = data[len(MAGIC) + 32 :]
@@ -96,40 +101,68 @@ class RecordIndex:
         whole = len(offsets) == max(1, -(-count // STEP))
         return cls(count, offsets, stamp) if (size, changed) == stamp and whole else None
 
-    def save(self, path: Path, layout: Layout) -> bool:
+    def save(self, folder: int, name: str, layout: Layout) -> bool:
         head = struct.pack("<QqQ", *self.stamp, self.count)
-        beside = _beside(path)
-        half = beside.with_name(f"{beside.name}.{os.getpid()}.{threading.get_ident()}")
+        half = f"{_beside(name)}.{secrets.token_hex(8)}"
         try:
-            half.write_bytes(MAGIC + _mark(layout) + head + self.offsets.tobytes())
-            half.replace(beside)  # whole, or not at all
+            # Never through a link that someone put there: it would overwrite what the link leads to.
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+            with os.fdopen(os.open(half, flags, 0o644, dir_fd=folder), "wb") as file:
+                file.write(MAGIC + _mark(layout) + head + self.offsets.tobytes())
+            os.replace(half, _beside(name), src_dir_fd=folder, dst_dir_fd=folder)  # whole, or not at all
         except OSError:
             return False
         return True
 
 
 class RecordFile:
-    """An open file of records; not for two threads at once."""
+    """An open file of records; not for two threads at once.
 
-    def __init__(self, path: Path, layout: Layout, index: RecordIndex | None = None) -> None:
+    It is opened once: whatever its path leads to later, this reads the file that was checked.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        layout: Layout,
+        *,
+        within: str | None = None,
+        limits: SizeLimits = SizeLimits(),  # noqa: B008
+    ) -> None:
         self.path = path
         self.layout = layout
-        self.index = index
+        self.within = within
+        """The folder that it must not lead out of."""
+        self.limits = limits
+        self.index: RecordIndex | None = None
         self.columns: list[str] | None = None
+        self._raw: BinaryIO | None = None
         self._file: IO[bytes] | None = None
+        self._at = 0
+        """Bytes of a compressed file that were unpacked."""
+        self.taken = 0
+        """Bytes of the records that were read last."""
         self._next = 0
         self._begin = 0
         """Where record 0 begins: behind the header."""
 
     def stamp(self) -> tuple[int, int]:
-        seen = self.path.stat()
+        assert self._raw is not None
+        seen = os.fstat(self._raw.fileno())
         return seen.st_size, seen.st_mtime_ns
 
     def open(self) -> None:
-        if self._file is not None:
-            return
-        opened: Any = gzip.GzipFile(self.path) if self.layout.compressed else self.path.open("rb")
+        if self._raw is None:
+            self._raw = open_source(self.path, self.within)
+            self._begun()
+
+    def _begun(self) -> None:
+        """At the first record."""
+        assert self._raw is not None
+        self._raw.seek(0)
+        opened: Any = gzip.GzipFile(fileobj=self._raw) if self.layout.compressed else self._raw
         self._file = opened
+        self._at = self._next = 0
         if self.layout.headed:
             header = self._record()
             if not header:
@@ -138,12 +171,11 @@ class RecordFile:
                 [header.decode(self.layout.encoding).lstrip("\ufeff")], delimiter=self.layout.delimiter
             )
         self._begin = opened.tell()
-        self._next = 0
 
     def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        if self._raw is not None:
+            self._raw.close()
+            self._raw = self._file = None
 
     def bounds(self) -> int:
         """How many records there are; makes the index where there is none."""
@@ -164,7 +196,9 @@ class RecordFile:
         kept = _remembered.get((self.path, self.layout))
         if kept is not None and kept.stamp == stamp:
             return kept
-        return RecordIndex.load(self.path, stamp, self.layout)
+        assert self._raw is not None
+        with open_beside(self._raw, self.path, self.within) as folder:
+            return RecordIndex.load(folder, self.path.name, stamp, self.layout)
 
     def read(self, first: int, end: int) -> list[Any]:
         """Records `[first, end)`; fewer where the file ends."""
@@ -172,10 +206,17 @@ class RecordFile:
         self._seek(first)
         found: list[Any] = []
         item, columns = self.layout.item, self.columns
+        self.taken = 0
         while self._next < end:
             raw = self._record()
             if not raw:
                 break
+            self.taken += len(raw)
+            if self.taken > self.limits.block:
+                raise ValueError(
+                    f"records {first} to {self._next} hold more than {self.limits.block:,} bytes together:"
+                    " raise executors.bulk.max_record, of which 64 are held at once"
+                )
             found.append(item(raw, columns))
             self._next += 1
         return found
@@ -190,8 +231,7 @@ class RecordFile:
             return
         if self.layout.compressed:
             if number < self._next:
-                self.close()
-                self.open()
+                self._begun()
         elif self.index is not None and not self._next <= number < self._next + STEP:
             step = min(number // STEP, len(self.index.offsets) - 1)
             self._file.seek(self.index.offsets[step])
@@ -207,20 +247,34 @@ class RecordFile:
         assert self._file is not None
         if self.layout.record:
             return self._file.read(self.layout.record)
-        line = self._file.readline()
-        if self.layout.format == "csv":
-            while line.count(b'"') % 2:
-                more = self._file.readline()
-                if not more:
-                    break
-                line += more
+        most = self.limits.record
+        line = self._file.readline(most + 1)
+        if self.layout.format == "csv" and line.count(b'"') % 2:
+            parts, size, whole = [line], len(line), False
+            while not whole and size <= most and (more := self._file.readline(most + 1)):
+                parts.append(more)
+                size += len(more)
+                whole = more.count(b'"') % 2 == 1
+            line = b"".join(parts)
+        if len(line) > most:
+            quote = " (or a quote is not closed)" if self.layout.format == "csv" else ""
+            raise ValueError(
+                f"record {self._next} is longer than {most:,} bytes{quote}: raise executors.bulk.max_record"
+            )
+        if self.layout.compressed:
+            self._at += len(line)
+            if self._at > self.limits.unpacked:
+                raise ValueError(
+                    f"it unpacks to more than {self.limits.unpacked:,} bytes: raise"
+                    " executors.bulk.max_unpacked, or split it"
+                )
         return line
 
     def _made(self) -> RecordIndex:
         """Read all of it once."""
         assert self._file is not None
         stamp = self.stamp()
-        self._rewind()
+        self._begun()
         offsets, count = array("Q"), 0
         at = self._begin
         while True:
@@ -231,23 +285,23 @@ class RecordFile:
                 break
             at += len(raw)
             count += 1
+            self._next = count
         if len(offsets) > max(1, -(-count // STEP)):
             offsets.pop()
-        self._rewind()
+        self._begun()
         index = RecordIndex(count, offsets, stamp)
-        if not index.save(self.path, self.layout):
+        assert self._raw is not None
+        with open_beside(self._raw, self.path, self.within) as folder:
+            saved = index.save(folder, self.path.name, self.layout)
+        if not saved:
             while len(_remembered) >= MOST_REMEMBERED:
                 _remembered.pop(next(iter(_remembered)), None)
             _remembered[self.path, self.layout] = index
         return index
 
-    def _rewind(self) -> None:
-        self.close()
-        self.open()
 
-
-def _beside(path: Path) -> Path:
-    return path.with_name(path.name + ".fusee-index")
+def _beside(name: str) -> str:
+    return f"{name}.fusee-index"
 
 
 def _mark(layout: Layout) -> bytes:

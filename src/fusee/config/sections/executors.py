@@ -193,6 +193,18 @@ class BulkConfig(Section):
         description="Databases that such a job may ask, written as its source writes `url`, such as "
         '`["env:CRM"]`.',
     )
+    max_download: Size = Field(
+        default=10 * 2**30, ge=1024, description="The most that is fetched from the URL of one source."
+    )
+    max_unpacked: Size = Field(
+        default=10 * 2**30, ge=1024, description="The most that one compressed file may hold, unpacked."
+    )
+    max_record: Size = Field(
+        default=4 * 2**20,
+        ge=1024,
+        description="The longest record (line) of a file; 64 times as much is held of records that are read "
+        "together.",
+    )
 
 
 class ExecutorsConfig(Section):
