@@ -11,7 +11,7 @@ import pytest
 from fusee import Fusee
 from fusee.surfaces.cli.documents import read_documents
 from fusee.tasks.model.task import TaskSpec
-from fusee.tasks.service.documents import read_document
+from fusee.tasks.service.apply import read_document
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = [

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from fusee.errors import Invalid
 from fusee.tasks.fields import TASK, fields_from, task_from
 from fusee.tasks.model.task import Task, TaskSpec, TaskStatus
-from fusee.tasks.service.documents import DURATIONS, document_of, read_document
+from fusee.tasks.service.apply import DURATIONS, document_of, read_document
 from fusee.values.durations import duration_text
 from fusee.values.times import iso
 

@@ -33,7 +33,6 @@ from fusee.tasks.rest import routes as tasks
 from fusee.tasks.rest import steers as task_steers
 from fusee.tasks.rest import templates as task_templates
 from fusee.workflows.rest import routes as workflows
-from fusee.workflows.rest import runs as workflow_runs
 
 __all__ = ["create_api", "create_status"]
 
@@ -47,7 +46,6 @@ _PARTS = (
     task_steers,
     task_templates,
     tasks,
-    workflow_runs,
     workflows,
     batches,
     bulk_record,

@@ -73,7 +73,7 @@ def _check_app(name: str) -> list[Finding]:
 
 def _check_task(document: Mapping[str, Any]) -> Finding:
     from fusee.errors import Invalid
-    from fusee.tasks.service.documents import read_document
+    from fusee.tasks.service.apply import read_document
 
     try:
         spec, _ = read_document(document)

@@ -134,7 +134,7 @@ async def _apply(
 def _read(files: Sequence[str]) -> list[Document]:
     """Refuses a wrong task with its file and line before the database is opened."""
     from fusee.errors import Invalid
-    from fusee.tasks.service.documents import read_document
+    from fusee.tasks.service.apply import read_document
 
     documents = read_documents(files, "task")
     for document in documents:
@@ -159,7 +159,7 @@ async def export(tasks: TaskOperations, /, names: Sequence[str]) -> Answer:
       fusee task export > tasks.yaml
       fusee task export nightly report
     """
-    from fusee.tasks.service.documents import document_of
+    from fusee.tasks.service.apply import document_of
 
     found = [await tasks.get(name) for name in names] if names else await _all(tasks)
     document = {"tasks": [document_of(task) for task in found]}
@@ -208,7 +208,7 @@ def differences_lines(differences: Sequence[Difference]) -> list[Text]:
 
 
 def _value(field: str, value: Any) -> str:
-    from fusee.tasks.service.documents import DURATIONS
+    from fusee.tasks.service.apply import DURATIONS
     from fusee.values.durations import duration_text
 
     if field in DURATIONS and isinstance(value, float):

@@ -84,7 +84,7 @@ def _facts(task: Task) -> Table:
     from rich.text import Text
 
     from fusee.tasks.cron import Cron
-    from fusee.tasks.service.documents import document_of
+    from fusee.tasks.service.apply import document_of
 
     spec, zone, now = task.spec, zone_of(task), now_us()
     others = [(name, value_text(value)) for name, value in document_of(task).items()]

@@ -1,10 +1,8 @@
 """Cron expressions: parsed, refused with a reason, described in words, and turned into instants of a zone.
 
-    errors      CronError, which points at the field
-    fields      what one field may hold: numbers, names, ranges, steps, lists
+    fields      what one field may hold, and CronError, which points at the field
     days        L, W and #, and the two day fields together
-    never       why an expression cannot fire
-    parse       the whole line: macros, five or six fields
+    parse       the whole line: macros, five or six fields, and why it can never fire
     dial        matches on a wall clock, without zones
     zones       the offsets of a time zone, as stretches
     expression  `Cron`: all of it together, and the rules for daylight saving
@@ -15,7 +13,7 @@ fields and for daylight saving. It is ours because cronsim keeps those rules for
 croniter runs a daily job twice in a repeated hour. docs/cron.md tells users what to expect.
 """
 
-from fusee.tasks.cron.errors import CronError
 from fusee.tasks.cron.expression import Cron, next_fires
+from fusee.tasks.cron.fields import CronError
 
 __all__ = ["Cron", "CronError", "next_fires"]

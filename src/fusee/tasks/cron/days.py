@@ -11,8 +11,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fusee.tasks.cron.errors import FieldPosition
-from fusee.tasks.cron.fields import DAY, WEEKDAY, CronField, Span, mask_of, parse_value
+from fusee.tasks.cron.fields import DAY, WEEKDAY, CronField, FieldPosition, Span, mask_of, parse_value
 
 __all__ = ["LENGTHS", "Last", "LastOf", "LastWeekday", "Near", "Nth", "Part", "month_masks", "parse_special"]
 

@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from fusee.tasks.cron.days import Part, month_masks, parse_special
-from fusee.tasks.cron.errors import CronError, FieldPosition, shown
-from fusee.tasks.cron.fields import DAY, FIELDS, HOUR, MINUTE, WEEKDAY, CronField, Span, mask_of, parse_span
-from fusee.tasks.cron.never import why_never
+from fusee.tasks.cron.days import LENGTHS, Part, month_masks, parse_special
+from fusee.tasks.cron.fields import (
+    DAY,
+    FIELDS,
+    HOUR,
+    MINUTE,
+    MONTH,
+    MONTHS,
+    WEEKDAY,
+    CronError,
+    CronField,
+    FieldPosition,
+    Span,
+    mask_of,
+    parse_span,
+    shown,
+)
 
-__all__ = ["LONGEST", "MACROS", "Fields", "read"]
+__all__ = ["LONGEST", "MACROS", "Fields", "read", "why_never"]
 
 LONGEST = 1000
 """Characters; a list of every value in every field takes 560."""
@@ -137,3 +151,37 @@ def _parts(field: CronField, text: str, place: FieldPosition) -> tuple[Part, ...
 
 def _spans(parts: tuple[Part, ...]) -> tuple[Span, ...]:
     return tuple(part for part in parts if isinstance(part, Span))
+
+
+_EVERY_WEEKDAY = (Span(WEEKDAY.low, WEEKDAY.low + WEEKDAY.size - 1, star=True),)
+
+
+def why_never(
+    day: str, days: Sequence[Part], months: Sequence[Span], weekday: str, masks: tuple[int, ...]
+) -> str | None:
+    """Why an expression can never fire; None when it can. It is refused when it is written: nobody should
+    find out years later that a task is silent.
+
+    Every month begins on every weekday within the 400 years after which the calendar repeats, February 29
+    too; so a month can match if and only if its length has a mask that is not empty.
+    """
+    numbers = sorted({month for span in months for month in span.values(MONTH)})
+    if _can(numbers, masks):
+        return None
+    names = _either([MONTHS[number - 1] for number in numbers])
+    if not _can(numbers, month_masks(days, _EVERY_WEEKDAY, both=True)):
+        items = day.split(",")
+        one = len(items) == 1
+        return f"{shown(', '.join(items))} {'is not a day' if one else 'are not days'} of {names}"
+    where = "any month" if len(numbers) == MONTH.size else names
+    return f"no day of {where} is both {shown(day)} in day of month and {shown(weekday)} in day of week"
+
+
+def _can(months: Sequence[int], masks: tuple[int, ...]) -> bool:
+    return any(
+        any(masks[(length - 28) * 7 : (length - 27) * 7]) for month in months for length in LENGTHS[month]
+    )
+
+
+def _either(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"

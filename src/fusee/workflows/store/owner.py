@@ -14,8 +14,7 @@ from fusee.engine.owners import Owner, Reaction, Retried
 from fusee.engine.store.parents import Outcome, Parents, StartedKind
 from fusee.errors import Conflict
 from fusee.workflows.model.workflow_run import WorkflowStatus
-from fusee.workflows.store.cancel import WorkflowCancels
-from fusee.workflows.store.ends import COUNTED, WorkflowEnds
+from fusee.workflows.store.ends import COUNTED, WorkflowCancels, WorkflowEnds
 from fusee.workflows.store.queries import WorkflowQueries
 from fusee.workflows.store.tables import workflow_nodes, workflow_runs, workflows
 

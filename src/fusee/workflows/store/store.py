@@ -5,9 +5,8 @@ from __future__ import annotations
 from fusee.engine.store.context import StoreContext
 from fusee.engine.store.engine_store import EngineStore
 from fusee.workflows.model.action import NodeTasks
-from fusee.workflows.store.cancel import WorkflowCancels
 from fusee.workflows.store.definitions import WorkflowDefinitions
-from fusee.workflows.store.ends import WorkflowEnds
+from fusee.workflows.store.ends import WorkflowCancels, WorkflowEnds
 from fusee.workflows.store.insert import WorkflowWriter
 from fusee.workflows.store.owner import WorkflowOwner
 from fusee.workflows.store.queries import WorkflowQueries
