@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 from starlette.requests import Request
@@ -20,7 +20,7 @@ from fusee.surfaces.rest.problems import Problem, problem_of
 from fusee.surfaces.rest.reading import parse_json
 from fusee.values.names import LONGEST_KEY, MOST_PAYLOAD, check_key
 
-__all__ = ["Intake", "placed"]
+__all__ = ["Intake", "StreamProgress", "placed"]
 
 CHUNK = 1000
 """Runs in one transaction of a stream."""
@@ -29,10 +29,10 @@ INDEX_DIGITS = 12
 
 
 @dataclass(slots=True)
-class Progress:
-    """How far a stream came; also told when it fails."""
+class StreamProgress:
+    """How far a stream of runs came; also told when it fails."""
 
-    accepted: int = 0
+    accepted: Annotated[int, "Also counts those that a repeated key had created before."] = 0
     created: int = 0
     first_id: int | None = None
     last_id: int | None = None
@@ -78,11 +78,11 @@ class Intake:
                 raise placed(error, f"run {index} of the array", index=index) from None
         return await self.runs.submit(specs, allow_unknown=self.allow_unknown)
 
-    async def stream(self) -> Progress:
+    async def stream(self) -> StreamProgress:
         """One run a line. Each chunk is one transaction: what was accepted before an error stays accepted."""
         self._check_key(INDEX_DIGITS)
         context, timeout = context_of(self.request), services_of(self.request).config.request_timeout
-        progress = Progress()
+        progress = StreamProgress()
         context.notes = asdict(progress)
         chunk: list[RunSpec] = []
         weight = index = 0

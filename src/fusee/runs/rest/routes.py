@@ -11,7 +11,7 @@ from fusee.engine.store.runs import RunFilter
 from fusee.runs.rest.intake import Intake
 from fusee.runs.rest.shapes import (
     SUBMIT,
-    Accepted,
+    RunAccepted,
     RunId,
     RunOut,
     RunPage,
@@ -63,8 +63,9 @@ _SUBMIT = body_of(
     status_code=201,
     dependencies=[Operator],
     openapi_extra=_SUBMIT,
+    response_model=RunAccepted | list[RunAccepted] | StreamAccepted,
     responses={
-        200: {"model": Accepted, "description": "The idempotency key had been used before."},
+        200: {"model": RunAccepted, "description": "The idempotency key had been used before."},
         409: {"description": "The idempotency key was used for other work."},
     },
 )
@@ -75,23 +76,21 @@ async def submit(
     idempotency_key: Annotated[
         str | None, Header(description="Makes a repeat harmless; the i-th of many gets `KEY/i`.")
     ] = None,
-) -> Accepted | list[Accepted] | StreamAccepted:
+) -> RunAccepted | list[RunAccepted] | Shown:
     """Accept one run, an array of runs (all or none), or a stream of lines (`application/x-ndjson`)."""
     intake = Intake(request, idempotency_key, allow_unknown)
     if is_stream(request.scope, NDJSON):
         done = await intake.stream()
-        return StreamAccepted(
-            accepted=done.accepted, created=done.created, first_id=done.first_id, last_id=done.last_id
-        )
+        return shown(done)
     require_json(request, " (or application/x-ndjson for many)")
     text = await request.body()
     value = parse_json(text)
     if isinstance(value, list):
-        return [Accepted(id=run.id, created=run.created) for run in await intake.array(value, len(text))]
+        return [RunAccepted(id=run.id, created=run.created) for run in await intake.array(value, len(text))]
     run = await intake.one(value)
     response.headers["Location"] = link(request, "runs", run.id)
     response.status_code = 201 if run.created else 200
-    return Accepted(id=run.id, created=run.created)
+    return RunAccepted(id=run.id, created=run.created)
 
 
 @router.get("", dependencies=[Viewer], response_model=RunPage)

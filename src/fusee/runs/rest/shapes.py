@@ -12,6 +12,7 @@ from fusee.engine.model.queue import LIMITS, QueueStats
 from fusee.engine.model.run import Attempt, Run
 from fusee.engine.model.session import Session
 from fusee.runs.fields import RUN
+from fusee.runs.rest.intake import StreamProgress
 from fusee.runs.service.callbacks import callback_end
 from fusee.runs.service.runs import RunWithAttempts
 from fusee.surfaces.rest.answers import answer_of, page_of
@@ -24,11 +25,11 @@ __all__ = [
     "LIMIT",
     "LIMIT_CHANGE",
     "SUBMIT",
-    "Accepted",
     "CallbackIn",
     "CallbackOut",
     "QueueOut",
     "QueuePage",
+    "RunAccepted",
     "RunId",
     "RunOut",
     "RunPage",
@@ -82,27 +83,18 @@ class CallbackIn(Incoming):
         )
 
 
-class Accepted(BaseModel):
+class RunAccepted(BaseModel):
     """A run that will end in a terminal state or visibly wait; `created` is false for a repeated key."""
 
     id: int
     created: bool
 
 
-class RunRetriedOut(Accepted):
+class RunRetriedOut(RunAccepted):
     """The new run of a retry; `rule` is what the policies of its task decided, when it belongs to one."""
 
     status: str
     rule: str | None
-
-
-class StreamAccepted(BaseModel):
-    """How a stream of runs ended; `accepted` also counts those a repeated key had created before."""
-
-    accepted: int
-    created: int
-    first_id: int | None
-    last_id: int | None
 
 
 class CallbackOut(BaseModel):
@@ -112,6 +104,7 @@ class CallbackOut(BaseModel):
     status: str
 
 
+StreamAccepted = answer_of("StreamAccepted", StreamProgress)
 RunSummary = answer_of("RunSummary", Run, brief=True)
 RunPage = page_of(RunSummary)
 AttemptOut = answer_of("AttemptOut", Attempt)
