@@ -10,7 +10,7 @@ import pytest_asyncio
 from fusee.batches.cli.look import GOOD, SOME_UNDONE, settled
 from fusee.batches.operation import Target
 from fusee.surfaces.cli.exits import Exit
-from fusee.surfaces.cli.options import Shared, Wait
+from fusee.surfaces.cli.options import Shared, WaitOption
 from fusee.surfaces.cli.output import Out
 
 BATCH = {"batch_name": "brighter", "batch_type": "set", "target_type": "lamp"}
@@ -40,7 +40,7 @@ async def app(serving: Any) -> AsyncIterator[Any]:
 async def exit_of(app: Any, batch_id: int, good: tuple[str, ...] = GOOD) -> int:
     out = Out(Shared(json=True, quiet=True))
     batch = await app.batches.get(batch_id)
-    return (await settled(app.batches, out, batch, Wait(30), good)).exit
+    return (await settled(app.batches, out, batch, WaitOption(30), good)).exit
 
 
 async def test_a_partial_rollback_is_no_success_unless_it_was_asked_for(app: Any) -> None:

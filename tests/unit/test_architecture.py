@@ -102,14 +102,7 @@ DEEP: Reasons = {
         "UnknownHandler",
     ],
 }
-USED_TWICE: Reasons = {
-    "one word with two meanings": [
-        "Kind",
-        "Answer",
-        "Config",
-        "Wait",
-    ],
-}
+USED_TWICE: Reasons = {}
 
 
 def depths(code: Iterable[Module]) -> dict[str, int]:
@@ -203,25 +196,9 @@ DATA: Reasons = {
     ],
 }
 UNTYPED: Reasons = {
-    "a row, under the name of what it is": [
-        "BulkCreation.start_when_checked(job)",
-        "BulkLaunches.cut(job)",
-        "BulkLaunches.start(job)",
-        "Broadcasts.give_up_if_left(entry)",
-        "Broadcasts.give_up_if_left(run)",
-        "Broadcasts.spread(run)",
-        "BulkMoves.begin_stop(job)",
-        "BulkMoves.bulk_alarm(job)",
-        "BulkMoves.bulk_run(job)",
-        "BulkMoves.call_back(job)",
-        "BulkMoves.open_segments(job)",
-        "BulkMoves.refuse(job)",
-        "BulkMoves.workers_of(job)",
+    "a type hint, and no type describes all of those": [
         "Field(type)",
         "Kind(shown)",
-        "WorkflowEnds.count_in(owner)",
-        "StartedKind.end(run)",
-        "next_of(job)",
     ],
 }
 

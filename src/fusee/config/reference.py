@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args, get_origin
 from annotated_types import Ge, Gt, Le
 
 from fusee.config.keys import ALIASES, Key, KeyPath, dotted, groups, keys, variable
-from fusee.config.units import Kind, format_duration, format_size
+from fusee.config.units import TypeName, format_duration, format_size
 
 __all__ = ["example_toml", "reference"]
 
@@ -105,7 +105,7 @@ def _keys_of(group: KeyPath) -> list[Key]:
 
 
 def _kind(key: Key) -> str:
-    named = [mark.name for mark in key.field.metadata if isinstance(mark, Kind)]
+    named = [mark.name for mark in key.field.metadata if isinstance(mark, TypeName)]
     annotation = key.field.annotation
     if named:
         return named[0] + _limits(key, duration=named == ["duration"], size=named == ["size"])
@@ -137,7 +137,7 @@ def _default(key: Key) -> str:
 
 
 def _toml(key: Key) -> str:
-    named = [mark.name for mark in key.field.metadata if isinstance(mark, Kind)]
+    named = [mark.name for mark in key.field.metadata if isinstance(mark, TypeName)]
     match key.default:
         case float() if key.path[-1].endswith("_seconds"):
             return f"{key.default:g}"

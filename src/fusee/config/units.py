@@ -11,8 +11,8 @@ from pydantic import BeforeValidator
 __all__ = [
     "Count",
     "Duration",
-    "Kind",
     "Size",
+    "TypeName",
     "format_duration",
     "format_size",
     "parse_duration",
@@ -45,7 +45,7 @@ _A_SIZE = "must be a size such as 64KiB, 1MB, 8MiB, or a number of bytes"
 
 
 @dataclass(frozen=True)
-class Kind:
+class TypeName:
     """The word the reference uses for a type that Python alone would call float or int."""
 
     name: str
@@ -115,6 +115,6 @@ def _refuse_bool(value: Any) -> Any:
     return value
 
 
-Duration = Annotated[float, Kind("duration"), BeforeValidator(parse_duration)]
-Size = Annotated[int, Kind("size"), BeforeValidator(parse_size)]
-Count = Annotated[int, Kind("integer"), BeforeValidator(_refuse_bool)]
+Duration = Annotated[float, TypeName("duration"), BeforeValidator(parse_duration)]
+Size = Annotated[int, TypeName("size"), BeforeValidator(parse_size)]
+Count = Annotated[int, TypeName("integer"), BeforeValidator(_refuse_bool)]

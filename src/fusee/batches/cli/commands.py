@@ -28,7 +28,7 @@ from fusee.surfaces.cli.answer import Answer
 from fusee.surfaces.cli.commands import command, steer
 from fusee.surfaces.cli.field_options import options_of
 from fusee.surfaces.cli.inputs import fields_from, json_or_text
-from fusee.surfaces.cli.options import KEY, TIMEOUT, VERSION, Group, Wait, option, reasoned, waits
+from fusee.surfaces.cli.options import KEY, TIMEOUT, VERSION, Group, WaitOption, option, reasoned, waits
 from fusee.surfaces.cli.output import Out
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def batch() -> None:
 @waits
 async def create(
     batches: BatchOperations, out: Out, /, name: str, kind: str, file: str, others: tuple[str, ...],
-    key: str | None, start: bool, wait: Wait | None, **options: Any,
+    key: str | None, start: bool, wait: WaitOption | None, **options: Any,
 ) -> Answer:  # fmt: skip
     """Create a batch with its targets: all of them or nothing.
 
@@ -93,7 +93,7 @@ async def create(
 @waits
 @VERSION
 async def apply(
-    batches: BatchOperations, out: Out, /, batch_id: int, version: int | None, wait: Wait | None
+    batches: BatchOperations, out: Out, /, batch_id: int, version: int | None, wait: WaitOption | None
 ) -> Answer:
     """Start a batch that was planned.
 
@@ -112,7 +112,7 @@ async def wait(batches: BatchOperations, out: Out, /, batch_id: int, timeout: fl
 
     Example: fusee batch wait 17
     """
-    return await settled(batches, out, await batches.get(batch_id), Wait(timeout))
+    return await settled(batches, out, await batches.get(batch_id), WaitOption(timeout))
 
 
 @steer(BATCHES, "batch_id")
@@ -120,7 +120,13 @@ async def wait(batches: BatchOperations, out: Out, /, batch_id: int, timeout: fl
 @waits
 @VERSION
 async def cancel(
-    batches: BatchOperations, out: Out, /, batch_id: int, reason: str, version: int | None, wait: Wait | None
+    batches: BatchOperations,
+    out: Out,
+    /,
+    batch_id: int,
+    reason: str,
+    version: int | None,
+    wait: WaitOption | None,
 ) -> Answer:
     """Start no further targets; running ones keep their real outcome.
 
@@ -144,7 +150,7 @@ async def retry(
     canceled: bool,
     key: str | None,
     version: int | None,
-    wait: Wait | None,
+    wait: WaitOption | None,
 ) -> Answer:  # fmt: skip
     """Try the failed targets again, and no others.
 
@@ -169,7 +175,7 @@ async def rollback(
     chosen: tuple[str, ...],
     force: bool,
     version: int | None,
-    wait: Wait | None,
+    wait: WaitOption | None,
 ) -> Answer:
     """Undo what was applied, or may have been applied, newest first.
 

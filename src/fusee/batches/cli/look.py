@@ -13,7 +13,7 @@ from fusee.surfaces.cli.exits import Exit
 from fusee.surfaces.cli.follow import Progress, follow
 from fusee.surfaces.cli.inputs import members_of
 from fusee.surfaces.cli.moments import time_text
-from fusee.surfaces.cli.options import Wait, option
+from fusee.surfaces.cli.options import WaitOption, option
 from fusee.surfaces.cli.output import Out, facts, status_text, table
 from fusee.values.fields import shown
 
@@ -168,7 +168,7 @@ async def recount(batches: BatchOperations, /, batch_id: int) -> Answer:
 
 
 async def settled(
-    batches: BatchOperations, out: Out, batch: Batch, wait: Wait | None, good: tuple[str, ...] = GOOD
+    batches: BatchOperations, out: Out, batch: Batch, wait: WaitOption | None, good: tuple[str, ...] = GOOD
 ) -> Answer:
     """The batch as it is; with `wait`, as it ended: the exit code is 5 unless it ended as one of `good`."""
     if wait is None:

@@ -31,7 +31,7 @@ from fusee.surfaces.cli.answer import Answer
 from fusee.surfaces.cli.commands import command
 from fusee.surfaces.cli.field_options import options_of
 from fusee.surfaces.cli.inputs import fields_from, json_from
-from fusee.surfaces.cli.options import KEY, Group, Wait, option, waits
+from fusee.surfaces.cli.options import KEY, Group, WaitOption, option, waits
 from fusee.surfaces.cli.output import Out
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def bulk() -> None:
 @waits
 async def create(
     bulk_jobs: BulkOperations, out: Out, /, name: str, source: str, business_data: str | None,
-    others: tuple[str, ...], key: str | None, starts: bool, wait: Wait | None, **options: Any,
+    others: tuple[str, ...], key: str | None, starts: bool, wait: WaitOption | None, **options: Any,
 ) -> Answer:  # fmt: skip
     """Create a bulk job, after its source was examined and its business was asked.
 

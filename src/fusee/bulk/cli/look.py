@@ -17,7 +17,7 @@ from fusee.surfaces.cli.exits import Exit
 from fusee.surfaces.cli.follow import Progress, follow
 from fusee.surfaces.cli.inputs import members_of
 from fusee.surfaces.cli.moments import time_text
-from fusee.surfaces.cli.options import Wait, limited, option
+from fusee.surfaces.cli.options import WaitOption, limited, option
 from fusee.surfaces.cli.output import Out, facts, human
 from fusee.values.fields import shown
 
@@ -223,7 +223,7 @@ async def _write(items: AsyncIterator[Quarantined], form: str) -> None:
         writer.writerow(line)
 
 
-async def settled(bulk_jobs: BulkOperations, out: Out, job: BulkJob, wait: Wait | None) -> Answer:
+async def settled(bulk_jobs: BulkOperations, out: Out, job: BulkJob, wait: WaitOption | None) -> Answer:
     """The job as it is; with `wait`, as it ended: the exit code is 5 unless it finished with an item done."""
     if wait is None:
         return JOBS.one(job, *([] if job.changed else ["nothing changed: it was already so"]))

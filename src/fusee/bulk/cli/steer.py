@@ -13,7 +13,7 @@ from fusee.surfaces.cli.answer import Answer
 from fusee.surfaces.cli.commands import command, steer
 from fusee.surfaces.cli.field_options import options_of
 from fusee.surfaces.cli.inputs import json_from, json_or_text
-from fusee.surfaces.cli.options import KEY, TIMEOUT, VERSION, Command, Wait, option, reasoned, waits
+from fusee.surfaces.cli.options import KEY, TIMEOUT, VERSION, Command, WaitOption, option, reasoned, waits
 from fusee.surfaces.cli.output import Out
 
 if TYPE_CHECKING:
@@ -47,7 +47,9 @@ RATE = option("--rate N", BULK.fields["rate"].help, type=rate_of)
 @option("--force", "Also while the job waits for its business to start it.")
 @waits
 @VERSION
-async def start(bulk_jobs: BulkOperations, out: Out, /, job_id: int, wait: Wait | None, **how: Any) -> Answer:
+async def start(
+    bulk_jobs: BulkOperations, out: Out, /, job_id: int, wait: WaitOption | None, **how: Any
+) -> Answer:
     """Start a bulk job, or continue where it was. One that failed gets a fresh error budget.
 
     Example: fusee bulk start 17 --wait
@@ -60,7 +62,7 @@ async def start(bulk_jobs: BulkOperations, out: Out, /, job_id: int, wait: Wait 
 @waits
 @VERSION
 async def resume(
-    bulk_jobs: BulkOperations, out: Out, /, job_id: int, version: int | None, wait: Wait | None
+    bulk_jobs: BulkOperations, out: Out, /, job_id: int, version: int | None, wait: WaitOption | None
 ) -> Answer:
     """Continue where the job was when it stopped or failed. One that failed gets a fresh error budget.
 
@@ -104,7 +106,13 @@ async def pause(bulk_jobs: BulkOperations, out: Out, /, **given: Any) -> Answer:
 @waits
 @VERSION
 async def extend(
-    bulk_jobs: BulkOperations, out: Out, /, job_id: int, start: bool, version: int | None, wait: Wait | None
+    bulk_jobs: BulkOperations,
+    out: Out,
+    /,
+    job_id: int,
+    start: bool,
+    version: int | None,
+    wait: WaitOption | None,
 ) -> Answer:
     """Add what the source has after the last item of a job that does not run, also of a finished one.
 
@@ -127,7 +135,7 @@ async def wait(bulk_jobs: BulkOperations, out: Out, /, job_id: int, timeout: flo
 
     Example: fusee bulk wait 17
     """
-    return await settled(bulk_jobs, out, await bulk_jobs.get(job_id), Wait(timeout))
+    return await settled(bulk_jobs, out, await bulk_jobs.get(job_id), WaitOption(timeout))
 
 
 @command()
@@ -207,7 +215,7 @@ def _following(function: Callable[..., Any]) -> Command:
     return command()(JOB_ID(function))
 
 
-def _wishes(wait: Wait | None, key: str | None, options: dict[str, Any]) -> dict[str, Any]:
+def _wishes(wait: WaitOption | None, key: str | None, options: dict[str, Any]) -> dict[str, Any]:
     """What was asked for; a job that is waited for is started."""
     said = {name: value for name, value in options.items() if value is not None}
     return {**said, "start": said["start"] or wait is not None, "idempotency_key": key, "who": WHO}
@@ -215,7 +223,13 @@ def _wishes(wait: Wait | None, key: str | None, options: dict[str, Any]) -> dict
 
 @_following
 async def rerun(
-    bulk_jobs: BulkOperations, out: Out, /, job_id: int, key: str | None, wait: Wait | None, **options: Any
+    bulk_jobs: BulkOperations,
+    out: Out,
+    /,
+    job_id: int,
+    key: str | None,
+    wait: WaitOption | None,
+    **options: Any,
 ) -> Answer:
     """Make a new job of the quarantined items; each keeps its index.
 
@@ -227,7 +241,13 @@ async def rerun(
 
 @_following
 async def undo(
-    bulk_jobs: BulkOperations, out: Out, /, job_id: int, key: str | None, wait: Wait | None, **options: Any
+    bulk_jobs: BulkOperations,
+    out: Out,
+    /,
+    job_id: int,
+    key: str | None,
+    wait: WaitOption | None,
+    **options: Any,
 ) -> Answer:
     """Make a new job that undoes what is done, the last item first.
 

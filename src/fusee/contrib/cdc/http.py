@@ -10,13 +10,13 @@ import aiohttp
 
 from fusee.contrib.cdc.driver import NotReached, Refused, Unsure
 
-__all__ = ["Answer", "Http", "checked"]
+__all__ = ["Http", "HttpAnswer", "checked"]
 
 CONNECT_WITHIN = 10.0
 LONGEST_DETAIL = 500
 
 
-class Answer(NamedTuple):
+class HttpAnswer(NamedTuple):
     status: int
     body: Any
 
@@ -36,14 +36,14 @@ class Http:
 
     async def ask(
         self, method: str, path: str, *, body: Any = None, headers: Mapping[str, str] | None = None
-    ) -> Answer:
+    ) -> HttpAnswer:
         """The answer, whatever its status."""
         options: dict[str, Any] = {} if body is None else {"json": body}
         try:
             async with self._client().request(
                 method, self.url + path, headers=dict(headers or {}), allow_redirects=False, **options
             ) as answer:
-                return Answer(answer.status, _decoded(await answer.read()))
+                return HttpAnswer(answer.status, _decoded(await answer.read()))
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
             raise NotReached(f"{self.url} cannot be reached: {error}") from None
         except aiohttp.ClientError as error:
@@ -72,7 +72,7 @@ class Http:
             await session.close()
 
 
-def checked(answer: Answer, what: str) -> Any:
+def checked(answer: HttpAnswer, what: str) -> Any:
     if 200 <= answer.status < 300:
         return answer.body
     text = f"{what} was answered {answer.status}: {_detail(answer.body)}"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from fusee.batches.operation import Target
 from fusee.contrib.cdc.driver import Driver, Migrates
-from fusee.contrib.cdc.params import CONFIG, Az, Config, Gtid, Migration, Nothing, Params, RunSystem
+from fusee.contrib.cdc.params import CONFIG, Az, Gtid, JobConfig, Migration, Nothing, Params, RunSystem
 from fusee.engine.model.outcome import Abandon
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ class ChangeConfig(CdcOperation):
     """Set `cpu`, `memory`, `max_package_size`, `replicas`: those that are given."""
 
     batch_type = "cdc_change_config"
-    params = Config
+    params = JobConfig
     timeout = 20.0
 
     def wanted(self, target: Target) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Annotated, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-__all__ = ["CONFIG", "Az", "Config", "Gtid", "Migration", "Nothing", "Params", "RunSystem"]
+__all__ = ["CONFIG", "Az", "Gtid", "JobConfig", "Migration", "Nothing", "Params", "RunSystem"]
 
 CONFIG = ("cpu", "memory", "max_package_size", "replicas")
 
@@ -56,7 +56,7 @@ class RunSystem(Params):
     run_system: Name
 
 
-class Config(Params):
+class JobConfig(Params):
     """What is left out stays as it is. Units are those of the control plane."""
 
     cpu: Count | None = None

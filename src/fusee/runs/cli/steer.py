@@ -13,7 +13,7 @@ from fusee.surfaces.cli.answer import Answer
 from fusee.surfaces.cli.commands import command, steer
 from fusee.surfaces.cli.exits import Exit
 from fusee.surfaces.cli.follow import Progress, follow
-from fusee.surfaces.cli.options import KEY, TIMEOUT, Wait, reasoned
+from fusee.surfaces.cli.options import KEY, TIMEOUT, WaitOption, reasoned
 from fusee.surfaces.cli.output import Out
 from fusee.values.fields import shown
 
@@ -41,10 +41,10 @@ async def wait(runs: RunOperations, out: Out, /, run_ids: Sequence[int], timeout
     """
     for run_id in run_ids:
         await runs.peek(run_id)
-    return await ended(runs, out, run_ids, Wait(timeout))
+    return await ended(runs, out, run_ids, WaitOption(timeout))
 
 
-async def ended(runs: RunOperations, out: Out, run_ids: Sequence[int], wait: Wait) -> Answer:
+async def ended(runs: RunOperations, out: Out, run_ids: Sequence[int], wait: WaitOption) -> Answer:
     """How each of them ended; the exit code is 5 when one did not succeed."""
     left = list(dict.fromkeys(run_ids))
     total, first = len(left), left[0]

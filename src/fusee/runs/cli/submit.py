@@ -21,7 +21,7 @@ from fusee.surfaces.cli.exits import Exit, Failure
 from fusee.surfaces.cli.field_options import options_of
 from fusee.surfaces.cli.follow import progress
 from fusee.surfaces.cli.inputs import member_from, object_from, request_from
-from fusee.surfaces.cli.options import ALLOW_UNKNOWN, KEY, Group, Wait, duration, option, waits
+from fusee.surfaces.cli.options import ALLOW_UNKNOWN, KEY, Group, WaitOption, duration, option, waits
 from fusee.surfaces.cli.output import Out
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def _moment(context: click.Context, parameter: click.Parameter, value: str | Non
 @waits
 @ALLOW_UNKNOWN
 async def submit(
-    runs: RunOperations, out: Out, /, words: tuple[str, ...], wait: Wait | None, **given: Any
+    runs: RunOperations, out: Out, /, words: tuple[str, ...], wait: WaitOption | None, **given: Any
 ) -> Answer | None:
     """Submit a run: call a handler, start a program, or make an HTTP request.
 
@@ -171,7 +171,7 @@ def _spec(words: tuple[str, ...], given: dict[str, Any]) -> RunSpec:
 
 
 async def _submit_file(
-    runs: RunOperations, out: Out, name: str, allow_unknown: bool, wait: Wait | None
+    runs: RunOperations, out: Out, name: str, allow_unknown: bool, wait: WaitOption | None
 ) -> Answer | None:
     from fusee.errors import FuseeError
 

@@ -20,7 +20,7 @@ from fusee.errors import StoreUnavailable
 from fusee.surfaces.cli.answer import Answer, Noun
 from fusee.surfaces.cli.exits import Exit, failure_of
 from fusee.surfaces.cli.follow import watch_list
-from fusee.surfaces.cli.options import Command, Shared, Wait, limited, option
+from fusee.surfaces.cli.options import Command, Shared, WaitOption, limited, option
 from fusee.surfaces.cli.output import Out, told_error
 
 __all__ = ["command", "lists", "needs", "steer"]
@@ -140,7 +140,7 @@ def _command(body: Body, call: Call, name: str | None, create: bool, cls: type[C
     def callback(**given: Any) -> None:
         shared = Shared.of(click.get_current_context())
         out = Out(shared)
-        Wait.of(given)
+        WaitOption.of(given)
         answer = asyncio.run(work(shared, out, given))
         if answer is not None:
             answer.print(out)

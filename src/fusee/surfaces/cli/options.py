@@ -23,7 +23,7 @@ __all__ = [
     "Group",
     "Plural",
     "Shared",
-    "Wait",
+    "WaitOption",
     "duration",
     "limited",
     "option",
@@ -208,7 +208,7 @@ def reasoned(default: str | None = None, *, kept: str) -> Option:
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
+class WaitOption:
     """`--wait` was given."""
 
     timeout: float | None = None
@@ -217,12 +217,12 @@ class Wait:
     def of(given: dict[str, Any]) -> None:
         """Replaces the two options by one: `wait`, which is None when nobody waits."""
         if "waits" in given:
-            wait = Wait(given.pop("wait_timeout"))
+            wait = WaitOption(given.pop("wait_timeout"))
             given["wait"] = wait if given.pop("waits") else None
 
 
 def waits(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`--wait` and `--wait-timeout`; the command gets one parameter, `wait: Wait | None`."""
+    """`--wait` and `--wait-timeout`; the command gets one parameter, `wait: WaitOption | None`."""
     wait = option("--wait -w waits", "Follow it to its end; exit 5 unless it succeeds.")
     timeout = option("--wait-timeout TIME", "With --wait: exit 124 after this long.", callback=duration())
     return wait(timeout(function))

@@ -11,7 +11,7 @@ from fusee.surfaces.cli.answer import Answer
 from fusee.surfaces.cli.commands import command
 from fusee.surfaces.cli.inputs import object_from
 from fusee.surfaces.cli.moments import TIMES, moment, now_us, time_text, times_table
-from fusee.surfaces.cli.options import KEY, Wait, option, reasoned, waits
+from fusee.surfaces.cli.options import KEY, WaitOption, option, reasoned, waits
 from fusee.surfaces.cli.output import Out
 from fusee.tasks.cli.look import zone_of
 from fusee.values.fields import shown
@@ -39,7 +39,7 @@ A_PAGE = 1000
 @waits
 async def trigger(
     tasks: TaskOperations, runs: RunOperations, out: Out, /, name: str, payload: str | None,
-    members: tuple[str, ...], key: str | None, reason: str, wait: Wait | None,
+    members: tuple[str, ...], key: str | None, reason: str, wait: WaitOption | None,
 ) -> Answer:  # fmt: skip
     """Fire a task now, under its policies.
 
@@ -60,7 +60,13 @@ async def trigger(
 @KEY
 @waits
 async def restart(
-    tasks: TaskOperations, runs: RunOperations, out: Out, /, name: str, key: str | None, wait: Wait | None
+    tasks: TaskOperations,
+    runs: RunOperations,
+    out: Out,
+    /,
+    name: str,
+    key: str | None,
+    wait: WaitOption | None,
 ) -> Answer:
     """Run the last fire of a task again, under its policies.
 
@@ -72,7 +78,9 @@ async def restart(
     return await _fired(runs, out, name, await tasks.restart(name, idempotency_key=key), wait)
 
 
-async def _fired(runs: RunOperations, out: Out, name: str, fired: Triggered, wait: Wait | None) -> Answer:
+async def _fired(
+    runs: RunOperations, out: Out, name: str, fired: Triggered, wait: WaitOption | None
+) -> Answer:
     ids = list(fired.run_ids)
     which = f"run {ids[0]}" if len(ids) == 1 else f"{len(ids)} runs from {ids[0]} on"
     line = f"{name} {DECIDED[fired.decision]}: {which}; {fired.rule}"
@@ -93,7 +101,7 @@ async def _fired(runs: RunOperations, out: Out, name: str, fired: Triggered, wai
 @waits
 async def backfill(
     tasks: TaskOperations, runs: RunOperations, out: Out, /, name: str, begin: str, end: str,
-    key: str | None, wait: Wait | None, **how: Any,
+    key: str | None, wait: WaitOption | None, **how: Any,
 ) -> Answer:  # fmt: skip
     """Run the fires of a past period that did not run, oldest first.
 

@@ -19,7 +19,7 @@ from fusee.surfaces.cli.options import (
     TIMEOUT,
     VERSION,
     Group,
-    Wait,
+    WaitOption,
     option,
     reasoned,
     waits,
@@ -131,7 +131,7 @@ def _answer(done: Written, *, alone: bool = False, say: Sequence[str] = ()) -> A
 @waits
 async def start(
     workflows: WorkflowOperations, out: Out, /, name: str, params: str | None, members: tuple[str, ...],
-    key: str | None, wait: Wait | None,
+    key: str | None, wait: WaitOption | None,
 ) -> Answer:  # fmt: skip
     """Start a workflow: all of its nodes in one transaction, or none.
 
@@ -145,7 +145,7 @@ async def start(
 
 
 async def _started(
-    workflows: WorkflowOperations, out: Out, started: StartedWorkflow, wait: Wait | None
+    workflows: WorkflowOperations, out: Out, started: StartedWorkflow, wait: WaitOption | None
 ) -> Answer:
     number = started.id
     if wait is not None:
@@ -169,10 +169,10 @@ async def wait(
 
     Example: fusee workflow wait 17 --timeout 2h && echo done
     """
-    return await _ended(workflows, out, workflow_run_id, Wait(timeout))
+    return await _ended(workflows, out, workflow_run_id, WaitOption(timeout))
 
 
-async def _ended(workflows: WorkflowOperations, out: Out, workflow_run_id: int, wait: Wait) -> Answer:
+async def _ended(workflows: WorkflowOperations, out: Out, workflow_run_id: int, wait: WaitOption) -> Answer:
     with progress(out) as update:
 
         def seen(run: WorkflowRun) -> None:
@@ -203,7 +203,7 @@ async def cancel(workflows: WorkflowOperations, /, workflow_run_id: int, reason:
 @KEY
 @waits
 async def rerun(
-    workflows: WorkflowOperations, out: Out, /, workflow_run_id: int, key: str | None, wait: Wait | None
+    workflows: WorkflowOperations, out: Out, /, workflow_run_id: int, key: str | None, wait: WaitOption | None
 ) -> Answer:
     """Run the nodes that did not succeed again, as a new workflow run.
 
