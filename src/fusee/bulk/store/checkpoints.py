@@ -40,6 +40,7 @@ from fusee.bulk.store.tables import bulk_jobs, bulk_quarantine, bulk_segments
 from fusee.engine.model.outcome import End
 from fusee.engine.model.states import RunStatus
 from fusee.engine.store.context import StoreContext
+from fusee.engine.store.rows import AnyRow
 from fusee.engine.store.tables import attempts, runs
 from fusee.engine.store.wakes import ENDED, PENDING
 from fusee.errors import Conflict, LeaseLost
@@ -129,7 +130,7 @@ class BulkCheckpoints:
         return connection.execute(lost.limit(1)).one_or_none() is not None
 
     def _leave_alone(
-        self, connection: Connection, job: Any, run_id: int, attempt: int, within: float, now: int
+        self, connection: Connection, job: AnyRow, run_id: int, attempt: int, within: float, now: int
     ) -> Any:
         """An old job whose workers are all gone stops; one that others still work on goes on."""
         if job.status != BulkStatus.RUNNING:
@@ -316,7 +317,7 @@ class BulkCheckpoints:
             )
 
 
-def _spread(job: Any) -> int:
+def _spread(job: AnyRow) -> int:
     """Places for each item, as far as one can tell; more rather than less where keys have gaps."""
     if job.item_count is None:
         return 1
@@ -331,7 +332,7 @@ def _at(job_id: int, number: int) -> Any:
 
 
 def _answer(
-    job: Any, end: int, share: int, given: Grant | None, now: int, *, quarantined: int | None = None
+    job: AnyRow, end: int, share: int, given: Grant | None, now: int, *, quarantined: int | None = None
 ) -> BulkAnswer:
     bad = job.quarantined if quarantined is None else quarantined
     return BulkAnswer(

@@ -22,7 +22,7 @@ from fusee.engine.model.retry import RetryPolicy
 from fusee.engine.store.context import StoreContext
 from fusee.engine.store.outbox import PARENT_TOPIC, Outbox
 from fusee.engine.store.request_keys import asked, check_same, digest_of
-from fusee.engine.store.rows import encode
+from fusee.engine.store.rows import AnyRow, encode
 from fusee.engine.store.wakes import ENDED, PENDING
 from fusee.errors import Conflict, LeaseLost
 
@@ -195,12 +195,12 @@ class BulkCreation:
         await self.context.database.write(work)
         self.context.wakes.fire(ENDED)
 
-    def _begin_check(self, connection: Connection, job: Any, now: int) -> None:
+    def _begin_check(self, connection: Connection, job: AnyRow, now: int) -> None:
         payload = {"job": job.id, "check": True}
         (run_id,) = self.moves.bulk_run(connection, job, [payload], CHECK_RETRY, now, timeout=CHECK_TIMEOUT)
         self.moves.set_bulk(connection, job.id, now, checker=run_id)
 
-    def start_when_checked(self, connection: Connection, job: Any, who: str, now: int) -> bool:
+    def start_when_checked(self, connection: Connection, job: AnyRow, who: str, now: int) -> bool:
         if job.checking == "refused":
             raise Conflict(
                 f"bulk job {job.id} was refused by its business ({job.reason}): create another one"

@@ -20,7 +20,7 @@ from fusee.engine.model.states import TERMINAL
 from fusee.engine.store.context import StoreContext
 from fusee.engine.store.outbox import PARENT_TOPIC, Outbox
 from fusee.engine.store.request_keys import KeyedRequest, made_before, remember, write_once
-from fusee.engine.store.rows import decode, encode
+from fusee.engine.store.rows import AnyRow, decode, encode
 from fusee.engine.store.wakes import ENDED, PENDING
 from fusee.errors import Conflict
 
@@ -64,7 +64,7 @@ class BulkJobs:
 
         `force`: start it also while it waits for its business to start it."""
 
-        def change(connection: Connection, job: Any, now: int) -> bool:
+        def change(connection: Connection, job: AnyRow, now: int) -> bool:
             status = BulkStatus(job.status)
             if status is BulkStatus.RUNNING:
                 return False
@@ -97,7 +97,7 @@ class BulkJobs:
     ) -> BulkJob:
         """Record the stop; every worker sees it at its next checkpoint."""
 
-        def change(connection: Connection, job: Any, now: int) -> bool:
+        def change(connection: Connection, job: AnyRow, now: int) -> bool:
             status = BulkStatus(job.status)
             if status in (BulkStatus.STOPPING, BulkStatus.STOPPED):
                 return False
@@ -128,7 +128,7 @@ class BulkJobs:
     ) -> BulkJob:
         """Change some fields; running segments follow at their next checkpoint."""
 
-        def change(connection: Connection, job: Any, now: int) -> bool:
+        def change(connection: Connection, job: AnyRow, now: int) -> bool:
             if job.status == BulkStatus.FINISHED:
                 raise Conflict(f"bulk job {job.id} is finished: nothing can be changed any more")
             spec = spec_of_bulk(job)
@@ -166,7 +166,7 @@ class BulkJobs:
         """Add the items that its source has after the job's last item; this does not start the job."""
         fingerprint = None if found.fingerprint is None else encode(found.fingerprint, "fingerprint")
 
-        def change(connection: Connection, job: Any, now: int) -> bool:
+        def change(connection: Connection, job: AnyRow, now: int) -> bool:
             status = next_of(job, "extend")
             if job.total is None:
                 raise Conflict(f"bulk job {job.id} was never launched: it takes all items when it is started")
@@ -212,7 +212,7 @@ class BulkJobs:
         """Set the business's own data, only while nothing runs, so that all items see the same data."""
         text = None if data is None else encode(data, "data")
 
-        def change(connection: Connection, job: Any, now: int) -> bool:
+        def change(connection: Connection, job: AnyRow, now: int) -> bool:
             if job.status in (BulkStatus.RUNNING, BulkStatus.STOPPING) and job.launcher is None:
                 raise Conflict(f"bulk job {job.id} is {job.status}: stop it before you change its data")
             self.moves.set_bulk(connection, job.id, now, data=text)

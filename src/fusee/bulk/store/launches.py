@@ -16,7 +16,7 @@ from fusee.bulk.store.tables import bulk_segments
 from fusee.engine.model.retry import RetryPolicy
 from fusee.engine.model.states import IllegalTransition
 from fusee.engine.store.context import StoreContext
-from fusee.engine.store.rows import encode
+from fusee.engine.store.rows import AnyRow, encode
 from fusee.engine.store.wakes import PENDING
 from fusee.errors import Conflict, LeaseLost
 
@@ -30,7 +30,7 @@ class BulkLaunches:
         self.context = context
         self.moves = moves
 
-    def start(self, connection: Connection, job: Any, verb: str, now: int) -> str:
+    def start(self, connection: Connection, job: AnyRow, verb: str, now: int) -> str:
         """Insert its launcher; returns what the log says about its error budget."""
         status = BulkStatus(job.status)
         running = next_of(job, verb)
@@ -54,14 +54,14 @@ class BulkLaunches:
         )
         return words
 
-    def _insert_launcher(self, connection: Connection, job: Any, now: int, *, by_business: bool) -> int:
+    def _insert_launcher(self, connection: Connection, job: AnyRow, now: int, *, by_business: bool) -> int:
         payload = {"job": job.id, "launch": "business" if by_business else "ask"}
         (run_id,) = self.moves.bulk_run(
             connection, job, [payload], LAUNCH_RETRY, now, timeout=LAUNCH_TIMEOUT + 60
         )
         return run_id
 
-    def cut(self, connection: Connection, job: Any, first: int, stop: int) -> list[int]:
+    def cut(self, connection: Connection, job: AnyRow, first: int, stop: int) -> list[int]:
         """Divide these items into segments after those that the job has; returns their numbers."""
         spec = spec_of_bulk(job)
         total = stop - first
@@ -152,7 +152,7 @@ class BulkLaunches:
         return job
 
 
-def _fresh_budget(job: Any, status: BulkStatus) -> tuple[int | None, str]:
+def _fresh_budget(job: AnyRow, status: BulkStatus) -> tuple[int | None, str]:
     """Returns how many quarantined items are allowed from now on, and what the log says about that. A resume
     of a failed job means that the cause is gone: items that were quarantined before no longer count."""
     if status is not BulkStatus.FAILED or job.allowed is None or job.total is None:
@@ -161,7 +161,7 @@ def _fresh_budget(job: Any, status: BulkStatus) -> tuple[int | None, str]:
     return job.quarantined + more, f" with a fresh error budget: {more} more may be quarantined"
 
 
-def next_of(job: Any, verb: str) -> BulkStatus:
+def next_of(job: AnyRow, verb: str) -> BulkStatus:
     try:
         return next_bulk_status(BulkStatus(job.status), verb)
     except IllegalTransition:

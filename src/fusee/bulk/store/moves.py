@@ -24,7 +24,7 @@ from fusee.engine.store.cancels import Cancels
 from fusee.engine.store.context import StoreContext
 from fusee.engine.store.lanes import Lanes
 from fusee.engine.store.outbox import PARENT_TOPIC, Outbox
-from fusee.engine.store.rows import NewRun, encode
+from fusee.engine.store.rows import AnyRow, NewRun, encode
 from fusee.engine.store.run_writer import RunWriter
 from fusee.engine.store.tables import runs, sessions
 from fusee.values.times import iso
@@ -79,7 +79,7 @@ class BulkMoves:
     def bulk_run(
         self,
         connection: Connection,
-        job: Any,
+        job: AnyRow,
         payloads: Sequence[dict[str, Any]],
         retry: RetryPolicy,
         now: int,
@@ -113,7 +113,7 @@ class BulkMoves:
     def open_segments(
         self,
         connection: Connection,
-        job: Any,
+        job: AnyRow,
         numbers: Sequence[int],
         now: int,
     ) -> None:
@@ -146,7 +146,7 @@ class BulkMoves:
         if numbers and job.held_by is None:
             self.set_bulk(connection, job.id, now, held_by=HeldBy.WORKER)
 
-    def workers_of(self, connection: Connection, job: Any) -> int:
+    def workers_of(self, connection: Connection, job: AnyRow) -> int:
         """Live workers that serve it."""
         name = encode(_handler(job), "business").replace("_", "!_")
         query = (
@@ -160,7 +160,7 @@ class BulkMoves:
         )
         return int(connection.execute(query).scalar_one())
 
-    def _working_on(self, connection: Connection, job: Any) -> list[int]:
+    def _working_on(self, connection: Connection, job: AnyRow) -> list[int]:
         """Sessions that have a segment of the job already."""
         query = (
             select(runs.c.session_id)
@@ -173,7 +173,7 @@ class BulkMoves:
 
     # -- stopping
 
-    def begin_stop(self, connection: Connection, job: Any, doom: str, reason: str, now: int) -> None:
+    def begin_stop(self, connection: Connection, job: AnyRow, doom: str, reason: str, now: int) -> None:
         """No further item starts: what waits leaves the line, what runs sees it at its next checkpoint."""
         status = next_bulk_status(BulkStatus(job.status), "stop")
         self.set_bulk(connection, job.id, now, status=status, doom=doom, reason=reason[:LONGEST_REASON])
@@ -202,7 +202,7 @@ class BulkMoves:
                 rested.append(rest)
         return rested
 
-    def _look_at(self, connection: Connection, job: Any, now: int) -> BulkRest | None:
+    def _look_at(self, connection: Connection, job: AnyRow, now: int) -> BulkRest | None:
         """What the runs of a job really are, and what that makes of the job."""
         if job.checker is not None:
             checker = self.run_of(connection, job.checker)
@@ -245,7 +245,7 @@ class BulkMoves:
             under_way += len(again)
         return self._come_to_rest(connection, job, now) if under_way == 0 else None
 
-    def _come_to_rest(self, connection: Connection, job: Any, now: int) -> BulkRest | None:
+    def _come_to_rest(self, connection: Connection, job: AnyRow, now: int) -> BulkRest | None:
         """Nothing of it is under way any more."""
         if job.total is not None and job.ended == job.total and job.doom != "fail":
             verb = "finish"
@@ -278,7 +278,7 @@ class BulkMoves:
         )
 
     def bulk_alarm(
-        self, connection: Connection, job: Any, event: str, facts: dict[str, Any], now: int
+        self, connection: Connection, job: AnyRow, event: str, facts: dict[str, Any], now: int
     ) -> None:
         """Tell the job's webhook, where it wants to hear of this."""
         alerts = spec_of_bulk(job).alerts
@@ -300,17 +300,17 @@ class BulkMoves:
         )
         self.run_writer.insert_runs(connection, [new_run], now, job.namespace)
 
-    def call_back(self, connection: Connection, job: Any, callback: str, now: int) -> None:
+    def call_back(self, connection: Connection, job: AnyRow, callback: str, now: int) -> None:
         """Have the business told, where it wants to be."""
         if callback in job.callbacks.split(","):
             payload = {"job": job.id, "callback": callback}
             self.bulk_run(connection, job, [payload], CALLBACK_RETRY, now, timeout=LAUNCH_TIMEOUT, kind=None)
 
-    def _check_ended(self, connection: Connection, job: Any, why: str, now: int) -> None:
+    def _check_ended(self, connection: Connection, job: AnyRow, why: str, now: int) -> None:
         """The run that asked the business is over, and said nothing."""
         self.refuse(connection, job, why, "wait", now)
 
-    def refuse(self, connection: Connection, job: Any, reason: str, checking: str, now: int) -> None:
+    def refuse(self, connection: Connection, job: AnyRow, reason: str, checking: str, now: int) -> None:
         values: dict[str, Any] = {}
         if job.status == BulkStatus.CREATED:
             values = {"status": next_bulk_status(BulkStatus.CREATED, "refuse"), "finished_at": now}
@@ -331,7 +331,7 @@ class BulkMoves:
         return connection.execute(query).one_or_none()
 
 
-def _handler(job: Any) -> str:
+def _handler(job: AnyRow) -> str:
     return job.handler or handler_of_business(job.business)
 
 
@@ -357,7 +357,7 @@ def new_segment(job_id: int, number: int, first: int, stop: int) -> dict[str, An
     }
 
 
-def _why(what: str, run: Any) -> str:
+def _why(what: str, run: AnyRow) -> str:
     if run is None:
         return f"{what}: its run is not on record any more"
     lines = (run.error or run.reason or "").strip().splitlines()

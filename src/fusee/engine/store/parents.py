@@ -13,6 +13,7 @@ from fusee.engine.model.outcome import Effect, End, Ended, Verdict
 from fusee.engine.model.states import TERMINAL, RunStatus
 from fusee.engine.store.context import StoreContext
 from fusee.engine.store.contract import Settlement
+from fusee.engine.store.rows import AnyRow
 from fusee.engine.store.settle import RULED_BY, Outcomes
 from fusee.engine.store.tables import runs, tickets
 from fusee.errors import LeaseLost
@@ -61,7 +62,7 @@ class StartedKind:
     outcome: Callable[[Any], Outcome]
     columns: Sequence[Any] = ()
 
-    def end(self, run: Any, row: Any) -> Settlement:
+    def end(self, run: AnyRow, row: AnyRow) -> Settlement:
         """Not retried: it would find the same one again."""
         end, said, why, result = self.outcome(row)
         text, kept = f"{self.what} {row.id} {said}", msgspec.json.encode(result).decode()

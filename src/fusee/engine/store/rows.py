@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
+from sqlalchemy import Row
 
 from fusee.engine.model.outcome import Effect
 from fusee.engine.model.run import Claimed, RunSpec
@@ -16,8 +17,20 @@ from fusee.errors import Invalid
 from fusee.values.chunks import ROWS_A_STATEMENT
 from fusee.values.names import MOST_PAYLOAD
 
-__all__ = ["Bulk", "NewRun", "claimed_from", "decode", "encode", "encode_rows", "new_run", "portions"]
+__all__ = [
+    "AnyRow",
+    "Bulk",
+    "NewRun",
+    "claimed_from",
+    "decode",
+    "encode",
+    "encode_rows",
+    "new_run",
+    "portions",
+]
 
+AnyRow = Row[*tuple[Any, ...]]
+"""A row of some query, which names its columns."""
 CHARACTERS_A_STATEMENT = 1024 * 1024
 """Stays below the defaults of max_allowed_packet."""
 

@@ -7,13 +7,12 @@ it. Each names its worker, and waits for no other.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from sqlalchemy import Connection, func, select
 
 from fusee.engine.store.cancels import Cancels
 from fusee.engine.store.context import StoreContext
-from fusee.engine.store.rows import NewRun, decode, encode
+from fusee.engine.store.rows import AnyRow, NewRun, decode, encode
 from fusee.engine.store.run_writer import RunWriter
 from fusee.engine.store.tables import sessions
 from fusee.placement.placing import Candidate
@@ -44,7 +43,7 @@ class Broadcasts:
         """Whether a broadcast makes one run per worker of a run of this kind; of an ad-hoc run it does."""
         return kind is None or kind in self.add_shards
 
-    def spread(self, connection: Connection, run: Any, workers: Sequence[Candidate], now: int) -> int:
+    def spread(self, connection: Connection, run: AnyRow, workers: Sequence[Candidate], now: int) -> int:
         """Name a worker for each; returns how many runs there are now, 0 when no worker is alive."""
         if not workers:
             return 0
@@ -72,7 +71,9 @@ class Broadcasts:
             self.add_shards[run.kind](connection, run.id, ids)
         return many
 
-    def give_up_if_left(self, connection: Connection, entry: Any, run: Any, worker: str, now: int) -> int:
+    def give_up_if_left(
+        self, connection: Connection, entry: AnyRow, run: AnyRow, worker: str, now: int
+    ) -> int:
         """Skip a run whose worker is gone, unless that worker may come back; returns 1 when it was."""
         query = select(func.max(func.coalesce(sessions.c.ended_at, sessions.c.expires_at))).where(
             sessions.c.namespace == run.namespace, sessions.c.worker == worker

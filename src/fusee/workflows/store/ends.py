@@ -18,6 +18,7 @@ from fusee.engine.store.cancels import Cancels
 from fusee.engine.store.context import StoreContext
 from fusee.engine.store.gates import Counted, Gates
 from fusee.engine.store.outbox import PARENT_TOPIC, Outbox
+from fusee.engine.store.rows import AnyRow
 from fusee.engine.store.tables import LONGEST_REASON, runs
 from fusee.engine.store.wakes import CANCEL, ENDED
 from fusee.errors import Conflict, NotFound
@@ -142,7 +143,7 @@ class WorkflowEnds:
                 connection.execute(delete(edges).where(leaving))
             yield from ((row.upstream_run, row.downstream_run) for row in found)
 
-    def count_in(self, connection: Connection, owner: Any, tally: Tally, now: int) -> None:
+    def count_in(self, connection: Connection, owner: AnyRow, tally: Tally, now: int) -> None:
         """Add to the counters. The last node ends the workflow run, which its parent then hears."""
         ends = tally.ends
         counts = {
