@@ -1,4 +1,4 @@
-"""Runs: submit, list, look, cancel, do again."""
+"""Runs: submit, list, get, cancel, retry."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ async def get_run(request: Request, run_id: RunId) -> Shown:
     response_model=RunSummary,
 )
 async def cancel_run(request: Request, response: Response, run_id: RunId) -> Shown:
-    """Once this answers, no attempt of the run will start."""
+    """Cancel it: after the response, no attempt of the run will start."""
     wish = await read_json(request, CancelIn, "a cancel", optional=True)
     answer = await service_of(request, RunOperations).cancel(run_id, wish.reason)
     response.status_code = 200 if answer.run.ended else 202
@@ -150,7 +150,7 @@ async def cancel_run(request: Request, response: Response, run_id: RunId) -> Sho
 async def retry_run(
     request: Request, response: Response, run_id: RunId, idempotency_key: IdempotencyKey = None
 ) -> RunRetriedOut:
-    """Do an ended run again, as a new run whose `origin_id` names it.
+    """Run an ended run again, as a new run whose `origin_id` names it.
 
     A run of a task becomes a new fire under the task's policies: `status` and `rule` tell what they decided,
     and it is 409 when they would skip it. A run of a batch, a workflow or a bulk job is retried by its owner:

@@ -1,4 +1,4 @@
-"""When tasks fire: the record, the reasons, what comes next, and what another policy would have done."""
+"""When tasks fire: the fire history, explanations, the next fires, and the simulation of a policy."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ async def list_fires(
     since: Annotated[Time | None, Query(description="Due then or later.")] = None,
     until: Annotated[Time | None, Query(description="Due then or earlier.")] = None,
 ) -> dict[str, Any]:
-    """Every time at which it was due, newest first: what was decided, by which rule, and the run of it."""
+    """Its fire history, newest first: for each due time the decision, the rule and the run."""
     wanted = FireFilter(
         since=since,
         until=until,
@@ -80,13 +80,13 @@ async def explain_task(
     ref: TaskRef,
     at: Annotated[Time, Query(description="Of a whole second, any fire within it counts.")],
 ) -> dict[str, Any]:
-    """Why it did, or did not, run at that time."""
+    """Explain why it ran at that time, or did not."""
     return shown(await service_of(request, TaskOperations).explain(ref, at))
 
 
 @router.get(f"/tasks{OF_TASK}/next")
 async def next_of_task(request: Request, ref: TaskRef, count: Count = 5) -> NextOut:
-    """When it fires next; nothing while it is not enabled, or has no schedule."""
+    """Its next fires; none while it is not enabled, or when it has no schedule."""
     tasks = service_of(request, TaskOperations)
     task = await tasks.get(ref)
     return NextOut(task=task.name, next_fires=show_times(tasks.upcoming(task, count)))
@@ -94,12 +94,12 @@ async def next_of_task(request: Request, ref: TaskRef, count: Count = 5) -> Next
 
 @router.post(f"/tasks{OF_TASK}/simulate", openapi_extra=body_of(SimulateIn), response_model=SimulationOut)
 async def simulate_task(request: Request, ref: TaskRef) -> Response:
-    """What another policy would have done, beside what was done; nothing is changed."""
+    """Show what another policy would have done, beside what was done; nothing is changed."""
     wish = await read_json(request, SimulateIn, "a simulation")
     done = await service_of(request, TaskOperations).simulate(
         ref, wish.begin, wish.end, policy=wish.policy, duration=wish.duration
     )
-    # 20,000 fires take more than half a second to write down: others are served meanwhile.
+    # Encoding 20,000 fires takes more than half a second: other requests are served meanwhile.
     text = await asyncio.to_thread(lambda: msgspec.json.encode(shown(done)))
     return Response(text, media_type="application/json")
 
@@ -111,7 +111,7 @@ async def read_cron(
     timezone: Annotated[str, Query(description="A zone of the IANA database.")] = "UTC",
     count: Count = 5,
 ) -> CronOut:
-    """A cron expression in words, normalised, with its next fires."""
+    """Describe a cron expression in words, with its normalised form and its next fires."""
     try:
         cron = Cron.parse(expression)
     except CronError as error:

@@ -84,7 +84,7 @@ async def create_task(
     allow_unknown: AllowUnknown = False,
     idempotency_key: IdempotencyKey = None,
 ) -> Shown:
-    """Make a task; the answer has its next five fires."""
+    """Create a task; the answer contains its next five fires."""
     fields = await DEFINITION.fields(request)
     enabled = enabled_from(fields) is not False
     tasks = service_of(request, TaskOperations)
@@ -101,11 +101,11 @@ async def create_task(
     response_model=PreviewOut,
 )
 async def preview_task(request: Request, allow_unknown: AllowUnknown = False) -> Shown:
-    """Check a task and tell when it would fire; nothing is made."""
+    """Check a task and show when it would fire; nothing is created."""
     fields = await DEFINITION.fields(request)
     enabled_from(fields)
     tasks = service_of(request, TaskOperations)
-    # Who may only look must not make the server ask its resolver for names, and learn what it says.
+    # A caller who may only read must not learn through our resolver which names of hosts exist.
     spec = await tasks.checked(fields, allow_unknown=allow_unknown, resolve=False)
     return task_shown(spec, tasks.preview(spec))
 
@@ -118,10 +118,10 @@ async def preview_task(request: Request, allow_unknown: AllowUnknown = False) ->
     response_model=ApplyOut,
 )
 async def apply_tasks(request: Request, allow_unknown: AllowUnknown = False) -> Shown:
-    """Tasks as code: make them what the documents say, and tell what that changes.
+    """Tasks as code: make the tasks what the documents say, and return each change.
 
-    All are checked first; then each is a transaction of its own, and should one fail, the problem's `changes`
-    tell which were done.
+    All documents are checked first. Then each task is one transaction; when one fails, `changes` of the
+    problem lists those that were made.
     """
     wanted = await read_json(request, ApplyIn, "the request")
     check_name(wanted.group, "group")
@@ -179,7 +179,7 @@ async def replace_task(
     allow_unknown: AllowUnknown = False,
     if_match: IfMatch = None,
 ) -> Shown:
-    """Make it what is written, and nothing else."""
+    """Replace its definition as a whole."""
     fields = await DEFINITION.replacement(request)
     tasks = service_of(request, TaskOperations)
     before = await tasks.get(ref)
@@ -198,7 +198,7 @@ async def change_task(
     allow_unknown: AllowUnknown = False,
     if_match: IfMatch = None,
 ) -> Shown:
-    """Change the fields that are given; null takes one back to its default."""
+    """Change the given fields; null resets a field to its default."""
     fields = await read_object(request, "a change is an object with the fields to change")
     tasks = service_of(request, TaskOperations)
     before = await tasks.get(ref)
@@ -217,15 +217,15 @@ async def change_task(
     responses={409: {"description": "Others wait for it, or it is at another version."}},
 )
 async def delete_task(request: Request, ref: TaskRef, if_match: IfMatch = None) -> Response:
-    """It fires no more and its name is free; its runs and fires are kept until they are pruned. What runs
-    goes on, what waits is left out and recorded so."""
+    """Delete it; its name is free again. Its runs and fires are kept until they are pruned. Running fires
+    continue; fires that wait are recorded as skipped."""
     task = await service_of(request, TaskOperations).delete(ref, version=version_from(None, if_match))
     audit(request, "task deleted", task=task.name, task_id=task.id)
     return Response(status_code=204)
 
 
 def _change_of(fields: dict[str, Any], before: Task, if_match: str | None) -> int | None:
-    """Take version and status out of the fields. Both may stand there, since an answer has them; a change of
+    """Take version and status out of the fields, which may contain both, since an answer does. A change of
     status is another command, so that no change is half done."""
     version = version_from(fields.pop("version", None), if_match)
     status = fields.pop("status", None)

@@ -52,7 +52,7 @@ _OFF = {"description": "It is disabled, or the idempotency key was used for anot
 async def trigger_task(
     request: Request, response: Response, ref: TaskRef, idempotency_key: IdempotencyKey = None
 ) -> Shown:
-    """Fire now, under the policies: `decision` and `rule` tell what became of it, also when it is skipped."""
+    """Fire now, under the policies; `decision` and `rule` say what was decided, also for a skipped fire."""
     wish = await read_json(request, TriggerIn, "a trigger", optional=True)
     triggered = await service_of(request, TaskOperations).trigger(
         ref, payload=wish.payload, idempotency_key=checked_key(idempotency_key), reason=wish.reason
@@ -75,7 +75,7 @@ async def trigger_task(
 async def restart_task(
     request: Request, response: Response, ref: TaskRef, idempotency_key: IdempotencyKey = None
 ) -> Shown:
-    """Do its last fire again, under the policies: the same payload, logical time and shards."""
+    """Run its last fire again, under the policies: with the same payload, logical time and shards."""
     restarted = await service_of(request, TaskOperations).restart(
         ref, idempotency_key=checked_key(idempotency_key)
     )
@@ -87,33 +87,33 @@ async def restart_task(
 
 @router.post(f"{OF_TASK}/pause", **_STEER)
 async def pause_task(request: Request, response: Response, ref: TaskRef, if_match: IfMatch = None) -> Shown:
-    """It fires only when someone triggers it. What runs goes on; what stands in line is held until the task
-    is resumed."""
+    """Stop its schedule; it can still be triggered by hand. Running fires continue, and queued fires are
+    held until the task is resumed."""
     return await _steer(request, response, ref, "pause", if_match)
 
 
 @router.post(f"{OF_TASK}/resume", **_STEER)
 async def resume_task(request: Request, response: Response, ref: TaskRef, if_match: IfMatch = None) -> Shown:
-    """It fires from now on, and its queue goes on; what was due while it was paused is not made up for."""
+    """Let it fire again, queued fires first. Fires that were due while it was paused are not made up for."""
     return await _steer(request, response, ref, "resume", if_match)
 
 
 @router.post(f"{OF_TASK}/enable", **_STEER)
 async def enable_task(request: Request, response: Response, ref: TaskRef, if_match: IfMatch = None) -> Shown:
-    """It fires from now on, whether it was paused or disabled."""
+    """Let it fire from now on, whether it was paused or disabled."""
     return await _steer(request, response, ref, "enable", if_match)
 
 
 @router.post(f"{OF_TASK}/disable", **_STEER)
 async def disable_task(request: Request, response: Response, ref: TaskRef, if_match: IfMatch = None) -> Shown:
-    """It fires no more, not even by hand. What runs goes on; what waits is left out, and recorded so."""
+    """Stop it, also for fires by hand. Running fires continue; fires that wait are recorded as skipped."""
     return await _steer(request, response, ref, "disable", if_match)
 
 
 @router.post(f"{OF_TASK}/clear-queue", openapi_extra=body_of(ClearQueueIn, required=False))
 async def clear_task_queue(request: Request, ref: TaskRef) -> QueueClearedOut:
-    """Leave out every fire that stands in line; each is recorded as skipped, with the reason. What runs goes
-    on, and so does the schedule."""
+    """Skip every queued fire; each is recorded as skipped, with the reason. Running fires and the schedule
+    continue."""
     wish = await read_json(request, ClearQueueIn, "the request", optional=True)
     cleared = await service_of(request, TaskOperations).clear_queue(ref, reason=wish.reason)
     audit(request, "task queue cleared", task=ref, fires=cleared, reason=wish.reason)
@@ -128,7 +128,7 @@ async def clear_task_queue(request: Request, ref: TaskRef) -> QueueClearedOut:
     responses={
         200: {
             "model": BackfillOut,
-            "description": "Nothing was made: a dry run, nothing to make up for, or a repeated key.",
+            "description": "Nothing was made: a dry run, no fire to make up for, or a repeated key.",
         },
         409: {"description": "It has no schedule, is disabled, or the key was used for another backfill."},
     },
@@ -136,7 +136,7 @@ async def clear_task_queue(request: Request, ref: TaskRef) -> QueueClearedOut:
 async def backfill_task(
     request: Request, response: Response, ref: TaskRef, idempotency_key: IdempotencyKey = None
 ) -> Shown:
-    """Run the fires of a stretch of the past that did not run, oldest first, apart from the schedule."""
+    """Run the fires of a past range that did not run, oldest first, beside the schedule."""
     wish = await read_json(request, BackfillIn, "a backfill")
     backfilled = await service_of(request, TaskOperations).backfill(
         ref,

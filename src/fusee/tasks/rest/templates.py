@@ -1,4 +1,4 @@
-"""Task templates: make, list, look, replace, delete; `POST /api/v1/tasks` makes tasks of them."""
+"""Task templates: create, list, get, replace, delete; `POST /api/v1/tasks` creates tasks from them."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _answer(response: Response, template: TaskTemplate) -> Shown:
 async def create_template(
     request: Request, response: Response, idempotency_key: IdempotencyKey = None
 ) -> Shown:
-    """Make a template; `POST /api/v1/tasks` with `template` and `with` makes tasks of it."""
+    """Create a template; `POST /api/v1/tasks` with `template` and `with` creates tasks from it."""
     template, new = await service_of(request, TemplateOperations).create_once(
         checked_key(idempotency_key), await DEFINITION.fields(request)
     )
@@ -86,7 +86,7 @@ async def get_template(request: Request, response: Response, name: Name) -> Show
 async def replace_template(
     request: Request, response: Response, name: Name, if_match: IfMatch = None
 ) -> Shown:
-    """Make it what is written, and nothing else. Tasks that were made of it stay as they are."""
+    """Replace its definition as a whole. Tasks that were created from it stay as they are."""
     fields, version = await DEFINITION.replacement_of(request, name, if_match)
     template = await service_of(request, TemplateOperations).replace(name, fields, version=version)
     audit(request, "template replaced", template=name, version=template.version)
@@ -95,7 +95,7 @@ async def replace_template(
 
 @router.delete(PATH, **DEFINITION.deleting)
 async def delete_template(request: Request, name: Name, if_match: IfMatch = None) -> Response:
-    """Tasks that were made of it stay as they are."""
+    """Delete it. Tasks that were created from it stay as they are."""
     await service_of(request, TemplateOperations).delete(name, version=version_from(None, if_match))
     audit(request, "template deleted", template=name)
     return Response(status_code=204)

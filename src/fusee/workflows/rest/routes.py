@@ -1,4 +1,4 @@
-"""Workflows and their runs: make, list, look, replace, delete, start, draw, cancel, do again."""
+"""Workflows and their runs: create, list, get, replace, delete, start, draw, cancel, rerun."""
 
 from __future__ import annotations
 
@@ -70,13 +70,13 @@ async def _page_of_runs(
 
 @router.get("/workflow-runs", dependencies=[Viewer], response_model=WorkflowRunPage)
 async def list_workflow_runs(request: Request, page: Page, status: Status = None) -> Shown:
-    """Of all workflows, deleted ones too; newest first."""
+    """The runs of all workflows, also of deleted ones; newest first."""
     return await _page_of_runs(request, page, None, status)
 
 
 @router.get("/workflow-runs/{workflow_run_id}", dependencies=[Viewer], response_model=WorkflowRunOut)
 async def get_workflow_run(request: Request, workflow_run_id: WorkflowRunId) -> Shown:
-    """Its status and counters; as quick for ten thousand nodes as for one."""
+    """Its status and counters; this takes as long for ten thousand nodes as for one."""
     return shown(await service_of(request, WorkflowOperations).run(workflow_run_id))
 
 
@@ -87,7 +87,7 @@ async def graph_of_workflow_run(
     limit: Annotated[int, Query(ge=1, le=LONGEST_GRAPH)] = 1000,
     cursor: Cursor = None,
 ) -> Shown:
-    """Its nodes, each with the edges that lead to it, how it stands and which run it is."""
+    """Its nodes, each with the edges that lead to it, its status and its run."""
     after = STEPS.after(cursor)
     page = await service_of(request, WorkflowOperations).graph(
         workflow_run_id, after=-1 if after is None else after, limit=limit
@@ -111,7 +111,7 @@ async def graph_of_workflow_run(
     response_model=WorkflowRunOut,
 )
 async def cancel_workflow_run(request: Request, response: Response, workflow_run_id: WorkflowRunId) -> Shown:
-    """Once this answers, no node of it will start."""
+    """Cancel it: after the response, no node of it will start."""
     wish = await read_json(request, CancelIn, "a cancel", optional=True)
     answer = await service_of(request, WorkflowOperations).cancel(workflow_run_id, wish.reason)
     response.status_code = 200 if answer.run.over else 202
@@ -134,7 +134,7 @@ async def rerun_workflow_run(
     workflow_run_id: WorkflowRunId,
     idempotency_key: IdempotencyKey = None,
 ) -> WorkflowStarted:
-    """Do the nodes that did not succeed again, as a new workflow run whose `origin_id` names this one."""
+    """Run the nodes that did not succeed again, as a new workflow run whose `origin_id` names this one."""
     started = await service_of(request, WorkflowOperations).rerun(
         workflow_run_id, idempotency_key=checked_key(idempotency_key)
     )
@@ -176,7 +176,7 @@ async def create_workflow(
     allow_unknown: AllowUnknown = False,
     idempotency_key: IdempotencyKey = None,
 ) -> Shown:
-    """Make a workflow; a cycle is refused with the nodes that close it."""
+    """Create a workflow; a cycle is refused with the names of its nodes."""
     fields = await DEFINITION.fields(request)
     workflow, new = await service_of(request, WorkflowOperations).create_once(
         checked_key(idempotency_key), fields, allow_unknown=allow_unknown
@@ -213,7 +213,7 @@ async def list_workflows(
 async def start_workflow(
     request: Request, response: Response, name: Name, idempotency_key: IdempotencyKey = None
 ) -> WorkflowStarted:
-    """Start all of it or nothing: every node is a run from now on, and those that wait are blocked."""
+    """Start all of it or nothing: each node becomes a run, and those that wait for others are blocked."""
     wish = await read_json(request, StartIn, "a start", optional=True)
     started = await service_of(request, WorkflowOperations).start(
         name, wish.params, idempotency_key=checked_key(idempotency_key)
@@ -237,7 +237,7 @@ async def graph_of_workflow(
     limit: Annotated[int, Query(ge=1, le=LONGEST_GRAPH)] = 1000,
     cursor: Cursor = None,
 ) -> Shown:
-    """Its nodes with the edges that lead to each, for drawing."""
+    """Its nodes, each with the edges that lead to it, for drawing."""
     begin = NODES.after(cursor) or 0
     spec = (await service_of(request, WorkflowOperations).get(name)).spec
     more = begin + limit < len(spec.nodes)
@@ -270,7 +270,7 @@ async def replace_workflow(
     allow_unknown: AllowUnknown = False,
     if_match: IfMatch = None,
 ) -> Shown:
-    """Make it what is written, and nothing else. What was started before goes on as it was started."""
+    """Replace its definition as a whole. Workflow runs that were started before continue unchanged."""
     fields, version = await DEFINITION.replacement_of(request, name, if_match)
     workflow = await service_of(request, WorkflowOperations).replace(
         name, fields, version=version, allow_unknown=allow_unknown
@@ -281,7 +281,7 @@ async def replace_workflow(
 
 @router.delete(f"/workflows{WORKFLOW}", **DEFINITION.deleting)
 async def delete_workflow(request: Request, name: Name, if_match: IfMatch = None) -> Response:
-    """It starts no more and its name is free; what was started goes on."""
+    """Delete it; its name is free again. Its workflow runs continue."""
     await service_of(request, WorkflowOperations).delete(name, version=version_from(None, if_match))
     audit(request, "workflow deleted", workflow=name)
     return Response(status_code=204)
