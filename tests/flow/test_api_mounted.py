@@ -115,6 +115,9 @@ async def test_it_works_wherever_it_is_mounted(place):
         assert (await ask("POST", "/api/v1/tasks", json={**CRON, "name": "a/runs"}))[0] == 201
         status, task, _ = await ask("GET", "/api/v1/tasks/a%2Fruns")
         assert (status, task["name"]) == (200, "a/runs")
+        template = {"name": "a/b", "task": {"handler": "greet"}}
+        _, _, headers = await ask("POST", "/api/v1/task-templates", json=template)
+        assert headers["Location"] == f"{root}/api/v1/task-templates/a%2Fb"
 
         status, problem, _ = await ask("GET", "/api/v1/nothing")
         assert status == 404 and f"{root}/docs" in problem["detail"]

@@ -21,8 +21,8 @@ from fusee.surfaces.cli.field_options import options_of
 from fusee.surfaces.rest.answers import answer_of
 from fusee.surfaces.rest.asking import Body, body_of
 from fusee.surfaces.rest.describing import describe
-from fusee.values.fields import Alias, Form, Mark, fields_of, shown
-from fusee.values.kinds import Text
+from fusee.values.fields import Alias, As, Form, Inner, Mark, fields_of, shown
+from fusee.values.kinds import TIMES, Text
 from tools.document_fields import FORMS, table
 
 HELP = "The colour in which the console draws the batch."
@@ -138,6 +138,39 @@ def test_every_field_says_what_it_means_and_no_two_share_a_name(form: Form[Any])
 def test_what_was_read_reads_as_the_same() -> None:
     spec = BATCH.read({**GOOD, "max_errors": "2%", "timeout": "1m30s", "retry": {"base": "5s"}})
     assert BatchSpec(**{**asdict(spec), "retry": spec.retry}) == spec
+
+
+@dataclass(frozen=True, slots=True)
+class Wheel:
+    size: Annotated[int, As("inches")]
+    serial: Annotated[str, Mark.HIDDEN] = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Cart:
+    wheels: Annotated[tuple[Wheel, ...], Inner(Wheel, "WheelOut", many=True)]
+    spare: Annotated[Wheel | None, Inner(Wheel, "WheelOut")] = None
+    seen: Annotated[tuple[int, ...], TIMES] = ()
+
+
+def test_a_model_within_a_model_is_shown_and_described_by_its_own_fields() -> None:
+    cart = shown(Cart((Wheel(20), Wheel(22)), Wheel(24, "x"), (0,)))
+    assert cart["wheels"] == [{"inches": 20}, {"inches": 22}] and cart["spare"] == {"inches": 24}
+    assert cart["seen"] == ["1970-01-01T00:00:00.000000Z"] and shown(Cart(()))["spare"] is None
+    schema = answer_of("CartOut", Cart).model_json_schema()
+    assert schema["$defs"].keys() == {"WheelOut"}, "one schema for both"
+    assert schema["$defs"]["WheelOut"]["properties"].keys() == {"inches"}
+    answer_of("CartOut", Cart).model_validate(cart)
+
+
+def test_an_option_may_have_two_names() -> None:
+    @click.command()
+    @options_of(FORM, concurrency="at-once concurrency")
+    def command(**given: Any) -> None:
+        click.echo(json.dumps(given))
+
+    for name in ("--at-once", "--concurrency"):
+        assert json.loads(CliRunner().invoke(command, [name, "7"]).output) == {"concurrency": 7}
 
 
 def test_lists_leave_details_out() -> None:
