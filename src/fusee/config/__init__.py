@@ -3,7 +3,7 @@
     config = load()  # $FUSEE_CONFIG, ./fusee.toml, ./fusee.yaml, ./fusee.yml
     config = load(overrides={"api": {"bind_address": "127.0.0.1:0"}})
 
-Whatever is wrong is told at once, each with the file and line (or the variable) and what to do.
+All errors are reported at once, each with the file and line (or the variable) and what to do.
 """
 
 from fusee.config.load import load

@@ -12,7 +12,7 @@ from fusee.config.problems import Place, Problems, nearest
 __all__ = ["read_environment"]
 
 _PREFIX = "FUSEE_"
-# Ours, but not settings: the client's address and key, the tests' servers, the benchmarks' knobs.
+# These are not settings: the client's address and key, the tests' servers, the benchmarks' options.
 _NOT_SETTINGS = re.compile(r"FUSEE_(?:CONFIG|API_KEY|URL|TEST_.*|BENCH_.*)")
 # Kubernetes describes a Service named fusee (or fusee-api) to the pods beside it in variables of our prefix.
 _SERVICE_LINK = re.compile(
@@ -23,7 +23,7 @@ _SERVICE_URL = re.compile(r"(?:tcp|udp|sctp)://")
 
 
 def read_environment(env: Mapping[str, str], problems: Problems) -> Source:
-    """What the environment sets; an empty variable sets nothing."""
+    """The settings of the environment. An empty variable sets nothing."""
     data: dict[str, Any] = {}
     names: dict[KeyPath, str] = {}
     for name, text in sorted(env.items()):
@@ -50,7 +50,7 @@ def read_environment(env: Mapping[str, str], problems: Problems) -> Source:
 def _is_not_ours(name: str, text: str) -> bool:
     if _NOT_SETTINGS.fullmatch(name) or _SERVICE_LINK.fullmatch(name):
         return True
-    # FUSEE_API_PORT=8080 is someone's slip; FUSEE_API_PORT=tcp://10.0.0.1:8080 is Kubernetes.
+    # FUSEE_API_PORT=8080 is a mistake of a person; FUSEE_API_PORT=tcp://10.0.0.1:8080 comes from Kubernetes.
     return name.endswith("_PORT") and bool(_SERVICE_URL.match(text))
 
 

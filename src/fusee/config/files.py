@@ -19,20 +19,20 @@ DEFAULT_NAMES = ("fusee.toml", "fusee.yaml", "fusee.yml")
 # tomllib puts the position in the text of its error, and nowhere else before Python 3.14.
 _TOML_POSITION = re.compile(r" \(at (?:line (\d+), column \d+|end of document)\)$")
 
-# What tomllib says of `level = info`, depending on how far into the word it gets.
+# The errors of tomllib for `level = info`, depending on how much of the word it has read.
 _UNQUOTED = ("Invalid value", "Expected newline or end of document after a statement")
 
 
 @dataclass(frozen=True)
 class Source:
-    """Settings as they were written, and where each of them stands."""
+    """Settings as they were written, and the place of each."""
 
     data: Mapping[str, Any]
     place: Callable[[tuple[str | int, ...]], Place]
 
 
 def find_file(path: Path | None, env: Mapping[str, str]) -> tuple[Path, str] | None:
-    """The file to read and who named it; None when there is none and none was asked for."""
+    """The file to read, and what named it; None when there is none and none was requested."""
     if path is not None:
         return path, ""
     if named := env.get("FUSEE_CONFIG"):
@@ -44,11 +44,11 @@ def find_file(path: Path | None, env: Mapping[str, str]) -> tuple[Path, str] | N
 
 
 def read_file(path: Path, named: str, problems: Problems) -> Source:
-    """What the file says; nothing, and a problem, when it cannot be read."""
+    """The settings of the file. When it cannot be read: none, and a problem is added."""
     try:
         text = path.read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as wrong:
-        # An undecodable line is counted in bytes, the only thing it still is.
+        # Counted in bytes: the text cannot be decoded.
         line = wrong.object.count(b"\n", 0, wrong.start) + 1
         problems.add(Place(str(path), line), f"{path}:{line} is not UTF-8; save the file in that encoding")
         return _nothing(path)

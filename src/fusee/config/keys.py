@@ -1,4 +1,4 @@
-"""Every key there is, read off the models: the loader, the environment and the reference share this list."""
+"""Every key, read from the models. The loader, the environment and the reference share this list."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -32,7 +32,7 @@ class Setting:
 
 
 def settings(source: Source, problems: Problems) -> dict[KeyPath, Setting]:
-    """Every setting of a source by the key it sets; what is no key becomes a problem."""
+    """Every setting of a source, by its key. A name that is no key becomes a problem."""
     found: dict[KeyPath, Setting] = {}
     _gather((), source.data, source, found, problems)
     return found
@@ -103,9 +103,10 @@ def load(
     env: Mapping[str, str] | None = None,
     overrides: Mapping[str, Any] | None = None,
 ) -> Config:
-    """Read the configuration; raises `ConfigError` with all that is wrong.
+    """Read the configuration; raises `ConfigError` with all errors.
 
-    Without a path it is $FUSEE_CONFIG, else fusee.toml, fusee.yaml or fusee.yml here, else the defaults.
+    Without a path, the file is $FUSEE_CONFIG, else fusee.toml, fusee.yaml or fusee.yml in the working
+    directory; without a file, the defaults.
     An override of None counts as not given, as a command-line flag does.
     """
     env = os.environ if env is None else env
@@ -143,7 +144,7 @@ def _build(merged: Mapping[KeyPath, Setting], problems: Problems) -> Config:
         return Config.model_validate(data)
     except ValidationError as wrong:
         for error in wrong.errors():
-            # Its cause is another error of the same section, which is told.
+            # Its cause is another error of the same section, which is reported.
             if error["type"] != "default_factory_not_called":
                 _explain(error, merged, problems)
         return Config()

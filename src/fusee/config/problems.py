@@ -1,4 +1,4 @@
-"""What is wrong with a configuration, collected so that it can be told at once."""
+"""The errors of a configuration, collected so that all of them are reported at once."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -30,7 +30,7 @@ class Problems:
     def raise_any(self) -> None:
         if not self.found:
             return
-        # Files first, from the top down; the order of finding them would mean nothing to a reader.
+        # Sorted by line: the order in which they were found means nothing to a reader.
         texts = [
             text
             for place, text in sorted(self.found, key=lambda one: (one[0].line is None, one[0].line or 0))
@@ -41,6 +41,6 @@ class Problems:
 
 
 def nearest(name: str, names: Iterable[str]) -> str | None:
-    """The name most likely meant, if one is near."""
+    """The most similar name, if one is similar enough."""
     matches = get_close_matches(name, list(names), n=1, cutoff=0.65)
     return matches[0] if matches else None

@@ -1,4 +1,4 @@
-"""How people write time and size: `1h30m` and `64KiB` outside, seconds and bytes inside."""
+"""Durations and sizes: people write `1h30m` and `64KiB`, the program uses seconds and bytes."""
 
 import math
 import re
@@ -30,8 +30,8 @@ _BYTES = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2*
 
 _NUMBER = r"[0-9]+(?:\.[0-9]+)?"
 _PLAIN = re.compile(_NUMBER)
-# Largest unit first, each at most once: `30m1h` is more likely a slip than a wish.
-# Possessive (`*+`): five loops over spaces that may give some back to each other take N to the fifth.
+# The largest unit comes first, and each at most once: `30m1h` is probably a mistake.
+# Possessive (`*+`): five loops over spaces that backtrack into each other would take N to the fifth.
 _DURATION = re.compile(r"\s*+".join(rf"(?:({_NUMBER})\s*+{unit}(?![a-z]))?" for unit in _SECONDS))
 _SIZE = re.compile(rf"({_NUMBER})\s*([a-z]+)", re.IGNORECASE)
 

@@ -1,4 +1,4 @@
-"""What the program tells about itself: logs, metrics, health; each only listens to events."""
+"""Logs, metrics and health. Each of them only subscribes to events."""
 
 from fusee.observe.health import Health
 from fusee.observe.logs import log_events, set_up_logging

@@ -18,12 +18,12 @@ __all__ = ["Health"]
 log = logging.getLogger("fusee.health")
 
 FRESH = 1.0
-"""Seconds an answer holds: however often it is asked, the database is not."""
+"""Seconds for which an answer is reused: frequent checks do not reach the database."""
 PATIENCE = 2.0
 SCHEMA_EVERY = 60.0
 MOST_NAMED = 10
 FAILURES, WITHIN = 3, 30.0
-"""A loop that failed so often within so many seconds keeps failing."""
+"""A loop is failing when it failed this often within this many seconds."""
 
 
 class Health:
@@ -80,9 +80,9 @@ class Health:
             self._full[event.worker] = f"this worker is above its memory limit of {limit}: it claims nothing"
 
     def warnings(self, namespace: str | None = None) -> Sequence[str]:
-        """What is wrong with the work, not with this process: it stays ready, since others could not help.
+        """Problems of the work, not of this process. It stays ready, since another process could not help.
 
-        Queues are named to their own namespace only; without one, they are counted."""
+        Queues are named only to callers of their namespace; without a namespace they are counted."""
         since = self._disconnected_at
         broker = [] if since is None else [f"RabbitMQ has been unreachable for {self.now() - since:.0f} s"]
         return [
@@ -116,7 +116,7 @@ class Health:
         ]
 
     def _set_aside(self) -> list[str]:
-        """Without the reason, which may quote the row of a tenant: the log has it."""
+        """The reason is left out, because it may quote the row of a tenant. The log has it."""
         rows = self.unreadable()
         if not rows:
             return []
@@ -125,7 +125,7 @@ class Health:
         return [f"set aside, because this version cannot read them: {named}{more}; the log says why"]
 
     async def reasons(self) -> Sequence[str]:
-        """Why this process is not ready; nothing when it is."""
+        """The reasons why this process is not ready; empty when it is."""
         async with self._asking:
             answer, at = self._answer
             if self.now() - at >= FRESH:

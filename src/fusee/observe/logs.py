@@ -1,4 +1,4 @@
-"""Logs: one way they look, set once; and the subscriber that writes down what happens.
+"""The format of logs, set once, and the subscriber that logs events.
 
 Code logs with the standard library and `extra=facts(…)`; structlog makes it a readable line or one of JSON.
 """
@@ -51,7 +51,7 @@ from fusee.facts import facts
 __all__ = ["log_events", "set_up_logging"]
 
 LINES_A_SECOND = 20
-"""Lines about single attempts; when everything fails, the rest is counted instead."""
+"""Lines about single attempts. When everything fails, further ones are only counted."""
 SUMMARY_EVERY = 10.0
 
 _SHARED: list[Any] = [

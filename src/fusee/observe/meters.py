@@ -28,7 +28,7 @@ Labels = tuple[str, ...]
 
 
 class Names:
-    """The first so many names pass; the rest is "other"."""
+    """Returns the first `most` names as they are, and "other" for all further names."""
 
     def __init__(self, most: int = MOST_NAMES) -> None:
         self.most = most
@@ -116,10 +116,10 @@ BEGIN_AT_0 = {"runs_lost": ("requeued", "failed", "canceled"), "fires_missed": (
 
 
 def total_metrics(totals: Sequence[tuple[str, str, int]], names: Names) -> Iterable[Metric]:
-    """A counter for each kind; what never happened is 0 where it has no labels."""
+    """A counter for each kind. A kind without labels that never happened is 0."""
     for kind, (metric, help, labels) in TOTALS.items():
         family = CounterMetricFamily(metric, help, labels=labels)
-        # From 0 on: Prometheus sees no increase in a series that begins with its first loss.
+        # They begin at 0: Prometheus sees no increase in a series that begins with its first loss.
         sums: dict[tuple[str, ...], int] = {(word,): 0 for word in BEGIN_AT_0.get(kind, ())}
         if not labels:
             sums = {(): 0}

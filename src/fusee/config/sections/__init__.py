@@ -61,30 +61,32 @@ def _check_namespace(namespace: str) -> str:
 
 
 class Config(Section):
-    """Everything that can be set, immutable; `Config()` is the defaults."""
+    """All settings, immutable. `Config()` has the defaults."""
 
     namespace: Annotated[str, AfterValidator(_check_namespace)] = Field(
         default="default",
-        description="The tenant this process works for: letters, digits, `.`, `_` and `-`, 64 at most.",
+        description="The tenant that this process works for: at most 64 letters, digits, `.`, `_` and `-`.",
     )
     database: DatabaseConfig = Field(
-        default_factory=DatabaseConfig, description="The store: the only truth there is."
+        default_factory=DatabaseConfig, description="The database that holds all state."
     )
     dispatcher: DispatcherConfig = Field(
         default_factory=DispatcherConfig,
-        description="Decides what runs when: fires schedules, admits what waited, recovers what was lost.",
+        description="Decides what runs when: fires schedules, admits queued fires, recovers lost runs.",
     )
     worker: WorkerConfig = Field(default_factory=WorkerConfig, description="Executes runs.")
     api: ApiConfig = Field(default_factory=ApiConfig, description="The REST server.")
     auth: AuthConfig = Field(default_factory=AuthConfig, description="Who may use the API, and how.")
     broker: BrokerConfig = Field(
         default_factory=BrokerConfig,
-        description="What brings runs to workers; it carries hints and messages, never the truth.",
+        description="How runs reach workers. A broker carries messages; the database stays the only state.",
     )
     executors: ExecutorsConfig = Field(
         default_factory=ExecutorsConfig, description="The ways a run may execute on a worker."
     )
-    logging: LoggingConfig = Field(default_factory=LoggingConfig, description="What is logged, and how.")
+    logging: LoggingConfig = Field(
+        default_factory=LoggingConfig, description="Which messages are logged, and in which format."
+    )
     grpc: GrpcConfig = Field(default_factory=GrpcConfig, description="The gRPC server.")
     metrics: MetricsConfig = Field(default_factory=MetricsConfig, description="Prometheus metrics.")
     status: StatusConfig = Field(

@@ -14,32 +14,33 @@ __all__ = ["BrokerConfig", "DatabaseConfig"]
 class DatabaseConfig(Section):
     url: Annotated[str, SECRET, AfterValidator(check_database_url)] = Field(
         default="sqlite:///fusee.db",
-        description="Where the store lives: `sqlite:///file.db`, `postgresql://user:password@host/name` or "
-        "`mysql://user:password@host/name`. `postgres://` and `mariadb://` mean the same as their "
-        "longer names. A password with special characters is percent-encoded.",
+        description="The address of the database: `sqlite:///file.db`, "
+        "`postgresql://user:password@host/name` or `mysql://user:password@host/name`. `postgres://` and "
+        "`mariadb://` mean the same as their longer names. Percent-encode special characters in a password.",
     )
     max_connections: Count = Field(
         default=10,
         ge=3,
         le=10_000,
-        description="Most connections this process holds open at once, all counted. At least 3: one for "
-        "hints, one for claims, one for everything else. SQLite has no use for it.",
+        description="The largest number of connections that this process keeps open. At least 3: one for "
+        "hints, one for claims, one for everything else. SQLite ignores it.",
     )
     statement_timeout: Duration = Field(
         default=10.0,
         gt=0,
-        description="A statement that runs longer is cancelled by the server. Two seconds later the client "
-        "gives up as well and closes the connection, which may have died without a word. Keep it well below "
-        "`worker.lease_ttl`. Migrations may take longer.",
+        description="The server cancels a statement that runs longer. Two seconds later the client gives up "
+        "too and closes the connection, which may be dead. Keep it well below `worker.lease_ttl`. "
+        "Migrations may take longer.",
     )
     wait_at_start: Duration = Field(
         default=60.0,
-        description="How long a server, dispatcher or worker that starts waits for a database that does not "
-        "answer, or has no free connection, before it ends with exit code 6. It says so in the log.",
+        description="How long a starting server, dispatcher or worker waits for a database that does not "
+        "answer or has no free connection, before it exits with code 6. It logs that it waits.",
     )
     migrate: bool = Field(
         default=True,
-        description="Whether `fusee up` and its kin bring the schema up to date when they start.",
+        description="Whether `fusee up`, `server`, `dispatcher` and `worker` upgrade the schema when they "
+        "start.",
     )
 
     @property
@@ -64,31 +65,31 @@ class BrokerConfig(Section):
     )
     url: Annotated[str, SECRET, AfterValidator(check_broker_url)] = Field(
         default="amqp://guest:guest@127.0.0.1:5672/",
-        description="Where RabbitMQ is: `amqp://user:password@host:port/vhost`, or `amqps://` for TLS.",
+        description="The address of RabbitMQ: `amqp://user:password@host:port/vhost`, or `amqps://` for TLS.",
     )
     prefix: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")] = Field(
         default="fusee",
-        description="What the names of queues and exchanges begin with. Installations that share a RabbitMQ "
-        "virtual host and not a database need different ones.",
+        description="The prefix of the names of queues and exchanges. Installations that share a RabbitMQ "
+        "virtual host but not a database need different prefixes.",
     )
     prefetch: Count = Field(
         default=16,
         ge=1,
         le=1000,
-        description="Messages of each queue that a worker may hold before it has accepted them.",
+        description="The number of messages of each queue that a worker may hold before it accepts them.",
     )
     redispatch_after: Duration = Field(
         default=10.0,
         ge=0.1,
-        description="A run that was published this long ago, is in no queue and has not started is published "
-        "again.",
+        description="A run is published again when it was published this long ago, is in no queue and has "
+        "not started.",
     )
     delivery_limit: Count = Field(
         default=20,
         ge=1,
         le=1000,
-        description="A message delivered more often than this without an answer is given up and becomes a "
-        "dead letter. It is part of the queues: change it together with `prefix`.",
+        description="A message that was delivered more often than this without an acknowledgement becomes a "
+        "dead letter. The limit is part of the queues: change it together with `prefix`.",
     )
 
     @property

@@ -21,7 +21,7 @@ __all__ = [
     "ShellConfig",
 ]
 
-_TAIL = "How much of the end of a run's output is kept."
+_TAIL = "How many bytes of the end of a run's output are kept."
 
 
 def _check_prefix(prefix: str) -> str:
@@ -77,22 +77,25 @@ class KubernetesConfig(Section):
     )
     prefix: Annotated[str, AfterValidator(_check_prefix)] = Field(
         default="fusee",
-        description="How names of Jobs begin; two databases that share a cluster's namespace need one each.",
+        description="The prefix of the names of Jobs. Two databases that share a namespace of a cluster need "
+        "different prefixes.",
     )
     start_timeout: Duration = Field(
         default=300.0,
         gt=0,
-        description="A Job whose container has not started by then is deleted and failed.",
+        description="A Job whose container has not started within this time is deleted, and its run fails.",
     )
     deadline: Duration = Field(
         default=86400.0,
         gt=0,
-        description="What Kubernetes lets a Job take at most when its run has no timeout: the end of one "
-        "that no worker follows any more.",
+        description="The deadline that Kubernetes enforces for a Job whose run has no timeout. It ends "
+        "Jobs that no worker follows any more.",
     )
     keep: Duration = Field(default=3600.0, description="How long Kubernetes keeps a Job that has ended.")
     poll_interval: Duration = Field(
-        default=10.0, ge=0.1, description="How often a Job is looked at when its watch tells nothing."
+        default=10.0,
+        ge=0.1,
+        description="How often the state of a Job is read when its watch reports nothing.",
     )
     output_tail: Size = Field(default=64 * 2**10, ge=1, description=_TAIL)
 
@@ -160,16 +163,14 @@ class ShellConfig(Section):
 
 class HttpConfig(Section):
     enabled: bool = Field(default=True, description="Whether runs may make HTTP calls from this worker.")
-    timeout: Duration = Field(
-        default=15.0, gt=0, description="How long a call may take when its task does not say."
-    )
+    timeout: Duration = Field(default=15.0, gt=0, description="The timeout of a call whose task sets none.")
     allow_private: tuple[Annotated[str, AfterValidator(check_host)], ...] = Field(
         default=(),
         description='Hosts or networks that may be called although private, such as `["127.0.0.0/8", '
         '"svc.internal"]`. All others on private, loopback and link-local addresses are refused.',
     )
     max_response: Size = Field(
-        default=2**20, ge=1024, description="A response longer than this is cut off there."
+        default=2**20, ge=1024, description="A longer response is cut off at this size."
     )
     output_tail: Size = Field(default=64 * 2**10, description=_TAIL)
 
@@ -177,20 +178,20 @@ class HttpConfig(Section):
 class PythonConfig(Section):
     isolation: Literal["thread", "process"] = Field(
         default="thread",
-        description="Where plain functions run: `thread` is fast, `process` can be killed when it "
-        "will not stop.",
+        description="Where plain functions run: `thread` is faster, `process` can be killed when a handler "
+        "does not stop.",
     )
 
 
 class BulkConfig(Section):
     folders: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
         default=(),
-        description="Folders whose files a bulk job may read that was created over the API or by a run; jobs "
-        "created in code or with `fusee bulk create` may read any.",
+        description="The folders whose files a bulk job that was created over the API or by a run may read. "
+        "Jobs that were created in code or with `fusee bulk create` may read any file.",
     )
     databases: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
         default=(),
-        description="Databases that such a job may ask, written as its source writes `url`, such as "
+        description="The databases that such a job may query, written like `url` in its source, such as "
         '`["env:CRM"]`.',
     )
     max_download: Size = Field(
@@ -214,7 +215,7 @@ class ExecutorsConfig(Section):
         default_factory=PythonConfig, description="Handlers registered in your application."
     )
     bulk: BulkConfig = Field(
-        default_factory=BulkConfig, description="What bulk jobs that were asked for from outside may read."
+        default_factory=BulkConfig, description="What bulk jobs that were created from outside may read."
     )
     kubernetes: KubernetesConfig = Field(
         default_factory=KubernetesConfig, description="Jobs of a Kubernetes cluster."

@@ -40,21 +40,28 @@ class ApiConfig(Section):
     enabled: bool = Field(default=True, description="Whether `fusee up` serves the API in this process.")
     bind_address: Annotated[str, AfterValidator(check_bind_address)] = Field(
         default="127.0.0.1:8080",
-        description="Where the API listens, as `host:port`, with IPv6 in brackets; port 0 takes any free "
-        "one. Anything wider than loopback needs an API key.",
+        description="The address that the API listens on, as `host:port`, with IPv6 in brackets; port 0 "
+        "takes any free port. An address that other machines can reach needs an API key.",
     )
     public_url: Annotated[str, AfterValidator(check_public_url)] | None = Field(
         default=None,
-        description="Where services reach the API to call back, as http:// or https:// with a host and, if "
-        "need be, a port and a path; left out, it is `http://` and `bind_address`.",
+        description="The address at which services call back, as http:// or https:// with a host and, if "
+        "needed, a port and a path. The default is `http://` and `bind_address`.",
     )
-    max_body: Size = Field(default=8 * 2**20, ge=1024, description="Largest request body accepted.")
-    max_header: Size = Field(default=32 * 2**10, ge=1024, description="Largest request head accepted.")
+    max_body: Size = Field(
+        default=8 * 2**20, ge=1024, description="The largest request body that is accepted."
+    )
+    max_header: Size = Field(
+        default=32 * 2**10, ge=1024, description="The largest request head that is accepted."
+    )
     request_timeout: Duration = Field(
-        default=30.0, gt=0, description="A request that takes longer is answered with 504."
+        default=30.0, gt=0, description="A request that takes longer fails with status 504."
     )
     max_runs_per_request: Count = Field(
-        default=10_000, ge=1, le=1_000_000, description="Most runs one request may create."
+        default=10_000,
+        ge=1,
+        le=1_000_000,
+        description="The largest number of runs that one request may create.",
     )
     keys: Annotated[tuple[Annotated[str, AfterValidator(_check_key)], ...], SECRET] = Field(
         default=(),
@@ -72,7 +79,7 @@ class ApiConfig(Section):
 
     @property
     def base_url(self) -> str | None:
-        """Where services call back; None when nobody said so and the address to listen on does not tell."""
+        """The address at which services call back; None when neither setting tells it."""
         if self.public_url is not None:
             return self.public_url
         return None if self.port == 0 or is_wildcard(self.host) else f"http://{self.bind_address}"
@@ -85,12 +92,12 @@ class ApiConfig(Section):
 
 class GrpcConfig(Section):
     enabled: bool = Field(
-        default=False, description="Whether a server also answers gRPC; needs the extra `grpc`."
+        default=False, description="Whether a server also serves gRPC. Needs the extra `grpc`."
     )
     bind_address: Annotated[str, AfterValidator(check_bind_address)] = Field(
         default="127.0.0.1:50051",
-        description="Where gRPC listens, as `host:port`; port 0 takes any free one. Anything wider than "
-        "loopback needs an API key.",
+        description="The address that gRPC listens on, as `host:port`; port 0 takes any free port. An "
+        "address that other machines can reach needs an API key.",
     )
 
 
@@ -142,9 +149,9 @@ class AuthConfig(Section):
 class StatusConfig(Section):
     bind_address: Annotated[str, AfterValidator(check_bind_address)] | None = Field(
         default=None,
-        description="Where a dispatcher or worker answers `/healthz`, `/readyz` and `/metrics`, as "
-        "`host:port`; left out, it opens no port. A process with the API answers them there instead. On "
-        "anything wider than loopback `/metrics` needs an API key.",
+        description="The address at which a dispatcher or worker serves `/healthz`, `/readyz` and "
+        "`/metrics`, as `host:port`. Without it, no port is opened. A process with the API serves them "
+        "there instead. On an address that other machines can reach, `/metrics` needs an API key.",
     )
 
 
@@ -154,7 +161,7 @@ def _lower(value: Any) -> Any:
 
 class LoggingConfig(Section):
     level: Annotated[Literal["debug", "info", "warning", "error", "critical"], BeforeValidator(_lower)] = (
-        Field(default="info", description="The least serious message that is logged.")
+        Field(default="info", description="The lowest level of messages that are logged.")
     )
     format: Annotated[Literal["auto", "console", "json"], BeforeValidator(_lower)] = Field(
         default="auto", description="`auto` is `console` on a terminal and `json` elsewhere."
