@@ -17,7 +17,7 @@ from fusee.batches.fields import BATCH, TARGET
 from fusee.batches.model.batch import Batch, BatchPhase, BatchStatus
 from fusee.batches.model.spec import BatchSpec
 from fusee.errors import Invalid
-from fusee.surfaces.cli.field_options import options_of
+from fusee.surfaces.cli.options import options_of
 from fusee.surfaces.rest.answers import answer_of
 from fusee.surfaces.rest.asking import Body, body_of
 from fusee.surfaces.rest.describing import describe

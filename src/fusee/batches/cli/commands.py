@@ -26,9 +26,18 @@ from fusee.batches.cli.plan import plan
 from fusee.batches.fields import BATCH
 from fusee.surfaces.cli.answer import Answer
 from fusee.surfaces.cli.commands import command, steer
-from fusee.surfaces.cli.field_options import options_of
 from fusee.surfaces.cli.inputs import fields_from, json_or_text
-from fusee.surfaces.cli.options import KEY, TIMEOUT, VERSION, Group, WaitOption, option, reasoned, waits
+from fusee.surfaces.cli.options import (
+    KEY,
+    TIMEOUT,
+    VERSION,
+    Group,
+    WaitOption,
+    option,
+    options_of,
+    reasoned,
+    waits,
+)
 from fusee.surfaces.cli.output import Out
 
 if TYPE_CHECKING:

@@ -11,9 +11,8 @@ from starlette.requests import Request
 
 from fusee.surfaces.rest.context import context_of, services_of
 from fusee.surfaces.rest.limits import CSV, NDJSON, is_stream
-from fusee.surfaces.rest.lines import lines_of
 from fusee.surfaces.rest.problems import Problem
-from fusee.surfaces.rest.reading import parse_json, require_json
+from fusee.surfaces.rest.reading import lines_of, parse_json, require_json
 
 __all__ = ["LINES", "BatchBody", "read_batch"]
 

@@ -11,9 +11,8 @@ import click
 from fusee.bulk.fields import BUSINESS
 from fusee.surfaces.cli.answer import Answer, Noun
 from fusee.surfaces.cli.commands import command, lists, steer
-from fusee.surfaces.cli.field_options import options_of
 from fusee.surfaces.cli.inputs import json_or_text, member_from
-from fusee.surfaces.cli.options import KEY, VERSION, Group, option
+from fusee.surfaces.cli.options import KEY, VERSION, Group, option, options_of
 from fusee.surfaces.cli.output import facts
 from fusee.values.fields import shown
 

@@ -29,9 +29,8 @@ from fusee.bulk.cli.steer import (
 from fusee.bulk.fields import BULK
 from fusee.surfaces.cli.answer import Answer
 from fusee.surfaces.cli.commands import command
-from fusee.surfaces.cli.field_options import options_of
 from fusee.surfaces.cli.inputs import fields_from, json_from
-from fusee.surfaces.cli.options import KEY, Group, WaitOption, option, waits
+from fusee.surfaces.cli.options import KEY, Group, WaitOption, option, options_of, waits
 from fusee.surfaces.cli.output import Out
 
 if TYPE_CHECKING:

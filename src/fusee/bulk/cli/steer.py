@@ -11,9 +11,18 @@ from fusee.bulk.cli.look import JOB_ID, JOBS, settled, watched
 from fusee.bulk.fields import BULK
 from fusee.surfaces.cli.answer import Answer
 from fusee.surfaces.cli.commands import command, steer
-from fusee.surfaces.cli.field_options import options_of
 from fusee.surfaces.cli.inputs import json_from, json_or_text
-from fusee.surfaces.cli.options import KEY, TIMEOUT, VERSION, Command, WaitOption, option, reasoned, waits
+from fusee.surfaces.cli.options import (
+    KEY,
+    TIMEOUT,
+    VERSION,
+    Command,
+    WaitOption,
+    option,
+    options_of,
+    reasoned,
+    waits,
+)
 from fusee.surfaces.cli.output import Out
 
 if TYPE_CHECKING:

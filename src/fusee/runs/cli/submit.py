@@ -18,10 +18,18 @@ from fusee.runs.fields import RUN, spec_from
 from fusee.surfaces.cli.answer import Answer
 from fusee.surfaces.cli.commands import command
 from fusee.surfaces.cli.exits import Exit, Failure
-from fusee.surfaces.cli.field_options import options_of
 from fusee.surfaces.cli.follow import progress
 from fusee.surfaces.cli.inputs import member_from, object_from, request_from
-from fusee.surfaces.cli.options import ALLOW_UNKNOWN, KEY, Group, WaitOption, duration, option, waits
+from fusee.surfaces.cli.options import (
+    ALLOW_UNKNOWN,
+    KEY,
+    Group,
+    WaitOption,
+    duration,
+    option,
+    options_of,
+    waits,
+)
 from fusee.surfaces.cli.output import Out
 
 if TYPE_CHECKING:

@@ -15,9 +15,8 @@ from fusee.errors import FuseeError, TooLarge
 from fusee.runs.fields import spec_from
 from fusee.runs.service.runs import RunOperations
 from fusee.surfaces.rest.context import context_of, service_of, services_of
-from fusee.surfaces.rest.lines import lines_of
 from fusee.surfaces.rest.problems import Problem, problem_of
-from fusee.surfaces.rest.reading import parse_json
+from fusee.surfaces.rest.reading import lines_of, parse_json
 from fusee.values.names import LONGEST_KEY, MOST_PAYLOAD, check_key
 
 __all__ = ["Intake", "StreamProgress", "placed"]

@@ -17,8 +17,7 @@ from fusee.runs.service.callbacks import callback_end
 from fusee.runs.service.runs import RunWithAttempts
 from fusee.surfaces.rest.answers import answer_of, page_of
 from fusee.surfaces.rest.asking import Body
-from fusee.surfaces.rest.bodies import Incoming
-from fusee.surfaces.rest.times import Seconds
+from fusee.surfaces.rest.bodies import Incoming, Seconds
 from fusee.values.fields import shown
 
 __all__ = [

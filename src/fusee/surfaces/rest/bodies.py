@@ -1,4 +1,7 @@
-"""What requests have in common: bodies that are commands, reasons, and the version that a change is for."""
+"""What requests have in common: commands, reasons, times, and the version that a change is for.
+
+Time on the wire is RFC 3339, in UTC, with microseconds.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +9,51 @@ import re
 from typing import Annotated, Any
 
 from fastapi import Header
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
+from fusee.config import parse_duration
 from fusee.surfaces.rest.problems import Problem
+from fusee.values.times import parse_time
 
 __all__ = [
     "ETAG",
     "VERSION",
     "CancelIn",
+    "DueAt",
     "IfMatch",
     "Incoming",
     "Reason",
+    "Seconds",
+    "Time",
     "Version",
     "etag",
     "line_of_text",
     "version_from",
+]
+
+
+def _with_plus(value: object) -> object:
+    """In a query a plus that was not escaped has become a space."""
+    return re.sub(r" (\d\d:\d\d)$", r"+\1", value) if isinstance(value, str) else value
+
+
+DueAt = Annotated[
+    int,
+    BeforeValidator(parse_time),
+    WithJsonSchema({"type": "string", "format": "date-time", "examples": ["2030-01-31T09:00:00Z"]}),
+]
+Time = Annotated[
+    int,
+    BeforeValidator(lambda value: parse_time(_with_plus(value))),
+    WithJsonSchema({"type": "string", "format": "date-time", "examples": ["2030-01-31T09:00:00Z"]}),
+]
+"""The same in a query."""
+Seconds = Annotated[
+    float,
+    BeforeValidator(parse_duration),
+    WithJsonSchema(
+        {"anyOf": [{"type": "number"}, {"type": "string"}], "examples": [90, "90s", "2m", "1h30m"]}
+    ),
 ]
 
 

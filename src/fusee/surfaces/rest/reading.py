@@ -1,8 +1,12 @@
-"""JSON as it comes in: refused with a position when malformed, before anything can blow up."""
+"""Bodies as they come in: JSON, or lines that are read as they arrive.
+
+Malformed JSON is refused with its position before any other code sees it.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import AsyncIterator
 from typing import Any, TypeVar
 
 import msgspec
@@ -11,8 +15,18 @@ from starlette.requests import Request
 
 from fusee.surfaces.rest.explain import explain, names_of
 from fusee.surfaces.rest.problems import Problem
+from fusee.values.names import MOST_PAYLOAD
 
-__all__ = ["DEEPEST", "parse_json", "read_body", "read_json", "read_object", "require_json"]
+__all__ = [
+    "DEEPEST",
+    "LONGEST_LINE",
+    "lines_of",
+    "parse_json",
+    "read_body",
+    "read_json",
+    "read_object",
+    "require_json",
+]
 
 DEEPEST = 64
 """Levels of nesting in a body."""
@@ -148,3 +162,42 @@ def _refuse_huge(value: Any, what: str) -> None:
                 rest.extend(part)
             case int() as number if not -(2**63) <= number < 2**64:
                 raise Problem(422, f"{what} holds an integer beyond 64 bits: write it as text")
+
+
+LONGEST_LINE = MOST_PAYLOAD + 64 * 2**10
+"""The largest payload, and room for the fields around it."""
+
+
+async def lines_of(request: Request) -> AsyncIterator[list[tuple[int, bytes]]]:
+    """Complete lines as they arrive, each with its number from 1; blank ones are left out."""
+    number = 0
+    pieces: list[bytes] = []
+    size = 0
+    async for part in request.stream():
+        *ends, rest = part.split(b"\n")
+        lines = []
+        for end in ends:
+            number += 1
+            _check_length(size + len(end), number)
+            line = b"".join((*pieces, end))
+            pieces, size = [], 0
+            if line.strip():
+                lines.append((number, line))
+        if rest:
+            pieces.append(rest)
+            size += len(rest)
+            _check_length(size, number + 1)
+        if lines:
+            yield lines
+    last = b"".join(pieces)
+    if last.strip():
+        yield [(number + 1, last)]
+
+
+def _check_length(size: int, number: int) -> None:
+    if size > LONGEST_LINE:
+        raise Problem(
+            413,
+            f"line {number} is over {LONGEST_LINE} bytes: put one object on a line, and large data elsewhere",
+            line=number,
+        )

@@ -10,10 +10,9 @@ from fusee.surfaces.cli.answer import Answer
 from fusee.surfaces.cli.commands import command
 from fusee.surfaces.cli.documents import read_documents
 from fusee.surfaces.cli.exits import Exit, Failure
-from fusee.surfaces.cli.field_options import options_of
 from fusee.surfaces.cli.inputs import json_or_text, member_from, object_from, request_from
 from fusee.surfaces.cli.moments import moment, now_us
-from fusee.surfaces.cli.options import ALLOW_UNKNOWN, KEY, Group, option
+from fusee.surfaces.cli.options import ALLOW_UNKNOWN, KEY, Group, option, options_of
 from fusee.surfaces.cli.output import Out
 from fusee.tasks.cli.apply import apply, diff, export
 from fusee.tasks.cli.explain import explain, pointed

@@ -9,11 +9,11 @@ import msgspec
 from fastapi import APIRouter, Query, Request, Response
 
 from fusee.surfaces.rest.asking import Viewer, body_of
+from fusee.surfaces.rest.bodies import Time
 from fusee.surfaces.rest.context import service_of
 from fusee.surfaces.rest.paging import Page, Pager
 from fusee.surfaces.rest.problems import Problem
 from fusee.surfaces.rest.reading import read_json
-from fusee.surfaces.rest.times import Time
 from fusee.tasks.cron import Cron, CronError, next_fires
 from fusee.tasks.fields import words_of
 from fusee.tasks.model.policy import Decision

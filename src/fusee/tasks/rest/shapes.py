@@ -9,8 +9,7 @@ from pydantic import AfterValidator, BaseModel, Field
 
 from fusee.surfaces.rest.answers import answer_of, inner_answer, page_of
 from fusee.surfaces.rest.asking import REF, Body
-from fusee.surfaces.rest.bodies import VERSION, Incoming, Reason, line_of_text
-from fusee.surfaces.rest.times import DueAt, Seconds
+from fusee.surfaces.rest.bodies import VERSION, DueAt, Incoming, Reason, Seconds, line_of_text
 from fusee.tasks.fields import ALIASES, STATUSES, TASK
 from fusee.tasks.model.fire import Fire
 from fusee.tasks.model.task import Task, TaskSpec
