@@ -13,7 +13,6 @@ from prometheus_client.core import CounterMetricFamily, Metric
 __all__ = [
     "BOUNDS",
     "MOST_NAMES",
-    "OTHER",
     "TOTALS",
     "Counter",
     "Histogram",

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from fusee.surfaces.rest.context import context_of, services_of
 from fusee.surfaces.rest.problems import Problem
 
-__all__ = ["CSP", "PAGE", "router"]
+__all__ = ["router"]
 
 _STYLE = """
 :root { color-scheme: light dark; font: 15px/1.5 system-ui, sans-serif; }

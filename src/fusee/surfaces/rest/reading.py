@@ -19,10 +19,8 @@ from fusee.values.names import MOST_PAYLOAD
 
 __all__ = [
     "DEEPEST",
-    "LONGEST_LINE",
     "lines_of",
     "parse_json",
-    "read_body",
     "read_json",
     "read_object",
     "require_json",
@@ -60,10 +58,6 @@ def parse_json(text: bytes, what: str = BODY) -> Any:
     if _LONG_NUMBER.search(text):
         _refuse_huge(value, what)
     return value
-
-
-async def read_body(request: Request) -> bytes:
-    return await request.body()
 
 
 def require_json(request: Request, or_else: str = "") -> None:

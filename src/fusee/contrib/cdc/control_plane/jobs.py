@@ -10,7 +10,11 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from fusee.contrib.cdc.control_plane.journal import ADDED, REMOVED, Entry, Journal
 from fusee.contrib.cdc.params import CONFIG, Migration
 
-__all__ = ["VERBS", "Jobs", "No", "checked_body"]
+__all__ = [
+    "VERBS",
+    "Jobs",
+    "No",
+]
 
 
 class No(Exception):

@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from fusee.contrib.cdc.control_plane.faults import Fault, Faults, Rule
 from fusee.contrib.cdc.control_plane.jobs import VERBS, Jobs, No
 
-__all__ = ["Fences", "Keys", "control_plane"]
+__all__ = ["control_plane"]
 
 MOST_KEYS = 100_000
 

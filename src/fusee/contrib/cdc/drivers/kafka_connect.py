@@ -16,7 +16,10 @@ from fusee.contrib.cdc.driver import NotReached, Refused, Unsure
 from fusee.contrib.cdc.http import Http, checked
 from fusee.contrib.cdc.params import CONFIG
 
-__all__ = ["CONFIG_KEYS", "KafkaConnectDriver", "gtid_of", "status_of", "why_failed", "with_gtid"]
+__all__ = [
+    "CONFIG_KEYS",
+    "KafkaConnectDriver",
+]
 
 CONFIG_KEYS = {"replicas": "tasks.max", "max_package_size": "producer.override.max.request.size"}
 """Which settings of a connector our names stand for. A connector has no processor or memory of its own."""
