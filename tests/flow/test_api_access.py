@@ -8,7 +8,7 @@ import pytest
 
 from fusee.access.authenticator import FRESH, TRIES, Authenticator
 from fusee.access.service import KeyOperations, digest
-from fusee.config import ApiConfig
+from fusee.config import ApiConfig, TlsConfig
 from fusee.errors import ConfigError, Denied, TooManyTries
 from fusee.surfaces.rest.gate import refuse_open_bind
 
@@ -172,20 +172,25 @@ async def test_a_key_acts_in_its_own_namespace_only(served):
 def test_no_open_door_to_a_network(address):
     config = ApiConfig(bind_address=address)
     with pytest.raises(ConfigError, match="fusee key create NAME"):
-        refuse_open_bind(config, any_keys=False)
-    refuse_open_bind(config, any_keys=True)
+        refuse_open_bind(config, TlsConfig(), any_keys=False)
+    with pytest.raises(ConfigError, match=r"set tls.cert_file and tls.key_file, or.*api.trusted_proxies"):
+        refuse_open_bind(config, TlsConfig(), any_keys=True)
+    refuse_open_bind(config, TlsConfig(cert_file="c.pem", key_file="k.pem"), any_keys=True)
+    proxies = {"trusted_proxies": ["10.0.0.7"]}
+    refuse_open_bind(ApiConfig(bind_address=address, **proxies), TlsConfig(), any_keys=True)
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:8080", "localhost:0", "[::1]:8080", "127.9.9.9:1"])
 def test_loopback_may_be_open(address):
-    refuse_open_bind(ApiConfig(bind_address=address), any_keys=False)
+    refuse_open_bind(ApiConfig(bind_address=address), TlsConfig(), any_keys=False)
 
 
 async def test_a_server_on_all_addresses_wants_a_key(serving):
     with pytest.raises(ConfigError, match="no API key"):
         async with serving(api={"bind_address": "0.0.0.0:0"}):
             pass
-    async with serving(api={"bind_address": "0.0.0.0:0", "keys": [digest("k" * 40)]}) as served:
+    proxied = {"bind_address": "0.0.0.0:0", "trusted_proxies": ["10.0.0.7"]}
+    async with serving(api={**proxied, "keys": [digest("k" * 40)]}) as served:
         assert (await served.ask("GET", "/metrics"))[0] == 401
         assert (await served.ask("GET", "/metrics", headers=bearer("k" * 40)))[0] == 200
         assert (await served.ask("GET", "/healthz"))[0] == 200
@@ -193,7 +198,8 @@ async def test_a_server_on_all_addresses_wants_a_key(serving):
 
 async def test_the_last_key_revoked_does_not_open_a_network(serving):
     """On loopback without keys everyone local is an admin; elsewhere nobody is anyone."""
-    async with serving(api={"bind_address": "0.0.0.0:0", "keys": [digest("k" * 40)]}) as served:
+    proxied = {"bind_address": "0.0.0.0:0", "trusted_proxies": ["10.0.0.7"]}
+    async with serving(api={**proxied, "keys": [digest("k" * 40)]}) as served:
         served.server.services.authenticator.keys.configured.clear()
         assert (await served.ask("GET", RUNS))[0] == 401
 
@@ -395,3 +401,26 @@ async def test_me_tells_who_one_is(served):
     there = bearer(key) | {"X-Fusee-Namespace": "billing"}
     _, me, _ = await served.ask("GET", "/api/v1/me", headers=there)
     assert (me["namespace"], me["role"]) == ("billing", "operator") and "runs.submit" in me["actions"]
+
+
+async def test_wrong_keys_are_counted_for_who_is_behind_a_trusted_proxy(serving):
+    async with serving(api={"trusted_proxies": ["127.0.0.1"]}) as served:
+        await served.app.keys.create("a", "admin")
+
+        async def wrong(number: int, hops: str) -> int:
+            headers = bearer(f"wrong{number}") | {"X-Forwarded-For": hops}
+            return (await served.ask("GET", RUNS, headers=headers))[0]
+
+        # What a client writes itself stands before what the proxy adds, and is not believed.
+        statuses = [await wrong(number, f"{number}.1.1.1, 198.51.100.7") for number in range(int(TRIES) + 1)]
+        assert statuses == [401] * int(TRIES) + [429]
+        assert await wrong(99, "198.51.100.8") == 401, "another client"
+
+
+async def test_who_is_no_trusted_proxy_cannot_choose_whom_wrong_keys_count_for(served):
+    await served.app.keys.create("a", "admin")
+    statuses = []
+    for number in range(int(TRIES) + 1):
+        headers = bearer(f"wrong{number}") | {"X-Forwarded-For": f"198.51.100.{number}"}
+        statuses.append((await served.ask("GET", RUNS, headers=headers))[0])
+    assert statuses == [401] * int(TRIES) + [429]

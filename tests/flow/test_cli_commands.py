@@ -15,11 +15,15 @@ import pytest
 from click.testing import CliRunner, Result
 
 from fusee.app.cli.root import cli
+from fusee.engine.store.migrate import known
 from fusee.surfaces.cli.exits import Exit, meanings
 from tools.document_cli import commands, page
 
 ROOT = Path(__file__).parents[2]
 Fusee = Callable[..., Result]
+
+HEAD = known()[-1]
+"""The newest revision of the schema."""
 
 
 @pytest.fixture
@@ -165,7 +169,7 @@ def test_an_up_to_date_database_is_opened_without_alembic(fusee: Fusee) -> None:
         "asyncio.run(opened())\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "('0001', '0001') False"
+    assert done.stdout.strip() == f"('{HEAD}', '{HEAD}') False"
 
 
 # --- runs
@@ -335,6 +339,10 @@ def test_check_connects_when_asked(fusee: Fusee) -> None:
     fusee("db", "upgrade")
     assert "up to date" in ok(fusee("check", "--connect", "--json"))["checks"][1]["message"]
     Path("fusee.toml").write_text('[api]\nbind_address = "0.0.0.0:8080"\n')
+    plain = fusee("check", "--connect")
+    assert plain.exit_code == Exit.FAILED and "without TLS" in plain.stdout
+    with Path("fusee.toml").open("a") as file:
+        file.write('trusted_proxies = ["10.0.0.1"]\n')
     assert fusee("check", "--connect").exit_code == Exit.FAILED
     fusee("key", "create", "first")
     assert fusee("check", "--connect").exit_code == 0

@@ -237,6 +237,9 @@ def test_no_open_door_without_a_key(folder: Folder) -> None:
     done = folder.fusee("server", "--bind", "0.0.0.0:0")
     assert done.returncode == Exit.FAILED and "fusee key create" in done.stderr
     folder.json("key", "create", "first")
+    done = folder.fusee("server", "--bind", "0.0.0.0:0")
+    assert done.returncode == Exit.FAILED and "tls.cert_file" in done.stderr
+    (folder.path / "fusee.toml").write_text('[api]\ntrusted_proxies = ["10.0.0.1"]\n')
     with folder.node("server", "--bind", "0.0.0.0:0") as (node, said):
         assert said["parts"] == ["api"]
         node.send_signal(signal.SIGTERM)

@@ -60,7 +60,7 @@ def build_worker(core: Core) -> Worker:
         work_source = core.work_sources[-1]
     else:
         work_source = DatabaseSource(core.store)
-    tokens = CallbackTokens(work_source, core.config.api.base_url, lambda: worker.session)
+    tokens = CallbackTokens(work_source, core.config.callback_url, lambda: worker.session)
     executors = build_executors(core, tokens.open)
     info = WorkerInfo(
         name=settings.worker_id or f"{socket.gethostname()}-{os.getpid()}",
@@ -183,6 +183,7 @@ def build_services(core: Core, config: ApiConfig) -> Services:
         namespace=core.config.namespace,
         of=by_class,
         authenticator=core.authenticator(services_of(core.config.namespace).keys),
+        tls=core.config.tls,
         health=health.reasons,
         warnings=health.warnings,
         metrics=render if core.config.metrics.enabled else None,
@@ -204,6 +205,7 @@ def build_grpc(core: Core) -> GrpcServer:
 
     return GrpcServer(
         core.config.grpc,
+        core.config.tls,
         lambda namespace: services_of(namespace).batches,
         core.authenticator(services_of(store.namespace).keys),
     )

@@ -87,7 +87,7 @@ class Core:
         self.reach = Reach(http.allow_private)
         posts = Posts(allow_private=http.allow_private, max_response=http.max_response)
         self.on_close(posts.close)
-        self.http_businesses = HttpBusinesses(posts, self.config.api.base_url)
+        self.http_businesses = HttpBusinesses(posts, self.config.callback_url)
         node = NodeCap(self.config.worker.bulk_rate_cap)
         self.bulk_server = BulkServer(
             self._bulk_backend,

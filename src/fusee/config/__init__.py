@@ -26,6 +26,7 @@ from fusee.config.sections import (
     PythonConfig,
     ShellConfig,
     StatusConfig,
+    TlsConfig,
     WorkerConfig,
 )
 from fusee.config.units import parse_duration, parse_size
@@ -48,6 +49,7 @@ __all__ = [
     "PythonConfig",
     "ShellConfig",
     "StatusConfig",
+    "TlsConfig",
     "WorkerConfig",
     "example_toml",
     "load",

@@ -38,6 +38,9 @@ Kubernetes sets for a Service named `fusee` are not settings.
 """
 
 _PLACEHOLDERS: dict[KeyPath, str] = {
+    ("tls", "cert_file"): "/etc/fusee/tls/tls.crt",
+    ("tls", "key_file"): "/etc/fusee/tls/tls.key",
+    ("tls", "client_ca_file"): "/etc/fusee/tls/clients.crt",
     ("auth", "jwt", "keys"): "https://id.example.com/.well-known/jwks.json",
     ("auth", "jwt", "issuer"): "https://id.example.com",
     ("auth", "jwt", "audience"): "fusee",

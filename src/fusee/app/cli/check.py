@@ -111,9 +111,14 @@ async def _check_database(config: Config) -> tuple[list[Finding], int]:
 
 
 def _check_bind(config: Config, connected: bool, keys: int) -> list[Finding]:
-    if not config.api.enabled or config.api.loopback or config.api.keys or keys:
+    if not config.api.enabled or config.api.loopback:
         return []
     bind = config.api.bind_address
+    if not config.tls.enabled and not config.api.trusted_proxies:
+        text = f"{bind} is open to others without TLS: set tls.cert_file, or api.trusted_proxies"
+        return [("api", False, text)]
+    if config.api.keys or keys:
+        return []
     if connected:
         text = f"{bind} is open to others and there is no API key: `fusee key create NAME` first"
         return [("api", False, text)]

@@ -25,6 +25,7 @@ from fusee.config.sections.servers import (
     LoggingConfig,
     MetricsConfig,
     StatusConfig,
+    TlsConfig,
 )
 
 __all__ = [
@@ -48,6 +49,7 @@ __all__ = [
     "Section",
     "ShellConfig",
     "StatusConfig",
+    "TlsConfig",
     "WorkerConfig",
 ]
 
@@ -88,8 +90,19 @@ class Config(Section):
         default_factory=LoggingConfig, description="Which messages are logged, and in which format."
     )
     grpc: GrpcConfig = Field(default_factory=GrpcConfig, description="The gRPC server.")
+    tls: TlsConfig = Field(
+        default_factory=TlsConfig, description="Certificates of the REST and gRPC servers."
+    )
     metrics: MetricsConfig = Field(default_factory=MetricsConfig, description="Prometheus metrics.")
     status: StatusConfig = Field(
         default_factory=StatusConfig,
         description="Health and metrics of a process without the API.",
     )
+
+    @property
+    def callback_url(self) -> str | None:
+        """Where services call back; None when nobody said so and the address to listen on does not tell."""
+        url = self.api.base_url
+        if url is not None and self.tls.enabled and self.api.public_url is None:
+            return url.replace("http://", "https://", 1)
+        return url

@@ -1,6 +1,8 @@
 """What the program serves and tells about itself: REST, gRPC, who may call them, status, logs, metrics."""
 
+import ipaddress
 import re
+from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
@@ -24,6 +26,7 @@ __all__ = [
     "LoggingConfig",
     "MetricsConfig",
     "StatusConfig",
+    "TlsConfig",
 ]
 
 
@@ -34,6 +37,13 @@ def _check_key(entry: str) -> str:
             'hexadecimal digits, never the key itself; `printf %s "$KEY" | sha256sum` prints the digits'
         )
     return entry.lower()
+
+
+def _check_network(network: str) -> str:
+    try:
+        return str(ipaddress.ip_network(network, strict=False))
+    except ValueError:
+        raise ValueError("must be an address or a network, such as 10.0.0.7 or 10.0.0.0/8") from None
 
 
 class ApiConfig(Section):
@@ -62,6 +72,12 @@ class ApiConfig(Section):
         ge=1,
         le=1_000_000,
         description="The largest number of runs that one request may create.",
+    )
+    trusted_proxies: tuple[Annotated[str, AfterValidator(_check_network)], ...] = Field(
+        default=(),
+        description="Addresses or networks of the proxies that end TLS in front of the API, such as "
+        "`10.0.0.0/8`. Beyond loopback the API serves TLS, or names its proxies here. Only their "
+        "`X-Forwarded-For` is believed.",
     )
     keys: Annotated[tuple[Annotated[str, AfterValidator(_check_key)], ...], SECRET] = Field(
         default=(),
@@ -144,6 +160,32 @@ class AuthConfig(Section):
     jwt: JwtConfig = Field(
         default_factory=JwtConfig, description="Tokens of an identity provider, beside API keys."
     )
+
+
+class TlsConfig(Section):
+    cert_file: Path | None = Field(
+        default=None,
+        description="The certificate of the REST and gRPC servers with those of its issuers, in PEM. Both "
+        "serve TLS when it is set, and read it again when the file changes.",
+    )
+    key_file: Path | None = Field(default=None, description="The certificate's private key, in PEM.")
+    client_ca_file: Path | None = Field(
+        default=None,
+        description="Accept only clients that have a certificate of one of these issuers (mutual TLS); they "
+        "need an API key all the same.",
+    )
+
+    @model_validator(mode="after")
+    def _whole(self) -> "TlsConfig":
+        if (self.cert_file is None) != (self.key_file is None):
+            raise ValueError("needs both cert_file and key_file")
+        if self.client_ca_file is not None and self.cert_file is None:
+            raise ValueError("needs cert_file and key_file beside client_ca_file")
+        return self
+
+    @property
+    def enabled(self) -> bool:
+        return self.cert_file is not None
 
 
 class StatusConfig(Section):

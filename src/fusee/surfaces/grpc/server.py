@@ -14,11 +14,12 @@ from fusee.access.authenticator import Authenticator, is_forwarding
 from fusee.access.principal import Caller, Principal
 from fusee.batches.grpc import BatchSchedulerService
 from fusee.batches.service.batches import BatchOperations
-from fusee.config import GrpcConfig
+from fusee.config import GrpcConfig, TlsConfig
 from fusee.config.addresses import is_loopback
 from fusee.errors import ConfigError, Denied
 from fusee.surfaces.grpc.generated import batch_scheduler_pb2 as pb
 from fusee.surfaces.grpc.generated import batch_scheduler_pb2_grpc as stubs
+from fusee.surfaces.tls import Certificates
 
 __all__ = ["GrpcServer"]
 
@@ -32,10 +33,12 @@ class GrpcServer:
     def __init__(
         self,
         config: GrpcConfig,
+        tls: TlsConfig,
         batches: Callable[[str], BatchOperations],
         authenticator: Authenticator,
     ) -> None:
         self.config = config
+        self.tls = tls
         self.batches = batches
         self.authenticator = authenticator
         self.started = asyncio.Event()
@@ -52,6 +55,12 @@ class GrpcServer:
                 f"grpc.bind_address {self.config.bind_address} can be reached from other machines, and there"
                 " is no API key: make one with `fusee key create NAME --role admin`, or bind to 127.0.0.1"
             )
+        if not is_loopback(host.strip("[]")) and not self.tls.enabled:
+            raise ConfigError(
+                f"grpc.bind_address {self.config.bind_address} can be reached from other machines, and keys"
+                " would travel unencrypted: set tls.cert_file and tls.key_file, or bind to 127.0.0.1 behind a"
+                " proxy that ends TLS"
+            )
         server = grpc.aio.server(options=[("grpc.max_receive_message_length", MOST_MESSAGE)])
         stubs.add_BatchSchedulerServiceServicer_to_server(
             BatchSchedulerService(self.batches, self._admit), server
@@ -61,7 +70,10 @@ class GrpcServer:
         service = pb.DESCRIPTOR.services_by_name["BatchSchedulerService"].full_name
         reflection.enable_server_reflection((service, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
         try:
-            bound = server.add_insecure_port(self.config.bind_address)
+            if self.tls.enabled:
+                bound = server.add_secure_port(self.config.bind_address, _credentials(Certificates(self.tls)))
+            else:
+                bound = server.add_insecure_port(self.config.bind_address)
         except RuntimeError:
             bound = 0
         if bound == 0:
@@ -93,6 +105,24 @@ class GrpcServer:
         ):
             return self.authenticator.on_this_machine()
         raise Denied("send an API key as metadata: authorization = Bearer KEY")
+
+
+def _credentials(certificates: Certificates) -> Any:
+    """Credentials that are asked for at each handshake, so that a new certificate needs no restart."""
+
+    def configuration() -> Any:
+        key, chain, issuers = certificates.read()
+        return grpc.ssl_server_certificate_configuration([(key, chain)], root_certificates=issuers)
+
+    def fetch() -> Any:
+        try:
+            return configuration() if certificates.changed() else None
+        except OSError:  # half replaced: the one of before is used on
+            return None
+
+    return grpc.dynamic_ssl_server_credentials(
+        configuration(), fetch, require_client_authentication=certificates.client_ca is not None
+    )
 
 
 def _key(given: Mapping[str, str]) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from collections.abc import Callable
 
@@ -10,7 +11,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from fusee.access.authenticator import NO_KEY, is_forwarding
 from fusee.access.principal import Principal, PrincipalKind, Role
-from fusee.config import ApiConfig
+from fusee.config import ApiConfig, TlsConfig
 from fusee.config.addresses import is_loopback
 from fusee.errors import ConfigError, Denied
 from fusee.surfaces.rest.context import Context
@@ -27,12 +28,20 @@ NAMESPACE_HEADER = "X-Fusee-Namespace"
 _IN_NAMESPACE = re.compile(r"/api/v1/namespaces/([^/]+)(/.+)")
 
 
-def refuse_open_bind(config: ApiConfig, any_keys: bool) -> None:
-    """The API is not offered to a network before there is a key."""
-    if not config.loopback and not any_keys:
+def refuse_open_bind(config: ApiConfig, tls: TlsConfig, any_keys: bool) -> None:
+    """The API is not offered to a network before there is a key, nor without TLS."""
+    if config.loopback:
+        return
+    if not any_keys:
         raise ConfigError(
             f"api.bind_address {config.bind_address} can be reached from other machines, and there is no API"
             " key: make one with `fusee key create NAME --role admin`, or bind to 127.0.0.1"
+        )
+    if not tls.enabled and not config.trusted_proxies:
+        raise ConfigError(
+            f"api.bind_address {config.bind_address} can be reached from other machines, and keys would"
+            " travel unencrypted: set tls.cert_file and tls.key_file, or, behind a proxy that ends TLS,"
+            ' api.trusted_proxies = ["ITS ADDRESS"]'
         )
 
 
@@ -43,6 +52,7 @@ class Gate:
         self.app = app
         self.services = services
         self.authenticator = services.authenticator
+        self.proxies = [ipaddress.ip_network(one) for one in services.config.trusted_proxies]
         self.without_key = without_key
         """(method, path) → whether the request proves itself in another way than by a key."""
 
@@ -77,7 +87,25 @@ class Gate:
         key = _key(scope)
         if key is None:
             raise Denied(NO_KEY)
-        return await self.authenticator.by_key(key, _address(scope), "rest")
+        return await self.authenticator.by_key(key, self._sender(scope), "rest")
+
+    def _sender(self, scope: Scope) -> str:
+        """The address that wrong keys are counted for: beyond the proxies that we trust."""
+        address = _address(scope)
+        if self._trusts(address):
+            said = ",".join(Headers(scope=scope).getlist("x-forwarded-for")).split(",")
+            for hop in reversed([one.strip() for one in said if one.strip()]):
+                address = hop[:64]
+                if not self._trusts(address):
+                    break
+        return address
+
+    def _trusts(self, address: str) -> bool:
+        try:
+            known = ipaddress.ip_address(address)
+        except ValueError:
+            return False
+        return any(known in network for network in self.proxies)
 
     def _watching(self, scope: Scope) -> Principal:
         """A monitor on this machine: it sees the metrics without a key."""

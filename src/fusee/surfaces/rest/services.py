@@ -10,7 +10,7 @@ from typing import TypeVar
 from fusee.access.actions import guarded
 from fusee.access.authenticator import Authenticator
 from fusee.access.principal import Caller
-from fusee.config import ApiConfig
+from fusee.config import ApiConfig, TlsConfig
 
 __all__ = ["NamespaceServices", "Services"]
 
@@ -44,6 +44,7 @@ class Services:
     of: Callable[[str], NamespaceServices]
     """Namespace → its services; returns the same object for the same namespace."""
     authenticator: Authenticator
+    tls: TlsConfig
     health: Callable[[], Awaitable[Sequence[str]]]
     """The reasons why this process is not ready; empty when it is."""
     warnings: Callable[[str | None], Sequence[str]] = lambda namespace: ()

@@ -14,6 +14,7 @@ from fusee.errors import ConfigError
 from fusee.surfaces.rest.gate import refuse_open_bind
 from fusee.surfaces.rest.protocols import head_bound, protocol_for
 from fusee.surfaces.rest.services import Services
+from fusee.surfaces.tls import Certificates
 
 __all__ = ["ApiServer", "StatusServer"]
 
@@ -27,6 +28,7 @@ class ApiServer:
     """`await server.run()` until `server.stop()`; `server.url` once it has `started`."""
 
     setting = "api.bind_address"
+    encrypts = True
 
     def __init__(self, api: FastAPI) -> None:
         self.services: Services = api.state.services
@@ -49,6 +51,7 @@ class ApiServer:
             self.started,
         )
         self._socket: socket.socket | None = None
+        self.certificates: Certificates | None = None
 
     @property
     def address(self) -> tuple[str, int]:
@@ -60,21 +63,38 @@ class ApiServer:
     @property
     def url(self) -> str:
         host, port = self.address
-        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        scheme = "http" if self.certificates is None else "https"
+        return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
     async def run(self) -> None:
         config = self.services.config
         await self._may_listen()
         with _bound(self.setting, config.host, config.port) as listening:
             self._socket = listening
-            await self._server.serve([listening])
+            follow = self._use_tls()
+            try:
+                await self._server.serve([listening])
+            finally:
+                if follow is not None:
+                    follow.cancel()
+
+    def _use_tls(self) -> asyncio.Task[None] | None:
+        """Serve TLS where it is configured; returns the task that watches the certificate's files."""
+        if not self.encrypts or not self.services.tls.enabled:
+            return None
+        self.certificates = Certificates(self.services.tls)
+        self._server.config.load()
+        self._server.config.ssl = self.certificates.context
+        return asyncio.create_task(self.certificates.follow())
 
     def stop(self) -> None:
         self.services.closing.set()
         self._server.should_exit = True
 
     async def _may_listen(self) -> None:
-        refuse_open_bind(self.services.config, await self.services.authenticator.keys.any())
+        refuse_open_bind(
+            self.services.config, self.services.tls, await self.services.authenticator.keys.any()
+        )
 
 
 class StatusServer(ApiServer):
@@ -82,6 +102,7 @@ class StatusServer(ApiServer):
     health tells nobody anything and the gate asks for a key before it shows the metrics."""
 
     setting = "status.bind_address"
+    encrypts = False  # probes of an orchestrator speak plain HTTP
 
     def drain(self) -> None:
         """From now on say that this process is not ready; go on answering."""
