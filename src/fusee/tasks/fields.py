@@ -191,7 +191,7 @@ def _changed(given: dict[str, Any], call: Mapping[str, Any], base: TaskSpec) -> 
     """All fields of `base`, with those that are given over them: a JSON merge patch."""
     before = fields_from(base)
     if any(given.get(kind) is not None for kind in SCHEDULES):
-        # Whoever changes the schedule names the new one; the old one goes without being named.
+        # A change of the schedule names the new one only: the old one is removed with it.
         before |= dict.fromkeys(SCHEDULES)
     named = [what for what in WAYS if given.get(what) is not None and given[what] != before[what]]
     if isinstance(given.get("executor"), str):

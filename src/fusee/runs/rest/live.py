@@ -77,7 +77,7 @@ async def wait_for_run(
         str, Query(description="In seconds, or as `20s`; bounded by api.request_timeout.")
     ] = "20s",
 ) -> dict[str, Any]:
-    """Answers when the run has ended, or with 202 and the run as it stands when the time is up."""
+    """Wait for the end of the run; when the time is up, the status is 202 and the run has not ended."""
     services, runs = services_of(request), service_of(request, RunOperations)
     try:
         seconds = min(parse_duration(timeout), services.config.request_timeout * 0.9)

@@ -41,7 +41,7 @@ async def list_queues(request: Request) -> Shown:
 
 @router.post(f"/queues{OF_QUEUE}/pause", dependencies=[Operator], tags=["queues"], response_model=QueueOut)
 async def pause_queue(request: Request, name: Name) -> Shown:
-    """Nothing of this queue starts any more; what runs goes on."""
+    """Stop starting runs of this queue; running ones continue."""
     return await _pause(request, name, True)
 
 
@@ -93,7 +93,7 @@ async def limit_queue(request: Request, name: Name) -> Shown:
     response_model=QueueOut,
 )
 async def change_queue(request: Request, name: Name) -> Shown:
-    """Change the limits that are given; null lifts one, and what is left out stays."""
+    """Change the given limits; null removes one, and the others stay."""
     changes = LIMITS.named(await read_object(request, SAYS))
     stats = await service_of(request, QueueOperations).change(name, changes)
     audit(request, "queue limited", queue=name, **changes)

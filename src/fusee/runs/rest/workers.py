@@ -64,7 +64,7 @@ async def list_workers(
 async def drain_worker(request: Request, name: Name) -> Shown:
     """Have the worker leave: it claims nothing from now on, finishes or hands back what it has, and ends.
 
-    Asked again, it answers the same. There is no way back: start the worker anew.
+    Repeating the request returns the same. A drained worker cannot be resumed: start it anew.
     """
     sessions = await service_of(request, WorkerOperations).drain(name)
     audit(request, "worker drained", worker=name)

@@ -1,4 +1,4 @@
-"""Answers of outside services to calls that were accepted and not yet done."""
+"""Callbacks: the answers of services that accepted a call and finish it later."""
 
 from __future__ import annotations
 

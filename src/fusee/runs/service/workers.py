@@ -83,7 +83,7 @@ class WorkerOperations:
     async def drain(self, name: str) -> Sequence[Session]:
         """Ask it to leave: it claims nothing from now on, finishes or hands back what it has, and ends.
 
-        Answers its live sessions: more than one where several processes share the name.
+        Returns its live sessions: more than one where several processes share the name.
         """
         return await self.store.sessions.ask_to_drain(_checked(name))
 

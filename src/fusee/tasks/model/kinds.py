@@ -37,14 +37,15 @@ class _Trigger(Kind):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alerts:
-    """Where to tell, and what of: delivered as http runs of their own, so retried and recorded."""
+    """A webhook and the events that it receives. Each delivery is an http run of its own, so it is retried
+    and recorded."""
 
     webhook: str
     on_failure: bool = True
     on_failures_in_a_row: int | None = None
-    """Told at the n-th failure in a row, and at no other; then `on_failure` is off unless asked for."""
+    """Reported at the n-th failure in a row and at no other; `on_failure` is then off unless it is set."""
     on_lateness: float | None = None
-    """Seconds; a fire decided later than this is told of."""
+    """Seconds; a fire that is decided later than this is reported."""
 
 
 class _TaskAlerts(Kind):
@@ -81,11 +82,11 @@ class _TaskAlerts(Kind):
             "on_failure": {"type": "boolean"},
             "on_failures_in_a_row": {
                 **or_null(Whole(1, 1000).schema()),
-                "description": "Told at the n-th failure in a row.",
+                "description": "Reported at the n-th failure in a row.",
             },
             "on_lateness": {
                 **or_null(Seconds(0.1).schema()),
-                "description": "A fire decided later than this is told of.",
+                "description": "A fire that is decided later than this is reported.",
             },
         }
         alerts = {

@@ -96,8 +96,8 @@ def _body(name: str, says: str, more: Mapping[str, Any], *, required: bool) -> B
 CREATE = _body("TaskIn", "A task to make.", {**FROM_TEMPLATE, **SWITCH}, required=True)
 REPLACE = _body(
     "TaskReplaceIn",
-    "A task as it shall be; what is left out is its default. What the server adds to a task is ignored, so"
-    " that an answer can be edited and sent back.",
+    "A task as it shall be; a field that is not given has its default. What the server adds to a task is"
+    " ignored, so that an answer can be edited and sent back.",
     {**FROM_TEMPLATE, "version": VERSION},
     required=False,
 )
@@ -119,9 +119,9 @@ class ApplyIn(Incoming):
         max_length=MOST_DOCUMENTS,
         description="Each a task, as `POST /api/v1/tasks` takes it.",
     )
-    group: str = Field(default="default", description="Whose they are: prune deletes within it only.")
+    group: str = Field(default="default", description="Their group: prune deletes only within it.")
     prune: bool = Field(default=False, description="Delete those of the group that are not listed.")
-    dry_run: bool = Field(default=False, description="Only tell what would change.")
+    dry_run: bool = Field(default=False, description="Only show what would change.")
 
 
 _APPLY = ApplyIn.model_json_schema()
@@ -139,7 +139,7 @@ class TaskSteerIn(Incoming):
 class ClearQueueIn(Incoming):
     """Why the queue of a task is emptied."""
 
-    reason: FireReason = Field(default="cleared by hand", description="Kept with each fire that is left out.")
+    reason: FireReason = Field(default="cleared by hand", description="Kept with each fire that is skipped.")
 
 
 class TriggerIn(Incoming):
@@ -156,24 +156,25 @@ _END: Any = Field(alias="to", description="The last moment that counts.")
 
 
 class BackfillIn(Incoming):
-    """A stretch of the past whose fires shall run, should they not have."""
+    """A past range of time; its fires that did not run shall run."""
 
     begin: DueAt = _BEGIN
     end: DueAt = _END
-    concurrency: int = Field(default=1, description="Fires under way at once, 1 to 1000.")
-    dry_run: bool = Field(default=False, description="Only tell what would run.")
+    concurrency: int = Field(default=1, description="Fires in progress at once, 1 to 1000.")
+    dry_run: bool = Field(default=False, description="Only show what would run.")
 
 
 class SimulateIn(Incoming):
-    """A policy to try on a stretch of time."""
+    """A policy to simulate over a range of time."""
 
     begin: DueAt = _BEGIN
     end: DueAt = _END
     policy: dict[str, Any] = Field(
-        default_factory=dict, description="Policy fields of a task; those left out stay as the task has them."
+        default_factory=dict, description="Policy fields of a task; the others stay as the task has them."
     )
     duration: Seconds | None = Field(
-        default=None, description="For fires of which no run tells; else the median of those that do."
+        default=None,
+        description="Of fires without a recorded one; when it is not given, the median of those recorded.",
     )
 
 

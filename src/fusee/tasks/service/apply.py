@@ -161,7 +161,7 @@ async def _compare(tasks: TaskOperations, wanted: _Wanted, prune: bool) -> Chang
         return Change(wanted.spec.name, "create")
     before, after = fields_from(task.spec), fields_from(wanted.spec)
     if not prune:
-        # The group matters to prune only: a task as it was exported is unchanged, whoever created it.
+        # The group matters to prune only: a task as it was exported is unchanged, no matter who created it.
         before["labels"] = before["labels"] | {LABEL: after["labels"][LABEL]}
     found = differences(before, after)
     if _is_on(task) != wanted.enabled:

@@ -211,7 +211,7 @@ def _tree(
 
 
 WIDEST = 12
-"""Siblings that are drawn; of more than these, so many and a line that tells how many are left out."""
+"""The most siblings that are drawn; further ones are counted in one line."""
 DEEPEST = 24
 
 
