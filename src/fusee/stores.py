@@ -18,8 +18,8 @@ from fusee.engine.store.database import Database, open_database
 from fusee.engine.store.engine_store import EngineStore
 from fusee.engine.store.set_aside import SetAside
 from fusee.engine.store.wakes import Wakes
-from fusee.placement.store.assign import Assignments
-from fusee.placement.store.broadcasts import Broadcasts
+from fusee.placement.assign import Assignments
+from fusee.placement.broadcasts import Broadcasts
 from fusee.tasks.store.owner import TASK_RUNS
 from fusee.tasks.store.store import TaskStore
 from fusee.workflows.store.store import WorkflowStore

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fusee.batches.model.batch import Batch, BatchPhase
-from fusee.batches.registry import OperationRegistry
+from fusee.batches.operation import OperationRegistry
 from fusee.batches.service.batches import BatchOperations
 from fusee.batches.store.queries import BatchFilter
 from fusee.broker.store_rpc import StoreRpc

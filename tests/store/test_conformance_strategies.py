@@ -16,7 +16,7 @@ from fusee.engine.store.contract import Order
 from fusee.engine.store.own_lanes import own_lane
 from fusee.engine.store.runs import RunFilter
 from fusee.engine.store.tables import assigned, lanes, queues, ready, tickets
-from fusee.placement.store.assign import Assigned
+from fusee.placement.assign import Assigned
 from fusee.stores import Store
 from tests.store.clockwork import Clockwork
 from tests.store.harness import World

@@ -20,7 +20,7 @@ from fusee.engine.store.set_aside import TRY_AGAIN_AFTER, UnreadableRow
 from fusee.engine.store.tables import receipts, runs
 from fusee.errors import Unreadable
 from fusee.events import Bus
-from fusee.placement.store.assign import Assign
+from fusee.placement.assign import Assign
 from fusee.stores import Store
 from fusee.tasks.scan import Scan
 from fusee.tasks.store.history import FireFilter

@@ -14,12 +14,11 @@ from sqlalchemy import func, select
 
 from fusee.clock import ManualClock
 from fusee.engine.model.outcome import Effect, End
-from fusee.engine.model.queue import QueueLimits
+from fusee.engine.model.queue import QueueLimits, Strategy
 from fusee.engine.model.retry import RetryPolicy
 from fusee.engine.model.run import Claimed, RunSpec
 from fusee.engine.model.session import WorkerInfo
 from fusee.engine.model.states import TERMINAL
-from fusee.engine.model.strategy import Strategy
 from fusee.engine.store.contract import Finished, Order
 from fusee.engine.store.own_lanes import own_lane
 from fusee.engine.store.runs import RunFilter

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from fusee.engine.model.run import RunSpec
-from fusee.engine.store import sweeping
-from fusee.engine.store.sweeping import Sweeper
+from fusee.engine.store import postgres_connections
+from fusee.engine.store.postgres_connections import Sweeper
 from fusee.stores import Store
 from tests.chaos.inside import until
 from tests.store.harness import World
@@ -36,8 +36,8 @@ async def pages_to_the_first(store: Store, lane: int) -> int:
 async def test_what_was_claimed_does_not_stand_in_the_way(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sweeping, "LEAST", 2_000)
-    monkeypatch.setattr(sweeping, "BALANCE", 0)
+    monkeypatch.setattr(postgres_connections, "LEAST", 2_000)
+    monkeypatch.setattr(postgres_connections, "BALANCE", 0)
     store = await world.another()
     await store.run_writer.enqueue_each(RunSpec(handler="work"), [None] * 20_000)
     (lane,) = await world.lane_ids()

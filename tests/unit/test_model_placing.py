@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fusee.engine.model.queue import Need, Strategy
 from fusee.engine.model.run import Lane, RunSpec
 from fusee.engine.model.session import WorkerInfo
-from fusee.engine.model.strategy import Need, Strategy
 from fusee.placement.placing import Candidate, Chooser, serves
 from fusee.tasks.model.task import TaskSpec
 

@@ -17,11 +17,10 @@ from fusee.config import ApiConfig
 from fusee.engine.model.retry import RetryPolicy
 from fusee.engine.model.session import WorkerInfo
 from fusee.engine.worker.callbacks import CallbackTokens, OpenCallback
-from fusee.engine.worker.database_source import DatabaseSource
 from fusee.engine.worker.executor import Executor
 from fusee.engine.worker.plan import Planner
 from fusee.engine.worker.settings import WorkerSettings
-from fusee.engine.worker.work_source import WorkSource
+from fusee.engine.worker.work_source import DatabaseSource, WorkSource
 from fusee.engine.worker.worker import Worker
 from fusee.errors import ConfigError
 from fusee.executors.python.executor import PythonExecutor

@@ -12,7 +12,7 @@ from fusee.access.authenticator import Authenticator
 from fusee.access.service import KeyOperations
 from fusee.app.services import AppServices
 from fusee.batches.handlers import Images
-from fusee.batches.registry import OperationRegistry
+from fusee.batches.operation import OperationRegistry
 from fusee.batches.service.batches import BatchOperations
 from fusee.broker.remote import (
     NoStore,

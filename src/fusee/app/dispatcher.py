@@ -11,7 +11,7 @@ from fusee.batches.store.retention import Sweep
 from fusee.broker.publish import BrokerGateway, Publish
 from fusee.engine.dispatcher import Aggregate, Expire, Lift, Promote, Prune, Recover
 from fusee.events import Bus
-from fusee.placement.store.assign import Assign
+from fusee.placement.assign import Assign
 from fusee.service import Service
 from fusee.stores import Store
 from fusee.tasks.scan import Scan

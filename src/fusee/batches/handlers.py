@@ -14,8 +14,7 @@ from typing import Any, Protocol
 from msgspec.structs import replace
 
 from fusee.batches.model.batch import PlanAction
-from fusee.batches.operation import Captures, Target, TellsUndone, TellsWanted
-from fusee.batches.registry import Registered
+from fusee.batches.operation import Captures, Registered, Target, TellsUndone, TellsWanted
 from fusee.engine.model.outcome import Abandon, Done, Effect, Retry, Skip, Wait
 from fusee.engine.store.parents import ParentRun
 from fusee.engine.worker.context import RunContext, current_run

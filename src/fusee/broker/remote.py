@@ -15,7 +15,7 @@ from typing import Any, NoReturn, cast
 
 from fusee.batches.model.batch import Batch
 from fusee.batches.model.spec import BatchSpec
-from fusee.batches.registry import OperationRegistry
+from fusee.batches.operation import OperationRegistry
 from fusee.batches.service.batches import BatchOperations, Targets
 from fusee.broker.store_rpc import Rpc, StoreRpc, forward
 from fusee.bulk.business import Businesses

@@ -22,8 +22,7 @@ from fusee.engine.model.run import Lane, RunSpec
 from fusee.engine.model.session import WorkerInfo
 from fusee.engine.store.contract import Enqueued, Finished, Order
 from fusee.engine.store.parents import ParentRun
-from fusee.engine.worker.database_source import DatabaseSource
-from fusee.engine.worker.work_source import WorkSource
+from fusee.engine.worker.work_source import DatabaseSource, WorkSource
 from fusee.errors import Invalid
 from fusee.runs.service.runs import RunOperations
 from fusee.stores import Store

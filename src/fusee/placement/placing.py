@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import assert_never
 
+from fusee.engine.model.queue import Need, Strategy
 from fusee.engine.model.run import Lane
 from fusee.engine.model.session import Session, WorkerInfo
-from fusee.engine.model.strategy import Need, Strategy
 from fusee.values.labels import has_labels
 
 __all__ = ["Candidate", "Chooser", "Ring", "hash_of", "serves"]

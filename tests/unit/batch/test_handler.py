@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from fusee.batches.handlers import handler_for
-from fusee.batches.operation import Target
-from fusee.batches.registry import OperationRegistry
+from fusee.batches.operation import OperationRegistry, Target
 from fusee.engine.model.outcome import Abandon, Done, Effect, End, Retry, Skip
 from fusee.engine.worker.context import RunContext, in_thread
 from fusee.engine.worker.results import ended_by, ended_by_error

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, Field
 
-from fusee.batches.operation import DEFAULT_RETRY, DEFAULT_TIMEOUT, Target
-from fusee.batches.registry import OperationRegistry
+from fusee.batches.operation import DEFAULT_RETRY, DEFAULT_TIMEOUT, OperationRegistry, Target
 from fusee.errors import FuseeError, Invalid
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from fusee.batches.handlers import look_at_targets
 from fusee.batches.model.batch import BatchTask, PlanAction, Planned
 from fusee.batches.model.spec import BatchSpec, TargetSpec, looker_of
-from fusee.batches.registry import OperationRegistry
+from fusee.batches.operation import OperationRegistry
 from fusee.batches.store.store import BatchStore
 from fusee.engine.model.retry import RetryPolicy
 from fusee.engine.model.run import Lane, RunSpec

@@ -10,7 +10,7 @@ from typing import Any
 from fusee.batches.fields import BATCH, target_from
 from fusee.batches.model.batch import Batch, BatchPhase, BatchStatus, BatchTask, Planned
 from fusee.batches.model.spec import BatchSpec, TargetSpec, handler_of
-from fusee.batches.registry import OperationRegistry
+from fusee.batches.operation import OperationRegistry
 from fusee.batches.service.asking import BatchAsking, Progress
 from fusee.batches.store.queries import BatchFilter, TargetFilter
 from fusee.batches.store.store import BatchStore

@@ -15,11 +15,10 @@ from fusee.bulk.model.job import BulkRest, BulkStatus, HeldBy, handler_of_busine
 from fusee.bulk.model.segment import SegmentState
 from fusee.bulk.store.rows import spec_of_bulk
 from fusee.bulk.store.tables import bulk_jobs, bulk_logs, bulk_segments
-from fusee.engine.model.queue import ALERT_QUEUE, ALERT_RETRY
+from fusee.engine.model.queue import ALERT_QUEUE, ALERT_RETRY, Strategy
 from fusee.engine.model.retry import RetryPolicy
 from fusee.engine.model.run import Lane
 from fusee.engine.model.states import TERMINAL, RunStatus, SessionState
-from fusee.engine.model.strategy import Strategy
 from fusee.engine.store.cancels import Cancels
 from fusee.engine.store.context import StoreContext
 from fusee.engine.store.lanes import Lanes

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from fusee.engine.model.outcome import Effect, End
+from fusee.engine.model.queue import Strategy
 from fusee.engine.model.retry import RetryPolicy
 from fusee.engine.model.run_fields import (
     DUE,
@@ -24,7 +25,6 @@ from fusee.engine.model.run_fields import (
     UsedStrategy,
 )
 from fusee.engine.model.states import RunStatus
-from fusee.engine.model.strategy import Strategy
 from fusee.errors import Invalid
 from fusee.values.fields import Mark, conform
 from fusee.values.kinds import TIME, Kind, Name, Object, Seconds

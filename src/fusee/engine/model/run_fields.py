@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
+from fusee.engine.model.queue import Strategy
 from fusee.engine.model.retry import RETRY, RetryPolicy
-from fusee.engine.model.strategy import Strategy
 from fusee.errors import Invalid
 from fusee.values.kinds import Kind, Name, Object, Seconds, Whole, is_number
 from fusee.values.labels import requires_from, requires_text

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, overload
 
 from fusee.engine.model.outcome import Ended, Verdict
-from fusee.engine.model.queue import QueueLimits
+from fusee.engine.model.queue import QueueLimits, Strategy
 from fusee.engine.model.run import Claimed, Lane
-from fusee.engine.model.strategy import Strategy
 
 __all__ = ["Enqueued", "Exchanged", "Finished", "LaneMap", "NewRunIds", "Order", "Settlement"]
 

@@ -24,10 +24,9 @@ from sqlalchemy import (
     update,
 )
 
-from fusee.engine.model.queue import QueueLimits, TokenBucket
+from fusee.engine.model.queue import QueueLimits, Strategy, TokenBucket
 from fusee.engine.model.run import HIGH, LOW, NORMAL, Dispatched, Lane, level_of
 from fusee.engine.model.states import RunStatus
-from fusee.engine.model.strategy import Strategy
 from fusee.engine.store.broker_tables import dispatched
 from fusee.engine.store.context import StoreContext
 from fusee.engine.store.lanes import lane_from

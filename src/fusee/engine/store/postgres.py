@@ -20,12 +20,12 @@ from fusee.engine.store.postgres_connections import (
     HintListener,
     KeptAlive,
     PostgresPool,
+    Sweeper,
     WatchedConnection,
     server_settings,
     unavailable_postgres,
 )
 from fusee.engine.store.rows import Bulk, NewRun, claimed_from
-from fusee.engine.store.sweeping import Sweeper
 from fusee.engine.store.wakes import Wakes
 from fusee.engine.store.watched_engine import CONNECT_WITHIN, ConnectionLimits, WatchedEngine
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import islice
 
-from fusee.engine.model.strategy import Strategy
+from fusee.engine.model.queue import Strategy
 from fusee.engine.store.own_lanes import own_lane
 from fusee.engine.worker.plan import Plan, Planner
 from fusee.engine.worker.work_source import WorkSource

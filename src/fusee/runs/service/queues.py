@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fusee.engine.model.queue import LIMITS, QueueLimits, QueueStats
+from fusee.engine.model.queue import LIMITS, QueueLimits, QueueStats, Strategy, check_strategy
 from fusee.engine.model.run import Lane
 from fusee.engine.model.session import Session
-from fusee.engine.model.strategy import Strategy, check_strategy
 from fusee.engine.store.engine_store import EngineStore
 from fusee.errors import Invalid
 from fusee.placement.placing import serves

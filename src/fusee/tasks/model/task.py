@@ -8,6 +8,7 @@ from itertools import islice
 from typing import Annotated, Any
 
 from fusee.engine.model.gate import TriggerRule
+from fusee.engine.model.queue import Strategy
 from fusee.engine.model.retry import BACKOFFS, RetryPolicy
 from fusee.engine.model.run import RunSpec
 from fusee.engine.model.run_fields import (
@@ -23,7 +24,6 @@ from fusee.engine.model.run_fields import (
     Timeout,
     UsedStrategy,
 )
-from fusee.engine.model.strategy import Strategy
 from fusee.errors import Invalid
 from fusee.tasks.cron import Cron
 from fusee.tasks.model.kinds import (

@@ -15,9 +15,9 @@ from typing import Any
 
 from sqlalchemy import Connection, and_, or_, select
 
+from fusee.engine.model.queue import Need, Strategy
 from fusee.engine.model.run import Lane
 from fusee.engine.model.states import RunStatus, SessionState
-from fusee.engine.model.strategy import Need, Strategy
 from fusee.engine.store.context import StoreContext
 from fusee.engine.store.edit_lock import EditLock
 from fusee.engine.store.lanes import Lanes, lane_from
@@ -28,8 +28,8 @@ from fusee.engine.store.sessions import SESSION, session_from, sessions_with_loa
 from fusee.engine.store.tables import assigned, lanes, queues, ready, runs, sessions
 from fusee.engine.store.wakes import PENDING
 from fusee.events import Bus, RunsAssigned
+from fusee.placement.broadcasts import Broadcasts
 from fusee.placement.placing import Candidate, Chooser
-from fusee.placement.store.broadcasts import Broadcasts
 from fusee.service import Service
 from fusee.values.chunks import chunks
 
