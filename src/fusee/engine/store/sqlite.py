@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Engine, create_engine, event
@@ -106,6 +108,11 @@ class SqliteDatabase(Database):
         return engine
 
     async def open(self) -> None:
+        if not self.in_memory:
+            with suppress(
+                OSError
+            ):  # a file that exists keeps its mode; other errors come with the connection
+                os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         await self.write(lambda connection: None)
 
     async def close(self) -> None:
