@@ -1,4 +1,4 @@
-"""Bulk jobs: create, start, stop, adjust, look; the quarantine, the logs, undo."""
+"""Bulk jobs: create, start, stop, adjust, list and show them; their quarantine and logs; undo."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from fusee.bulk.model.job import (
     BulkLog,
     BulkStatus,
     Quarantined,
-    handler_of_business,
 )
 from fusee.bulk.model.pacing import rate_shown
 from fusee.bulk.model.segment import Found, Segment
 from fusee.bulk.model.spec import BulkSpec
+from fusee.bulk.service.businesses import BusinessFinder
 from fusee.bulk.sources import SourceKinds
 from fusee.bulk.sources.fingerprint import look_at
 from fusee.bulk.sources.limits import SourceLimits
@@ -33,7 +33,7 @@ from fusee.bulk.store.store import BulkStore
 from fusee.engine.store.request_keys import KeyedRequest, asked, digest_of
 from fusee.errors import Conflict, FuseeError, Invalid
 from fusee.values.merging import merged
-from fusee.values.names import check_name, check_optional_key, check_within
+from fusee.values.names import check_optional_key, check_within
 
 __all__ = ["BulkOperations"]
 
@@ -44,7 +44,7 @@ CHECK_EVERY = 0.05
 
 
 class BulkOperations:
-    """Everything that people, and businesses themselves, can ask of bulk jobs."""
+    """The API of bulk jobs, for people and for businesses themselves."""
 
     def __init__(
         self,
@@ -58,17 +58,13 @@ class BulkOperations:
         trusted: bool,
     ) -> None:
         self.store = store
-        self.businesses = businesses
-        """What this process itself knows."""
         self.sources = sources
-        self.known_elsewhere = known_elsewhere
-        self.remote = remote
-        """Makes a business of the registry one that can be called."""
+        self.known = BusinessFinder(store, businesses, known_elsewhere, remote)
         self.limits = limits or SourceLimits()
-        """What a job may read that was asked for from outside."""
+        """What a job may read that was requested from outside."""
         self.trusted = trusted
-        """Whether whoever asks may read any file: code of this process, and nobody who sends a request, a
-        message or a run."""
+        """Whether the caller may read any file: code of this process may; a request, a message or a run may
+        not."""
 
     # -- creating
 
@@ -82,15 +78,15 @@ class BulkOperations:
         parent_run: int | None = None,
         who: str = "",
     ) -> tuple[BulkJob, bool]:
-        """(the job, whether it is new). Its source is looked at, and its business asked, before it exists.
+        """Returns the job, and whether it is new. Its source is examined and its business is asked first.
 
-        `parent_run` is a run that waits for the job's end."""
+        `parent_run` is a run that waits for the end of the job."""
         check_optional_key(idempotency_key)
         digest = None
         if idempotency_key is not None:
             digest = digest_of("create", {"job": _as_asked(fields), "data": data, "start": start})
             before = await self.store.creation.bulk_job_under(idempotency_key, digest)
-            if before is not None:  # its source may be gone by now, and its business is not asked again
+            if before is not None:  # its source may be deleted by now, and its business is not asked again
                 return await self._started(before, start, who), False
         spec, business = await self._spec(fields)
         if not self.trusted:
@@ -100,7 +96,7 @@ class BulkOperations:
         check = None
         if business is not None and business.on_create is not None:
             check = "here"
-        elif business is None and await self._asks(spec.business):
+        elif business is None and await self.store.businesses.checks(spec.business):
             check = "worker"
         job, new = await self.store.creation.create_bulk_job(
             spec,
@@ -123,41 +119,20 @@ class BulkOperations:
         return job
 
     async def _spec(self, fields: Mapping[str, Any] | BulkSpec) -> tuple[BulkSpec, Business | None]:
-        """The job, and its business where this process can call it."""
+        """Returns the job, and its business when this process can call it."""
         if isinstance(fields, BulkSpec):
-            return fields, await self._find(fields.business)
+            return fields, await self.known.find(fields.business)
         named = fields.get("business", fields.get("handler")) if isinstance(fields, Mapping) else None
-        business = await self._here(named)
+        business = await self.known.here(named)
         if business is not None:
             return _read(fields, business.defaults), business
         defaults = await self.store.businesses.defaults(str(named)) if named else {}
         spec = _read(fields, defaults)
-        await self._known(spec.business)
+        await self.known.check(spec.business)
         return spec, None
 
-    async def _here(self, name: object) -> Business | None:
-        """Of the registry, or of this process; None when neither knows it."""
-        try:
-            registered = await self.store.businesses.business(check_name(name, "business"))
-        except ValueError:
-            return None
-        if registered is not None:
-            return self.remote(registered.spec)
-        return self.businesses.get(str(name))
-
-    async def _find(self, name: str) -> Business | None:
-        """None when only workers elsewhere have it; `Invalid` when nobody has."""
-        business = await self._here(name)
-        if business is None:
-            await self._known(name)
-        return business
-
-    async def _asks(self, business: str) -> bool:
-        """Whether workers elsewhere have the business, and it wants to be asked; also while none is there."""
-        return await self.store.businesses.checks(business)
-
     async def _ask(self, on_create: Callable[..., Any], job: BulkJob) -> BulkJob:
-        """A business refuses a job by raising; nothing of the job is left then."""
+        """Ask the business; it refuses the job by raising, and then nothing of the job is left."""
         name = job.spec.business
         context = BulkContext(
             job_id=job.id, name=job.spec.name, business=name, data=job.data, occasion="once"
@@ -177,8 +152,8 @@ class BulkOperations:
         return await self.store.queries.bulk_job(job.id)
 
     async def _answer_of_worker(self, job: BulkJob) -> BulkJob:
-        """The job as soon as its business has agreed, `Invalid` when it refuses; still `checking` when no
-        worker said anything in time."""
+        """Returns the job when its business has agreed, still `checking` when no worker responded in time.
+        Raises `Invalid` when the business refuses."""
         deadline = time.monotonic() + CHECK_WITHIN
         while job.checking and time.monotonic() < deadline:
             await asyncio.sleep(CHECK_EVERY)
@@ -188,17 +163,6 @@ class BulkOperations:
             await self.store.creation.withdraw_bulk_job(job.id, refusal)
             raise Invalid(refusal, field="business")
         return job
-
-    async def _known(self, business: str) -> None:
-        elsewhere = await self.known_elsewhere()
-        if handler_of_business(business) in elsewhere:
-            return
-        there = {name.removeprefix("bulk.") for name in elsewhere if name.startswith("bulk.")}
-        there |= {one.spec.name for one in await self.store.businesses.registered_businesses()}
-        known = ", ".join(sorted(there | {business.name for business in self.businesses}))
-        raise Invalid(
-            f"no worker knows business {business!r}; known are: {known or 'none yet'}", field="business"
-        )
 
     # -- steering
 
@@ -211,8 +175,8 @@ class BulkOperations:
         who: str = "",
         version: int | None = None,
     ) -> BulkJob:
-        """Start it, or go on where it was; one that failed gets a fresh error budget. `force` starts also one
-        that waits for its business. The job's `changed` is false when it was running already."""
+        """Start it, or resume it where it was; a failed job gets a fresh error budget. `force` starts also a
+        job that waits for its business. The job's `changed` is false when it was running already."""
         return await self.store.jobs.start_bulk_job(
             job_id, by_business=by_business, force=force, who=who, version=version
         )
@@ -227,14 +191,14 @@ class BulkOperations:
         who: str = "",
         version: int | None = None,
     ) -> BulkJob:
-        """No further item starts; seen by every worker within 2 s. It can be resumed."""
+        """Start no further item; every worker sees it within 2 s. The job can be resumed."""
         return await self.store.jobs.stop_bulk_job(job_id, reason=reason, who=who, version=version)
 
     async def extend(
         self, job_id: int, *, start: bool = False, who: str = "", version: int | None = None
     ) -> BulkJob:
-        """Add what its source has behind the last item of a job at rest, also of a finished one; `start`: and
-        start it."""
+        """Add the items that its source has after the job's last item. The job must not run; it may be
+        finished. `start`: start it afterwards."""
         job = await self._at_rest(job_id)
         if job.stop is None:
             raise Conflict(
@@ -261,12 +225,14 @@ class BulkOperations:
         version: int | None = None,
         **changes: Any,
     ) -> BulkJob:
-        """Other values: rate (items a second, `unlimited` or `hold`), concurrency, window, error budget (a
-        number, a share, or `none`), item_timeout (seconds, or `none`) and alerts (an address, `none`, or the
-        members that change) also while it runs; item_attempts and item_backoff while it does not."""
+        """Change rate (items per second, `unlimited` or `hold`), concurrency, window, error budget (a number,
+        a share, or `none`), item_timeout (seconds, or `none`) and alerts (an address, `none`, or the members
+        that change), also while it runs; item_attempts and item_backoff while it does not run."""
         if isinstance(changes.get("alerts"), Mapping):
             job = await self.get(job_id)
-            version = version or job.version  # what it is merged with must still be so when it is written
+            version = (
+                version or job.version
+            )  # what it is merged with must not have changed when it is written
             before = None if job.spec.alerts is None else asdict(job.spec.alerts)
             changes["alerts"] = merged(before, changes["alerts"])
         read = BULK.some(changes, ADJUSTABLE)
@@ -280,14 +246,14 @@ class BulkOperations:
         return await self.store.jobs.adjust_bulk_job(job_id, read, who=who, version=version)
 
     async def set_data(self, job_id: int, data: Any, *, who: str = "", version: int | None = None) -> BulkJob:
-        """The business's own data; refused while the job runs."""
+        """Set the business's own data; refused while the job runs."""
         return await self.store.jobs.set_bulk_data(job_id, data, who=who, version=version)
 
     async def delete(self, job_id: int, *, version: int | None = None) -> None:
-        """Delete it with its segments, its quarantine and its logs; refused while it is not at rest."""
+        """Delete it with its segments, its quarantine and its logs; refused while it runs."""
         await self.store.jobs.delete_bulk_job(job_id, version)
 
-    # -- looking
+    # -- reading
 
     async def get(self, job_id: int) -> BulkJob:
         return await self.store.queries.bulk_job(job_id)
@@ -298,19 +264,19 @@ class BulkOperations:
         return await self.store.queries.bulk_jobs(wanted)
 
     async def loads(self) -> Sequence[BulkLoad]:
-        """What is not over, by business and state."""
+        """Returns the jobs that are not over, counted by business and state."""
         return await self.store.queries.bulk_loads()
 
     async def segments(self, job_id: int) -> Sequence[Segment]:
         return await self.store.queries.bulk_segments(job_id)
 
     async def quarantine(self, job_id: int, *, after: int = -1, limit: int = 100) -> Sequence[Quarantined]:
-        """A page of quarantined items, by index, from `after` on."""
+        """Returns a page of quarantined items, by index, after `after`."""
         check_within("limit", limit, LONGEST_LIST)
         return await self.store.queries.bulk_quarantine(job_id, after=after, limit=limit)
 
     async def quarantined(self, job_id: int) -> AsyncIterator[Quarantined]:
-        """All quarantined items, by index: for downloads."""
+        """Yields all quarantined items, by index, for downloads."""
         after = -1
         while page := await self.store.queries.bulk_quarantine(job_id, after=after, limit=LONGEST_LIST):
             for item in page:
@@ -318,7 +284,7 @@ class BulkOperations:
             after = page[-1].place
 
     async def log(self, job_id: int, text: str, *, who: str = "", idempotency_key: str | None = None) -> int:
-        """Append to the job's data log; answers the line's number."""
+        """Append a line to the job's data log; returns its number."""
         if not isinstance(text, str) or not text.strip():
             raise Invalid("text must not be empty", field="text")
         check_optional_key(idempotency_key)
@@ -328,13 +294,13 @@ class BulkOperations:
     async def logs(
         self, job_id: int, *, kind: str | None = None, after: int = 0, limit: int = 100
     ) -> Sequence[BulkLog]:
-        """What its business wrote (`data`), and what was done to it (`operator`)."""
+        """Returns what its business wrote (`data`), and what was done to it (`operator`)."""
         if kind not in (None, "data", "operator"):
             raise Invalid("kind must be data or operator", field="kind")
         check_within("limit", limit, LONGEST_LIST)
         return await self.store.queries.bulk_logs(job_id, kind=kind, after=after, limit=limit)
 
-    # -- again, and back
+    # -- a new job over items of another one
 
     async def rerun_quarantine(
         self,
@@ -346,17 +312,9 @@ class BulkOperations:
         idempotency_key: str | None = None,
         **changes: Any,
     ) -> BulkJob:
-        """A new job over the quarantined items of this one; `changes` are fields of the new job."""
-        digest = digest_of("rerun", {"job": job_id, "name": name, "start": start, **changes})
-        before = await self._before(idempotency_key, digest)
-        if before is not None:
-            return await self._started(before, start, who)
-        job = await self._at_rest(job_id)
-        if not job.quarantined:
-            raise Conflict(f"bulk job {job_id} has no quarantined items")
-        source = {"kind": "quarantine", "job": job_id, "source": dict(job.spec.source)}
-        again = name or f"{job.spec.name} (quarantine)"
-        return await self._follow_up(job, again, source, start, who, changes, idempotency_key, digest)
+        """Create a job over the quarantined items of this one; `changes` are fields of the new job."""
+        request = {"job": job_id, "name": name, "start": start, **changes}
+        return await self._follow_up("rerun", request, who, idempotency_key)
 
     async def undo(
         self,
@@ -368,57 +326,50 @@ class BulkOperations:
         idempotency_key: str | None = None,
         **changes: Any,
     ) -> BulkJob:
-        """A new job that calls the business's undo for every item that is done, the last one first."""
-        digest = digest_of("undo", {"job": job_id, "name": name, "start": start, **changes})
-        before = await self._before(idempotency_key, digest)
-        if before is not None:
-            return await self._started(before, start, who)
-        job = await self._at_rest(job_id)
-        business = await self._find(job.spec.business)
+        """Create a job that calls the business's undo for every item that is done, the last one first."""
+        request = {"job": job_id, "name": name, "start": start, **changes}
+        return await self._follow_up("undo", request, who, idempotency_key)
+
+    async def _follow_up(self, what: str, request: dict[str, Any], who: str, key: str | None) -> BulkJob:
+        """Create what the request asks for, or return what an earlier one with the same key created."""
+        check_optional_key(key)
+        digest, changes = digest_of(what, request), dict(request)
+        job_id, name, start = changes.pop("job"), changes.pop("name"), changes.pop("start")
+        made = None if key is None else await self.store.creation.bulk_job_under(key, digest)
+        if made is None:
+            job = await self._at_rest(job_id)
+            await (self._check_undo(job) if what == "undo" else self._check_rerun(job))
+            kept = {field: getattr(job.spec, field) for field in BULK.fields if field != "segments"}
+            # As they were changed since the job was created.
+            kept |= {"rate": rate_shown(job.rate), "concurrency": job.concurrency, "window": job.window}
+            kept["item_timeout"] = job.item_timeout or "none"
+            kind, suffix = ("done", "undo") if what == "undo" else ("quarantine", "quarantine")
+            source = {"kind": kind, "job": job_id, "source": dict(job.spec.source)}
+            name = (name or f"{job.spec.name} ({suffix})")[:200]
+            spec = BULK.read({**kept, **changes, "name": name, "source": source})
+            await self.known.find(spec.business)
+            made, _ = await self.store.creation.create_bulk_job(
+                spec,
+                job.data,
+                undo_of=job_id if what == "undo" else None,
+                who=who,
+                idempotency_key=key,
+                request_digest=digest,
+            )
+        return await self._started(made, start, who)
+
+    async def _check_rerun(self, job: BulkJob) -> None:
+        if not job.quarantined:
+            raise Conflict(f"bulk job {job.id} has no quarantined items")
+
+    async def _check_undo(self, job: BulkJob) -> None:
+        business = await self.known.find(job.spec.business)
         if business is not None and business.undo is None:
             raise Conflict(f"business {job.spec.business!r} has no undo handler")
         if job.undo_of is not None:
-            raise Conflict(f"bulk job {job_id} is an undo itself")
+            raise Conflict(f"bulk job {job.id} is an undo itself")
         if not job.done:
-            raise Conflict(f"no item of bulk job {job_id} is done: there is nothing to undo")
-        source = {"kind": "done", "job": job_id, "source": dict(job.spec.source)}
-        undo = name or f"{job.spec.name} (undo)"
-        return await self._follow_up(
-            job, undo, source, start, who, changes, idempotency_key, digest, undo_of=job_id
-        )
-
-    async def _before(self, key: str | None, digest: str) -> BulkJob | None:
-        check_optional_key(key)
-        return None if key is None else await self.store.creation.bulk_job_under(key, digest)
-
-    async def _follow_up(
-        self,
-        job: BulkJob,
-        name: str,
-        source: Mapping[str, Any],
-        start: bool,
-        who: str,
-        changes: Mapping[str, Any],
-        idempotency_key: str | None,
-        digest: str,
-        *,
-        undo_of: int | None = None,
-    ) -> BulkJob:
-        kept = {field: getattr(job.spec, field) for field in BULK.fields if field != "segments"}
-        # As they were changed meanwhile.
-        kept |= {"rate": rate_shown(job.rate), "concurrency": job.concurrency, "window": job.window}
-        kept["item_timeout"] = job.item_timeout or "none"
-        spec = BULK.read({**kept, **changes, "name": name[:200], "source": source})
-        await self._find(spec.business)
-        made, _ = await self.store.creation.create_bulk_job(
-            spec,
-            job.data,
-            undo_of=undo_of,
-            who=who,
-            idempotency_key=idempotency_key,
-            request_digest=digest,
-        )
-        return await self._started(made, start, who)
+            raise Conflict(f"no item of bulk job {job.id} is done: there is nothing to undo")
 
     async def _at_rest(self, job_id: int) -> BulkJob:
         job = await self.store.queries.bulk_job(job_id)
@@ -428,13 +379,14 @@ class BulkOperations:
 
 
 def _read(given: Mapping[str, Any], defaults: Mapping[str, Any]) -> BulkSpec:
-    """A job, with what its business chooses where its caller says nothing."""
+    """Returns the job, with the defaults of its business for fields that the caller left out."""
     named = BULK.named(given)
     return BULK.made({**defaults, **{name: value for name, value in named.items() if value is not None}})
 
 
 def _as_asked(fields: Mapping[str, Any] | BulkSpec) -> dict[str, Any]:
-    """Without the defaults of its business, which may change between a request and its repeat."""
+    """Returns the fields without the defaults of its business, which may change before a request is
+    repeated."""
     if isinstance(fields, BulkSpec):
         return asked(fields)
     if not isinstance(fields, Mapping):
