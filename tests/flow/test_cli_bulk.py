@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from fusee import Fusee
-from fusee.bulk.cli.create import source_from
+from fusee.bulk.cli.jobs import source_from
 from fusee.bulk.cli.look import summary
 from fusee.bulk.model.job import BulkJob, BulkStatus, Quarantined
 from fusee.bulk.model.spec import BulkSpec

@@ -20,7 +20,7 @@ from fusee.app.cli.nodes import dispatcher, server, up, worker
 from fusee.app.cli.opening import opened
 from fusee.batches.cli.commands import batch
 from fusee.bulk.cli.businesses import business
-from fusee.bulk.cli.create import bulk
+from fusee.bulk.cli.jobs import bulk
 from fusee.runs.cli.queues import queue
 from fusee.runs.cli.submit import run
 from fusee.surfaces.cli.exits import Exit, Failure, failure_of, meanings

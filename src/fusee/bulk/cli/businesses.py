@@ -1,4 +1,4 @@
-"""`fusee business`: the registry of businesses that are reached over HTTP."""
+"""`fusee business`: the registry of businesses that are called over HTTP."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ ADDRESSES = ("item", "chunk", "undo", "on_create", "before_run", "on_stop", "on_
 def business() -> None:
     """Register services that handle the items of bulk jobs over HTTP.
 
-    Any worker that may make HTTP calls serves them; businesses in Python need no registration.
+    The business is the bulk handler with its callbacks. Any worker that may make HTTP calls serves a
+    registered one; businesses in Python need no registration.
 
-    Example:
-      fusee business register mail --item https://crm.example/mail --default concurrency=16
-      fusee bulk create newsletter --business mail --source users.csv --start --wait
+    Example: fusee business register mail --item https://crm.example/mail --default concurrency=16 fusee bulk
+    create newsletter --business mail --source users.csv --start --wait
     """
 
 
@@ -67,7 +67,7 @@ BUSINESSES: Noun[KnownBusiness] = Noun(
 
 
 def _fields(function: Callable[..., Any]) -> Callable[..., Any]:
-    """An option for each field of a business."""
+    """Adds an option for each field of a business."""
     for add in (
         options_of(BUSINESS, "description"),
         option("--default defaults FIELD=VALUE", BUSINESS.fields["defaults"].help, multiple=True),
@@ -93,7 +93,7 @@ def _answer(made: RegisteredBusiness, **more: Any) -> Answer:
 async def register(
     business_registry: BusinessOperations, /, name: str, key: str | None, **options: Any
 ) -> Answer:
-    """Register a business that is reached over HTTP.
+    """Register a business that is called over HTTP.
 
     Example:
       fusee business register mail --chunk https://crm.example/mail --chunk-size 200 \\
@@ -163,7 +163,7 @@ async def delete(business_registry: BusinessOperations, /, name: str, version: i
 
 
 def _given(options: dict[str, Any]) -> dict[str, Any]:
-    """The fields that were given."""
+    """Returns the fields that were given."""
     fields = {name: value for name, value in options.items() if value not in (None, ())}
     if "headers" in fields:
         pairs = (header.partition(":") for header in fields["headers"])

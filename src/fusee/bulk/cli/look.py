@@ -1,4 +1,4 @@
-"""How a bulk job is shown and followed; `fusee bulk list`, `show`, `logs` and `quarantine`."""
+"""Showing and following a bulk job; `fusee bulk list`, `show`, `logs` and `quarantine`."""
 
 from __future__ import annotations
 
@@ -60,14 +60,14 @@ def summary(job: BulkJob) -> str:
     if job.eta is not None:
         parts.append(f"{human(job.eta)} left")
     if job.stalled_since is not None:
-        parts.append("stalled (items are under way and none ends)")
+        parts.append("stalled (items are in progress and none ends)")
     elif (held := _held(job)) is not None:
         parts.append(held)
     return ", ".join(parts) + (f"; {job.reason}" if job.reason else "")
 
 
 def _held(job: BulkJob) -> str | None:
-    """Why a job starts fewer items than its rate says; None when it does not."""
+    """Returns why a job starts fewer items than its rate allows; None when it does not."""
     from fusee.bulk.model.pacing import HOLD
 
     if job.checking:
@@ -177,7 +177,11 @@ def _text(value: Any) -> str | None:
 
 @lists(LOGS, "logs", watch=False)
 @JOB_ID
-@option("--kind", "Only what its business wrote, or did.", type=click.Choice(["data", "operator"]))
+@option(
+    "--kind",
+    "Only what its business wrote (data), or what was done to the job (operator).",
+    type=click.Choice(["data", "operator"]),
+)
 @option("--after N", "Only lines after line N.", default=0, type=click.IntRange(0))
 async def logs(bulk_jobs: BulkOperations, /, job_id: int, **wanted: Any) -> Sequence[BulkLog]:
     """Show what the business wrote, and what was done to the job.
@@ -224,19 +228,21 @@ async def _write(items: AsyncIterator[Quarantined], form: str) -> None:
 
 
 async def settled(bulk_jobs: BulkOperations, out: Out, job: BulkJob, wait: WaitOption | None) -> Answer:
-    """The job as it is; with `wait`, as it ended: the exit code is 5 unless it finished with an item done."""
+    """Returns the job as it is; with `wait`, as it ended: exit code 5 unless it finished with an item
+    done."""
     if wait is None:
         return JOBS.one(job, *([] if job.changed else ["nothing changed: it was already so"]))
     job = await follow(
         out, lambda: bulk_jobs.get(job.id), _progress, _over, timeout=wait.timeout, line=summary
     )
-    # Finished only says that every item was tried.
+    # `finished` only says that every item was tried.
     bad = str(job.status) != "finished" or 0 < job.ended == job.quarantined
     return JOBS.one(job, exit=Exit.UNSUCCESSFUL if bad else Exit.OK)
 
 
 async def watched(bulk_jobs: BulkOperations, out: Out, job_id: int, timeout: float | None) -> Answer | None:
-    """Until it rests; with --json a line whenever it has moved, and its end is no error."""
+    """Follow a job until it stops or ends; with --json, print a line whenever it has moved. No end is an
+    error."""
     told_at, told = 0.0, -1
 
     def tell(job: BulkJob) -> None:

@@ -8,8 +8,15 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
-from fusee.bulk.sources.base import ItemSource, PageReader, Placed, Reader, SourceKinds, fields_of
-from fusee.bulk.sources.blocks import BlockReader
+from fusee.bulk.sources.base import (
+    BlockReader,
+    ItemSource,
+    PageReader,
+    Placed,
+    Reader,
+    SourceKinds,
+    fields_of,
+)
 from fusee.bulk.store.store import BulkBackend
 from fusee.errors import Conflict
 

@@ -15,8 +15,7 @@ from typing import Any, BinaryIO, TypeVar
 import aiohttp
 from yarl import URL
 
-from fusee.bulk.sources.base import fields_of
-from fusee.bulk.sources.blocks import BLOCK, KEPT, BlockReader
+from fusee.bulk.sources.base import BLOCK, KEPT, BlockReader, fields_of
 from fusee.bulk.sources.fingerprint import Fingerprint, digest_of_file, refuse, spans, time_of
 from fusee.bulk.sources.limits import SizeLimits
 from fusee.bulk.sources.opening import DownloadFolder, open_source

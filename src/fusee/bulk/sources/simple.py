@@ -1,9 +1,9 @@
-"""Items that need no reading: an integer range, and a list that came with the job."""
+"""Items that need not be read: an integer range, and a list that is part of the job."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 from fusee.bulk.model.spec import MOST_ITEMS
 from fusee.bulk.sources.base import fields_of
@@ -18,16 +18,22 @@ class _AtHand:
     placed = False
 
     async def check(self) -> None:
-        """Checked when it was made."""
+        """It was checked when it was created."""
 
     async def count(self, first: int, stop: int) -> None:
-        """One at each place."""
+        """Every place has an item."""
 
     async def fingerprint(self) -> None:
         """It is part of the job."""
 
     async def verify(self, kept: Mapping[str, Any]) -> None:
         """It is part of the job."""
+
+    def pages(self) -> None:
+        """Every place has an item."""
+
+    def reader(self) -> Self:
+        return self
 
     async def close(self) -> None:
         """Nothing is open."""
@@ -49,12 +55,6 @@ class RangeSource(_AtHand):
     async def bounds(self) -> tuple[int, int]:
         return self.start, self.stop
 
-    def pages(self) -> None:
-        return None
-
-    def reader(self) -> RangeSource:
-        return self
-
     def at_hand(self, first: int, end: int) -> Sequence[Any]:
         return range(first, end)
 
@@ -73,12 +73,6 @@ class ListSource(_AtHand):
 
     async def bounds(self) -> tuple[int, int]:
         return 0, len(self.items)
-
-    def pages(self) -> None:
-        return None
-
-    def reader(self) -> ListSource:
-        return self
 
     def at_hand(self, first: int, end: int) -> Sequence[Any]:
         return self.items[first:end]

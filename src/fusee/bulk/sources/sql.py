@@ -17,8 +17,7 @@ from sqlalchemy import Connection, text
 from sqlalchemy.exc import SQLAlchemyError
 
 from fusee.bulk.model.job import UNKNOWN
-from fusee.bulk.sources.base import ABSENT, Placed, fields_of
-from fusee.bulk.sources.blocks import BlockReader
+from fusee.bulk.sources.base import ABSENT, BlockReader, Placed, fields_of
 from fusee.engine.store.database import Database, open_database
 from fusee.errors import FuseeError, Invalid, StoreUnavailable
 

@@ -1,22 +1,26 @@
-"""`fusee bulk start`, `stop`, `resume`, `extend`, `wait`, `rate`, `data`, `log`, `rerun` and `undo`."""
+"""`fusee bulk`: create a job, start, stop, resume, extend, adjust and follow it, rerun its quarantine, undo
+it."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from fusee.bulk.cli.look import JOB_ID, JOBS, settled, watched
+from fusee.bulk.cli.look import JOB_ID, JOBS, list_jobs, logs, quarantine, settled, show, watched
 from fusee.bulk.fields import BULK
 from fusee.surfaces.cli.answer import Answer
 from fusee.surfaces.cli.commands import command, steer
-from fusee.surfaces.cli.inputs import json_from, json_or_text
+from fusee.surfaces.cli.inputs import fields_from, json_from, json_or_text
 from fusee.surfaces.cli.options import (
     KEY,
     TIMEOUT,
     VERSION,
     Command,
+    Group,
     WaitOption,
     option,
     options_of,
@@ -28,17 +32,14 @@ from fusee.surfaces.cli.output import Out
 if TYPE_CHECKING:
     from fusee.bulk.service.jobs import BulkOperations
 
-__all__ = [
-    "data", "delete", "extend", "log", "pause", "rate", "rate_of", "rerun", "resume", "start", "stop", "undo",
-    "wait", "watch",
-]  # fmt: skip
+__all__ = ["bulk"]
 
 WHO = "command line"
 REASON = reasoned("stopped by request", kept="the job")
 
 
 def rate_of(text: str) -> float | str:
-    """The rate of a bulk job: items a second, `unlimited` or `hold`."""
+    """Reads the rate of a bulk job: items per second, `unlimited` or `hold`."""
     from fusee.bulk.model.pacing import rate_from, rate_shown
 
     try:
@@ -48,6 +49,79 @@ def rate_of(text: str) -> float | str:
 
 
 RATE = option("--rate N", BULK.fields["rate"].help, type=rate_of)
+
+
+@click.group(cls=Group)
+def bulk() -> None:
+    """Call one business for very many items, at a rate; a job that stops resumes where it was.
+
+    The business is the bulk handler with its callbacks. Workers need it: start them with the application that
+    registers it, or register one that is called over HTTP with `fusee business register`.
+
+    Example:
+      fusee bulk create newsletter --business mail --source users.csv --rate 500 --start --wait
+      fusee bulk rate 17 --rate 2000
+      fusee bulk stop 17
+      fusee bulk resume 17 --wait
+    """
+
+
+@command(create=True)
+@click.argument("name")
+@option("--business NAME", BULK.fields["business"].help, required=True)
+@option("--source ITEMS", "A number, FROM..TO, a file, a URL, JSON, or @FILE with JSON.", required=True)
+@RATE
+@options_of(BULK, "concurrency", "window", "segments", item_attempts="attempts", item_backoff="backoff")
+@options_of(BULK, "item_timeout", metavar="TIME")
+@options_of(BULK, "error_budget", "alerts", "adaptive", "queue", "region", "priority", "creator", "env")
+@option("--data business_data JSON", "The business's own data; @FILE reads it.")
+@option("--set others FIELD=VALUE", "Any other field of a job.", multiple=True)
+@KEY
+@option("--start starts", "Start it at once; --wait does too.")
+@waits
+async def create(
+    bulk_jobs: BulkOperations, out: Out, /, name: str, source: str, business_data: str | None,
+    others: tuple[str, ...], key: str | None, starts: bool, wait: WaitOption | None, **options: Any,
+) -> Answer:  # fmt: skip
+    """Create a bulk job, after its source was examined and its business was asked.
+
+    A file is read by the workers: it must be on a disk that all of them see, under the same path.
+
+    Example:
+      fusee bulk create recount --business counters --source 0..10_000_000_000 --rate 5000 --start
+      fusee bulk create mail --business mail --source https://crm.example/users.csv --error-budget 2%
+    """
+    fields = {"name": name, "source": source_from(source), **fields_from(options, others)}
+    given = None if business_data is None else json_from(business_data, "--data")
+    starts = starts or wait is not None
+    made, new = await bulk_jobs.create(fields, data=given, idempotency_key=key, start=starts, who=WHO)
+    if wait:
+        out.say(f"bulk job {made.id}")
+        return await settled(bulk_jobs, out, made, wait)
+    return JOBS.one(made, *([] if starts else [f"start it: fusee bulk start {made.id} --wait"]), created=new)
+
+
+_RANGE = re.compile(r"([0-9][0-9_]*)\.\.([0-9][0-9_]*)")
+
+
+def source_from(text: str) -> Any:
+    """Reads `1000000`, `10..20`, a JSON list or object, `@FILE` or `-` with one, a URL, or the path of a
+    file."""
+    if text.replace("_", "").isdecimal():
+        return int(text)
+    if found := _RANGE.fullmatch(text):
+        return {"kind": "range", "start": int(found[1]), "stop": int(found[2])}
+    if text.startswith(("http://", "https://")):
+        return {"kind": "url", "url": text}
+    if text.startswith(("{", "[", "@")) or text == "-":
+        return json_from(text, "--source")
+    path = Path(text)
+    if not path.is_file():
+        raise click.BadParameter(
+            f"there is no file {text}; write a number, FROM..TO, a file, a URL or JSON", param_hint="--source"
+        )
+    # Workers have another working directory: they get the absolute path.
+    return {"kind": "file", "path": str(path.resolve())}
 
 
 @command()
@@ -217,7 +291,8 @@ async def log(bulk_jobs: BulkOperations, /, job_id: int, text: str, key: str | N
 
 
 def _following(function: Callable[..., Any]) -> Command:
-    """A command that makes a new job over items of this one; what is not given is as in the old job."""
+    """A command that creates a job over items of this one; fields that are not given are those of the old
+    job."""
     function = option("--start", "Start it at once; --wait does too.")(waits(KEY(function)))
     function = RATE(function)
     function = options_of(BULK, "name", "concurrency", item_attempts="attempts", defaults=False)(function)
@@ -225,7 +300,7 @@ def _following(function: Callable[..., Any]) -> Command:
 
 
 def _wishes(wait: WaitOption | None, key: str | None, options: dict[str, Any]) -> dict[str, Any]:
-    """What was asked for; a job that is waited for is started."""
+    """Returns the requested options; a job that is waited for is started."""
     said = {name: value for name, value in options.items() if value is not None}
     return {**said, "start": said["start"] or wait is not None, "idempotency_key": key, "who": WHO}
 
@@ -263,3 +338,8 @@ async def undo(
     Example: fusee bulk undo 17 --start --wait
     """
     return await settled(bulk_jobs, out, await bulk_jobs.undo(job_id, **_wishes(wait, key, options)), wait)
+
+
+for command_ in (create, list_jobs, show, start, stop, pause, resume, extend, wait, watch, rate, data,
+                 logs, log, quarantine, rerun, undo, delete):  # fmt: skip
+    bulk.add_command(command_)
