@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 from aiohttp import web
 
-from fusee.bulk.model.business import HttpBusiness
+from fusee.bulk.business import HttpBusiness
 from fusee.bulk.model.job import HTTP_HANDLER
 from tests.chaos.inside import until
 from tests.flow.test_api_bulk import JOBS, WORKER, become
@@ -391,7 +391,7 @@ async def test_a_business_is_listed_changed_and_deleted(platform: Any, service: 
         ({"item": "ftp://crm.example"}, 422, "item must be an http"),
         ({"item": "https://me:pw@crm.example"}, 422, "without a user"),
         ({"item": "https://crm.example/{{secret}}"}, 422, "secret"),
-        ({"item": "https://crm.example", "headers": {"Host\n": "x"}}, 422, "no name of a header"),
+        ({"item": "https://crm.example", "headers": {"Host\n": "x"}}, 422, "not the name of a header"),
         ({"item": "https://crm.example", "headers": {"Idempotency-Key": "x"}}, 422, "made for each call"),
         ({"item": "https://crm.example", "defaults": {"source": 1}}, 422, "defaults has 'source'"),
         ({"item": "https://crm.example", "defaults": {"concurrency": 0}}, 422, "concurrency"),

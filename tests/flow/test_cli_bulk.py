@@ -225,7 +225,7 @@ def job_of(**fields: Any) -> BulkJob:
 
 
 def test_the_command_line_shows_the_same_fields_as_the_api(cli: Any) -> None:
-    from fusee.bulk.model.business import HttpBusiness, KnownBusiness, RegisteredBusiness
+    from fusee.bulk.business import HttpBusiness, KnownBusiness, RegisteredBusiness
     from fusee.bulk.model.job import BulkLog
     from fusee.bulk.model.segment import Segment, SegmentState
 

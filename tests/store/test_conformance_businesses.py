@@ -7,7 +7,7 @@ import asyncio
 import msgspec
 import pytest
 
-from fusee.bulk.model.business import HttpBusiness
+from fusee.bulk.business import HttpBusiness
 from fusee.bulk.model.job import HTTP_HANDLER, BulkJob, BulkStatus, Quarantined
 from fusee.bulk.model.segment import Found
 from fusee.bulk.model.spec import BulkSpec

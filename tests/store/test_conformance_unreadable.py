@@ -9,7 +9,7 @@ import pytest
 
 from fusee.batches.store.queries import BatchFilter, TargetFilter
 from fusee.batches.store.tables import batches
-from fusee.bulk.model.business import HttpBusiness
+from fusee.bulk.business import HttpBusiness
 from fusee.bulk.model.spec import BulkSpec
 from fusee.bulk.store.queries import BulkFilter
 from fusee.engine.dispatcher import Aggregate, Expire, Recover

@@ -20,8 +20,8 @@ from fusee.batches.handlers import BatchStarter, handler_for, looker_for
 from fusee.batches.model.spec import handler_of, looker_of
 from fusee.batches.operation import DEFAULT_RETRY, DEFAULT_TIMEOUT
 from fusee.bulk.business import Business
+from fusee.bulk.execution.handler import BULK_HANDLER, BulkStarter
 from fusee.bulk.model.job import HTTP_HANDLER, handler_of_business
-from fusee.bulk.starter import BULK_HANDLER, BulkStarter
 from fusee.clock import Clock
 from fusee.config import Config
 from fusee.engine.model.retry import RetryPolicy

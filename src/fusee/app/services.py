@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from fusee.access.service import KeyOperations
 from fusee.batches.service.batches import BatchOperations
 from fusee.broker.store_rpc import StoreRpc
-from fusee.bulk.business import Business, Businesses
-from fusee.bulk.model.business import HttpBusiness
+from fusee.bulk.business import Business, Businesses, HttpBusiness
 from fusee.bulk.service.businesses import BusinessOperations
 from fusee.bulk.service.jobs import BulkOperations
 from fusee.bulk.sources.limits import SourceLimits

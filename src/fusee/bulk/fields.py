@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fusee.bulk.model.business import HttpBusiness
+from fusee.bulk.business import HttpBusiness
 from fusee.bulk.model.spec import BulkSpec
 from fusee.values.fields import Form
 

@@ -17,7 +17,7 @@ from fusee.surfaces.cli.output import facts
 from fusee.values.fields import shown
 
 if TYPE_CHECKING:
-    from fusee.bulk.model.business import HttpBusiness, KnownBusiness, RegisteredBusiness
+    from fusee.bulk.business import HttpBusiness, KnownBusiness, RegisteredBusiness
     from fusee.bulk.service.businesses import BusinessOperations
 
 __all__ = ["business"]
@@ -81,7 +81,7 @@ def _fields(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _answer(made: RegisteredBusiness, **more: Any) -> Answer:
-    from fusee.bulk.model.business import KnownBusiness
+    from fusee.bulk.business import KnownBusiness
 
     return BUSINESSES.one(KnownBusiness(name=made.spec.name, kind="http", registered=made), **more)
 

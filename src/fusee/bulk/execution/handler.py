@@ -19,12 +19,14 @@ from fusee.bulk.model.segment import BulkAnswer, Found, Segment, SegmentProgress
 from fusee.bulk.sources import ItemSource, SourceKinds
 from fusee.bulk.sources.fingerprint import look_at
 from fusee.bulk.store.store import BulkBackend
-from fusee.engine.model.outcome import Abandon, Effect, HandBack
+from fusee.engine.model.outcome import Abandon, Effect, HandBack, Wait
 from fusee.engine.worker.context import RunContext
 from fusee.errors import Conflict, FuseeError, Invalid, LeaseLost, NotFound, StoreUnavailable
 from fusee.events import BulkProgressed, BulkSegmentEnded, Bus
 
-__all__ = ["BulkServer", "context_of"]
+__all__ = ["BULK_HANDLER", "BulkServer", "BulkStarter", "context_of"]
+
+BULK_HANDLER = "fusee.bulk"
 
 HAND_BACK = 5.0
 """Seconds before a segment that did not fit on this node is offered again."""
@@ -271,6 +273,22 @@ class BulkServer:
 
     def _source(self, job: BulkJob) -> ItemSource:
         return self.sources.make(job.spec.source)
+
+
+class BulkStarter:
+    """The built-in handler that starts a bulk job; its run waits for the end of the job."""
+
+    def __init__(self, create: Callable[..., Awaitable[Any]]) -> None:
+        self.create = create
+        """It must not trust its input: a caller that may create a run chose what the job reads."""
+
+    async def start(self, run: RunContext, job: dict[str, Any], data: Any = None) -> Wait:
+        """Start the job; an attempt that is repeated finds the job that the earlier one started."""
+        try:
+            await self.create(job, data=data, start=True, parent_run=run.run_id, who=f"run {run.run_id}")
+        except (NotFound, Invalid, Conflict) as error:  # another attempt would not change that
+            raise Abandon(str(error)) from None
+        return Wait()
 
 
 def _check_owned(run: RunContext) -> None:

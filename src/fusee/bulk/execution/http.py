@@ -15,8 +15,7 @@ import msgspec
 from aiohttp.abc import AbstractResolver
 from yarl import URL
 
-from fusee.bulk.business import BulkContext, Business, ChunkFailed, SelfStart
-from fusee.bulk.model.business import HttpBusiness
+from fusee.bulk.business import BulkContext, Business, ChunkFailed, HttpBusiness, SelfStart
 from fusee.bulk.model.spec import ITEM_TIMEOUT
 from fusee.engine.model.outcome import Abandon, Retry
 from fusee.errors import Conflict, Invalid

@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path, Request, Response
 
+from fusee.bulk.business import KnownBusiness, RegisteredBusiness
 from fusee.bulk.fields import BUSINESS
-from fusee.bulk.model.business import KnownBusiness, RegisteredBusiness
 from fusee.bulk.rest.shapes import BUSINESS_CHANGE, BUSINESS_NEW, BusinessOut, BusinessPage
 from fusee.bulk.service.businesses import BusinessOperations
 from fusee.surfaces.rest.asking import IdempotencyKey, Operator, Viewer, audit, body_of, checked_key

@@ -6,8 +6,8 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
+from fusee.bulk.business import KnownBusiness
 from fusee.bulk.fields import ADJUSTABLE, BULK, BUSINESS, FOLLOW_UP
-from fusee.bulk.model.business import KnownBusiness
 from fusee.bulk.model.job import BulkJob, BulkLog, Quarantined
 from fusee.bulk.model.segment import Segment
 from fusee.surfaces.rest.answers import answer_of, page_of

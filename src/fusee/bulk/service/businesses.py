@@ -9,9 +9,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from fusee.bulk.business import Business, Businesses
+from fusee.bulk.business import HIDDEN, Business, Businesses, HttpBusiness, KnownBusiness, RegisteredBusiness
 from fusee.bulk.fields import BULK, BUSINESS, NO_DEFAULTS
-from fusee.bulk.model.business import HIDDEN, HttpBusiness, KnownBusiness, RegisteredBusiness
 from fusee.bulk.model.job import handler_of_business
 from fusee.bulk.store.store import BulkStore
 from fusee.engine.store.request_keys import KeyedRequest, asked

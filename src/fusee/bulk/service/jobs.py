@@ -10,9 +10,8 @@ from typing import Any
 
 from aiohttp import ClientError
 
-from fusee.bulk.business import BulkContext, Business, Businesses, call_back
+from fusee.bulk.business import BulkContext, Business, Businesses, HttpBusiness, call_back
 from fusee.bulk.fields import ADJUSTABLE, BULK
-from fusee.bulk.model.business import HttpBusiness
 from fusee.bulk.model.job import (
     AT_REST,
     BulkJob,

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import Connection, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
-from fusee.bulk.model.business import HttpBusiness, RegisteredBusiness
+from fusee.bulk.business import HttpBusiness, RegisteredBusiness
 from fusee.bulk.model.job import BulkStatus, handler_of_business
 from fusee.bulk.store.tables import bulk_jobs, businesses
 from fusee.engine.store.context import StoreContext

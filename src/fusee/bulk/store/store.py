@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from fusee.bulk.model.business import RegisteredBusiness
+from fusee.bulk.business import RegisteredBusiness
 from fusee.bulk.model.job import BulkJob, HeldBy, Quarantined
 from fusee.bulk.model.segment import BulkAnswer, Found, SegmentProgress, Taken
 from fusee.bulk.store.businesses import BusinessRegistry
