@@ -1,4 +1,4 @@
-"""Calling a business for an item or a chunk: what it may answer, trying again in place, giving up."""
+"""Calling a business for an item or a chunk: what it may return, retries of chunks, and giving up."""
 
 from __future__ import annotations
 
@@ -26,37 +26,37 @@ MOST_THREADS = 256
 
 
 class Unfinished(Exception):
-    """The job stops while an item waits to be tried again: it is left as it is, and started anew later."""
+    """The job stops while an item waits for a retry: the item is left as it is, and started again later."""
 
 
 class ItemTimedOut(Exception):
     """A call for an item (or a chunk) took longer than `item_timeout`."""
 
     def __init__(self, seconds: float, still: str = "") -> None:
-        """`still`: where it goes on, when it could not be stopped; then it is not tried again."""
+        """`still`: where the call continues, when it could not be stopped; then the item is not retried."""
         text = f"took longer than {seconds:g} s (item_timeout)"
         if still:
-            text += f" and still runs {still}, so it is not tried again beside itself"
+            text += f" and still runs {still}, so it is not retried while it does"
         super().__init__(text)
         self.still_runs = bool(still)
 
 
 class Tries(Protocol):
-    """A runner, as far as calls need it."""
+    """What calls need of an item runner."""
 
     def begin(self, items: int) -> None:
-        """So many items are tried once more, from now on."""
+        """A retry of so many items begins."""
 
     def rest(self) -> None:
-        """They wait to be tried again."""
+        """The items wait for their retry."""
 
     def judge(self, error: BaseException, items: Sequence[int]) -> BaseException:
-        """What the failure of these items is; raises what is not theirs, but the end of the runner."""
+        """Returns the failure of these items. Raises an error that is not theirs and ends the item runner."""
 
 
 @dataclass(frozen=True, slots=True)
 class FailedItem:
-    """An item that failed for good."""
+    """An item that failed and is not retried."""
 
     index: int
     """Its place in the job."""
@@ -79,7 +79,7 @@ class FailedItem:
 
 
 class Calls:
-    """One business's function, made ready to be called for the items of one job."""
+    """The function of a business, prepared to be called for the items of one job."""
 
     def __init__(
         self,
@@ -101,9 +101,9 @@ class Calls:
         self.backoff = backoff
         wants = parameters_of(function)
         self.indexed = wants.index is not None
-        """Whether `call` takes (index, item), of a chunk (indexes, items)."""
+        """Whether `call` takes (index, item), or for a chunk (indexes, items)."""
         self.most = 2**31
-        """Calls at once."""
+        """The most concurrent calls."""
         self._stopped = asyncio.Event()
         self._threads: Threads | None = None
         bound = partial(function, **{wants.job: context}) if wants.job else function
@@ -121,13 +121,13 @@ class Calls:
         self.call: Callable[[Any], Awaitable[Any]] = call
 
     def iterate(self, items: Sequence[Any], first: int) -> Iterator[Any]:
-        """One at a time, as `call` takes them; tells by its length hint how many are left."""
+        """Returns an iterator over what `call` takes; its length hint says how many items are left."""
         if self.indexed:
             return iter(list(zip(range(first, first + len(items)), items, strict=True)))
         return iter(items)
 
     def stop(self) -> None:
-        """What waits to be tried again is left as it is."""
+        """Leave the items that wait for a retry as they are."""
         self._stopped.set()
 
     def close(self) -> None:
@@ -137,7 +137,7 @@ class Calls:
     # -- one item
 
     def pause_after(self, attempt: int, error: BaseException | str) -> float | None:
-        """Seconds until the next try, after so many that failed; None when there is none."""
+        """Returns the seconds until the next attempt, after so many failed ones; None when there is none."""
         if attempt >= self.attempts or isinstance(error, Abandon):
             return None
         if isinstance(error, ItemTimedOut) and error.still_runs:
@@ -149,14 +149,14 @@ class Calls:
     # -- a chunk
 
     async def answered(self, part: Sequence[Any], at: int, answer: Any, tries: Tries) -> list[FailedItem]:
-        """A chunk's handler returned something: which items failed, and what became of them."""
+        """A chunk handler returned something: returns the items that failed all their attempts."""
         failed = _failed_in(part, answer)
         return await self._rounds(part, at, failed, tries, whole=False) if failed else []
 
     async def chunk_again(
         self, part: Sequence[Any], at: int, error: BaseException, tries: Tries
     ) -> list[FailedItem]:
-        """A chunk's handler raised: all of it failed, unless it says which."""
+        """A chunk handler raised: all of its items failed, unless the error says which."""
         if isinstance(error, Skip):
             return []
         if isinstance(error, ChunkFailed):
@@ -173,8 +173,8 @@ class Calls:
         *,
         whole: bool,
     ) -> list[FailedItem]:
-        """Try those that failed again, together; in the last round, when nobody can say which of them are
-        at fault, each alone: a bad item does not take its chunk along."""
+        """Retry the failed items together; in the last round, when it is not known which of them are at
+        fault, each alone: so a bad item does not fail its whole chunk."""
         given_up: list[FailedItem] = []
         attempt = 1
         while failed:
@@ -213,7 +213,7 @@ class Calls:
             return
         raise Unfinished
 
-    # -- how the function is reached
+    # -- how the function is called
 
     def _in_thread(self, threads: Threads, function: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
         def call(*given: Any, **named: Any) -> Awaitable[Any]:
@@ -222,7 +222,7 @@ class Calls:
         return call
 
     def _in_their_places(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        """Items of another job go by the index that they have there."""
+        """Items of another job are called with the index that they have there."""
         chunked, indexed = self.chunked, self.indexed
 
         def moved(given: Any) -> Any:
@@ -276,7 +276,7 @@ def _with_index(function: Callable[..., Any], name: str) -> Callable[..., Any]:
 
 
 def _failed_in(part: Sequence[Any], answer: Any) -> dict[int, BaseException | str]:
-    """Position → error, by what a chunk's handler answered."""
+    """Returns position → error, from what a chunk handler returned or raised."""
     if isinstance(answer, ChunkFailed):
         wrong = [p for p in answer.failed if type(p) is not int or not 0 <= p < len(part)]
         if wrong:

@@ -1,4 +1,4 @@
-"""Starting the items of a segment in groups, after its worker was lost; see `fusee.bulk.model.caution`."""
+"""Starting the items of a segment in groups after its worker was lost; see `fusee.bulk.model.caution`."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ __all__ = ["Careful", "Turns"]
 
 NARROWEST, WIDEST = 64, 256
 AT_LEAST = 5.0
-"""Seconds that wide groups are kept up: a worker may die again as late as it died before."""
+"""Seconds for which wide groups continue: a worker may die again as late as it died before."""
 QUICK = 0.1
-"""Seconds: wide groups that are done within this become wider."""
+"""Wide groups that are done within so many seconds become wider."""
 
 
 class Turns:
-    """Of a process's segments: those in small groups work alone, so that none is blamed for another."""
+    """Lets a segment that starts small groups work alone in its process, so that it is not blamed for
+    another."""
 
     def __init__(self) -> None:
         self._inside: dict[object, bool] = {}
@@ -35,7 +36,7 @@ class Turns:
 
 
 class Careful:
-    """Which items of a segment may be started; `gate` is the first that may not."""
+    """Says which items of a segment may be started; `gate` is the first one that may not."""
 
     def __init__(self, caution: Caution, places: Places, turns: Turns) -> None:
         self.caution: Caution | None = caution
@@ -47,14 +48,15 @@ class Careful:
         self._began_at = time.monotonic()
         self._moved_at = 0.0
         self._waits = False
-        """For other segments of this process; it asks again with every checkpoint."""
+        """Whether it waits for other segments of this process; it asks again with every checkpoint."""
 
     def over(self) -> None:
         self.caution = None
         self.turns.leave(self)
 
     def plan(self, at_once: int, *, going_on: bool) -> Caution | None:
-        """What is written with the next checkpoint. `going_on`: more items may be started after it."""
+        """Returns what is written with the next checkpoint; `going_on`: more items may be started after
+        it."""
         caution = self.caution
         if caution is None:
             return None
@@ -69,13 +71,13 @@ class Careful:
         if going_on and not self._waits:
             if not caution.width:
                 reach = min(upto, places.behind(window.watermark + self._width(at_once)))
-            elif mark >= self.gate:  # a group has ended before the next begins
+            elif mark >= self.gate:  # a group ends before the next one begins
                 reach = min(upto, places.behind(window.after(caution.width)))
         reach = max(reach, mark)
         return replace(caution, upto=upto, reach=reach, blamed=False, suspects=places.suspects(reach))
 
     def written(self, caution: Caution | None) -> None:
-        """The checkpoint with this plan is on record."""
+        """The checkpoint with this plan was written."""
         if caution is None:
             self.over()
             return

@@ -1,4 +1,4 @@
-"""Keeping a rate: items start evenly at the segment's part of it, and within what this node may do at all."""
+"""Keeping a rate: items start evenly at the segment's part of it, and within the cap of this node."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from fusee.bulk.model.pacing import MICROSECONDS, RENEW_EVERY, UNLIMITED, Grant,
 __all__ = ["NodeCap", "Pacer", "WorkerGrants"]
 
 LATE = 0.1
-"""Seconds by which starts may be late and still be made up for: a larger burst would break the rate."""
+"""Starts that are late by at most so many seconds are made up for: a larger burst would exceed the rate."""
 LEAST_PAUSE = 0.001
 STARVED = 0.2
 """A segment in which items waited for the rate for this share of the time uses all of its part."""
 ASK_AGAIN = 0.5
-"""Seconds after which a segment that got less than its fair part asks again."""
+"""Seconds after which a segment that received less than its fair part asks again."""
 MEMORY = 3.0
 """Seconds over which the use of a part is measured."""
 LATENCY_MEMORY = 10.0
-"""Seconds in which a slow answer is forgotten, more or less."""
+"""Seconds after which a slow answer has little influence."""
 
 
 class NodeCap:
-    """Items a second over all jobs on this node; 0 is no cap."""
+    """Limits the items per second over all jobs on this node; 0 is no cap."""
 
     def __init__(self, rate: float = 0.0) -> None:
         self.rate = rate
@@ -35,11 +35,12 @@ class NodeCap:
 
     @property
     def rest(self) -> float:
-        """What is left for jobs without a rate: they never slow down those that were promised theirs."""
+        """What is left for jobs without a rate: they never slow down jobs that have one."""
         return max(0.0, self.rate - sum(self.taken.values()))
 
     def admit(self, key: object, rate: float) -> bool:
-        """Whether a segment of this rate fits beside the others; a job without a rate takes what is left."""
+        """Returns whether a segment of this rate fits beside the others; a job without a rate takes what is
+        left."""
         if self.rate and self.taken and (self.rest < rate or self.rest <= 0):
             return False
         self.taken[key] = min(rate, self.rate) if self.rate else rate
@@ -50,11 +51,11 @@ class NodeCap:
 
     @property
     def portion(self) -> int:
-        """Items to take at once: a twentieth of a second's worth."""
+        """The number of items to take at once: those of a twentieth of a second."""
         return max(1, int(self.rate / 20))
 
     async def take(self, count: int, *, promised: bool) -> None:
-        """Return when so many items may start; `promised`: they belong to a job with a rate of its own."""
+        """Wait until so many items may start; `promised`: they belong to a job with a rate of its own."""
         if not self.rate:
             return
         now = time.monotonic()
@@ -71,27 +72,27 @@ class NodeCap:
 class WorkerGrants:
     """What the segments of one job share on this worker: an answer to one of them renews the grants of all.
 
-    Times are those of the process's own clock."""
+    Times are those of the process's monotonic clock."""
 
     def __init__(self) -> None:
         self.until = 0.0
-        """Nothing starts after it."""
+        """Nothing starts after this time."""
         self.renew_at = inf
-        """When one of the segments should ask, so that other workers know that this one is alive."""
+        """When one of the segments should ask, so that other workers know that this worker is alive."""
         self.free_at = inf
-        """When the part of another worker becomes free, unless that one is heard from."""
+        """When the part of another worker becomes free, unless that worker asks again before."""
         self.freed_at = 0.0
-        """When that was last found to have happened: whoever asked before then should ask again."""
+        """When that last happened: a segment that asked before then should ask again."""
         self.lapsed: set[asyncio.Event] = set()
-        """Of the segments that wait because their grants have run out."""
+        """Events of the segments that wait because their grants have expired."""
         self.life = 0
-        """Grants of an earlier one are void: they had run out before the worker was heard from again."""
+        """Grants of an earlier life are void: they had expired before the worker asked again."""
         self.latency = 0.0
-        """Seconds that answers took lately, at the most."""
+        """The longest time in seconds that an answer took recently."""
         self._heard_at = 0.0
 
     def hear(self, grant: Grant, offset: float, asked_at: float, now: float) -> None:
-        """One of the segments got a grant; `offset` leads from the database's clock to our own."""
+        """One of the segments received a grant; `offset` converts the database's clock to our own."""
         forgotten = exp((self._heard_at - now) / LATENCY_MEMORY)
         self.latency, self._heard_at = max(now - asked_at, self.latency * forgotten), now
         self.life += grant.lapsed
@@ -107,13 +108,13 @@ class WorkerGrants:
 
 
 class Pacer:
-    """One segment's part of its job's rate: how many items it may start by now."""
+    """One segment's part of its job's rate: says how many items it may start by now."""
 
     def __init__(self, node: NodeCap, shared: WorkerGrants, unit: int = 1) -> None:
         self.node = node
         self.shared = shared
         self.unit = unit
-        """Items that start together: the size of a chunk."""
+        """The number of items that start together: the size of a chunk."""
         self.rate = UNLIMITED
         self.begun = False
         """Whether it ever had a part of a rate."""
@@ -121,7 +122,7 @@ class Pacer:
         self._grant: Grant | None = None
         self._life = 0
         self._credit = 0.0
-        """Starts that are due and not made yet."""
+        """The number of starts that are due and not made yet."""
         self._at = 0.0
         self._heard_at = 0.0
         self._started = 0
@@ -146,22 +147,22 @@ class Pacer:
 
     @property
     def _pace(self) -> float:
-        """Items a second that it may start, as long as the worker's grants last."""
+        """Items per second that it may start, as long as the grants of the worker last."""
         if self._grant is None or self.rate <= 0 or self._life != self.shared.life:
             return 0.0
         return self._grant.pace
 
-    # -- what the store says
+    # -- grants from the store
 
     def hear(self, rate: float, grant: Grant | None, now: int, asked_at: float, heard_at: float) -> None:
-        """What a checkpoint returned; its clock was read between these two moments."""
+        """A checkpoint returned this; the database's clock was read between these two moments."""
         local = time.monotonic()
         offset = (asked_at + heard_at) / 2 - now / MICROSECONDS
         self._accrue(local)
         if rate != self.rate:
             self.rate = rate
             self._grant = None
-            if rate < 0:  # on hold: what was due and not started is not started either
+            if rate < 0:  # on hold: starts that are due are not made either
                 self._credit = min(self._credit, 0.0)
         if grant is not None and rate > 0:
             if not self.begun and grant.pace > 0:
@@ -175,7 +176,7 @@ class Pacer:
         self._changed.set()
 
     def ask_at(self) -> float:
-        """When a grant should be asked for, even if that is before the next checkpoint is due."""
+        """Returns when it should ask for a grant, even before the next checkpoint is due."""
         if self.rate <= 0:
             return inf
         if self._grant is None:
@@ -192,13 +193,13 @@ class Pacer:
         return at
 
     def asks(self, now: float) -> None:
-        """A grant is asked for: no other segment needs to ask for the sake of this worker meanwhile."""
+        """It asks for a grant: no other segment of this worker needs to ask meanwhile."""
         if self.shared.renew_at < inf:
             self.shared.renew_at = now + RENEW_EVERY / MICROSECONDS
 
     def wants(self) -> float | None:
-        """Items a second that the segment can start: what it does start, or, while it uses all of its part,
-        twice that; None as long as it always did."""
+        """Returns the items per second that the segment can start: what it does start or, while it uses all
+        of its part, twice that; None as long as it always used all of it."""
         now = time.monotonic()
         if self._starving_since is not None:
             self._starved += now - self._starving_since
@@ -207,7 +208,7 @@ class Pacer:
         if not self.begun or passed <= 0:
             return None
         self._speed = decayed(self._speed, passed, self._started, MEMORY)
-        # The same filter over a steady one a second: what has been seen so far counts in full.
+        # The same filter over a steady one per second: what has been seen so far counts in full.
         self._seen = decayed(self._seen, passed, passed, MEMORY)
         self._starved_share = decayed(self._starved_share, passed, self._starved, MEMORY)
         speed = self._speed / self._seen
@@ -218,10 +219,11 @@ class Pacer:
             return speed
         return 2 * max(speed, self._pace) if self._sated else None
 
-    # -- what runners take
+    # -- starts
 
     async def take(self, most: int) -> int:
-        """How many items may start now, up to `most`; waits for a unit of them. 0 when it was interrupted."""
+        """Waits for a unit of items; returns how many may start now, up to `most`, or 0 when it was
+        interrupted."""
         if self.node.rate:
             most = min(most, max(self.unit, self.node.portion))
         promised = self.rate != UNLIMITED
@@ -235,18 +237,18 @@ class Pacer:
         return count
 
     async def charge(self) -> None:
-        """An item is tried again: the rate does not count it, but the node does."""
+        """An item is retried: the rate does not count that, but the cap of the node does."""
         if self.node.rate:
             await self.node.take(1, promised=self.rate != UNLIMITED)
 
     def give_back(self, count: int) -> None:
-        """Starts that were taken and not used."""
+        """Return starts that were taken and not used."""
         if self.rate > 0:
             self._credit += count
             self._started -= count
 
     def interrupt(self) -> None:
-        """Let the one that waits in `take` look for something else to do."""
+        """Let the item runner that waits in `take` look for something else to do."""
         self._interrupted = True
         self._changed.set()
 
@@ -273,7 +275,7 @@ class Pacer:
         return most
 
     async def _until_due(self, now: float) -> None:
-        """Wait until a unit is due, or something changed: without a grant, only that helps."""
+        """Wait until a unit is due or something changed; without a grant, until something changed."""
         pace, seconds = self._pace, None
         if pace > 0 and now < self.shared.until:
             seconds = max(LEAST_PAUSE, min((self.unit - self._credit) / pace, self.shared.until - now))
@@ -287,7 +289,8 @@ class Pacer:
             pass
 
     def _accrue(self, now: float) -> None:
-        """Starts become due with time; those that are long due and not made are lost, never made up for."""
+        """Count the starts that became due; those that are long due and not made are lost, never made up
+        for."""
         if (pace := self._pace) > 0:
             passed = max(0.0, min(now, self.shared.until) - self._at)
             self._credit = min(self._credit + pace * passed, self.unit + pace * LATE)

@@ -1,7 +1,7 @@
 """A set of small numbers as a few bytes: the smaller of a bitmap and a run-length code.
 
-Out of order done items are mostly runs: after a crash-free minute the code is a handful of bytes; when every
-second item is done it is the bitmap, an eighth of a byte each.
+Items that are done out of order mostly form runs, and the code of runs has a few bytes. When every second
+item is done, the bitmap is smaller: an eighth of a byte for each item.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from collections.abc import Iterable
 __all__ = ["decode_done", "done_runs", "encode_done", "encode_runs", "is_sparse"]
 
 BITMAP, RUNS, SPARSE = 0, 1, 2
-"""SPARSE: runs that may lie very far apart; never turned into bytes."""
+"""SPARSE: runs that may be very far apart; they are never expanded."""
 LONGEST, LONGEST_SPARSE = 42, 63
-"""Bits of a number."""
+"""The most bits of a number."""
 MOST = 2**20
-"""Numbers that a code may tell of: more than any window has."""
+"""The most numbers that a code may contain: more than any window has."""
 _RUN = re.compile(b"\x01+")
 
 
 def encode_done(done: bytes) -> bytes:
-    """`done` holds a byte for each number from 0 on: 1 when it is in the set. Trailing zeros cost nothing."""
+    """Encodes a byte for each number from 0 on: 1 when it is in the set. Trailing zeros cost nothing."""
     done = done.rstrip(b"\x00")
     if not done:
         return b""
@@ -39,7 +39,7 @@ def encode_done(done: bytes) -> bytes:
 
 
 def encode_runs(runs: Iterable[tuple[int, int]]) -> bytes:
-    """The numbers of these runs (first, end), which come in order, however far apart they are."""
+    """Encodes the numbers of these runs (first, end), which are in order, however far apart they are."""
     found, end = bytearray((SPARSE,)), 0
     for first, until in runs:
         _put(found, first - end)
@@ -53,7 +53,7 @@ def is_sparse(data: bytes) -> bool:
 
 
 def done_runs(data: bytes) -> list[tuple[int, int]]:
-    """What any of these codes holds, as runs (first, end) in order."""
+    """Returns the numbers of any of these codes as runs (first, end), in order."""
     if is_sparse(data):
         numbers, runs, at = _numbers(data[1:], LONGEST_SPARSE), [], 0
         for gap, length in zip(numbers[::2], numbers[1::2], strict=True):
@@ -64,7 +64,7 @@ def done_runs(data: bytes) -> list[tuple[int, int]]:
 
 
 def decode_done(data: bytes) -> bytearray:
-    """The bytes that were encoded, without trailing zeros; `ValueError` when it is not such a code."""
+    """Returns the bytes that were encoded, without trailing zeros; raises `ValueError` for another code."""
     if not data:
         return bytearray()
     kind, body = data[0], data[1:]
@@ -77,7 +77,7 @@ def decode_done(data: bytes) -> bytearray:
     done = bytearray()
     numbers = _numbers(body)
     if sum(numbers) > MOST:
-        raise ValueError("a done map tells of more numbers than a window has")
+        raise ValueError("a done map contains more numbers than a window has")
     for gap, length in zip(numbers[::2], numbers[1::2], strict=True):
         done += bytes(gap) + b"\x01" * length
     return done
@@ -92,7 +92,7 @@ def _bits(done: bytes) -> bytes:
 
 
 def _put(out: bytearray, number: int) -> None:
-    """Seven bits a byte, the lowest first."""
+    """Append a number, seven bits in each byte, the lowest first."""
     while number > 0x7F:
         out.append(number & 0x7F | 0x80)
         number >>= 7

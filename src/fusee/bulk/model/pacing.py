@@ -1,6 +1,6 @@
-"""How fast a bulk job goes: a rate shared between segments, a speed that forgets, a concurrency that adapts.
+"""The speed of a bulk job: a rate that segments share, a measured speed, a concurrency that adapts.
 
-A rate is shared, not time: each segment has a part of it (its *pace*) and starts its items evenly at that
+Segments share the rate, not time: each has a part of it (its *pace*) and starts its items evenly at that
 pace. The parts never add up to more than the rate. A segment that cannot use its part keeps what it uses and
 a little more, and the others share the rest.
 """
@@ -33,41 +33,44 @@ MICROSECONDS = 1_000_000
 UNLIMITED = 0.0
 """The rate of a job that has no cap; written `unlimited`."""
 HOLD = -1.0
-"""The rate of a job that runs and starts nothing for the time being; written `hold`."""
+"""The rate of a job that runs and starts nothing for now; written `hold`."""
 SLOWEST, FASTEST = 0.001, 10.0**9
 WORDS = {"unlimited": UNLIMITED, "hold": HOLD}
 
 GRANT_LASTS = 1_600_000
 """Microseconds for which the only worker of a job gets its parts: a checkpoint a second, and some delay."""
 SHARED_LASTS = 550_000
-"""The same when other workers have parts too. A lost worker takes its part with it until then: when that is a
-quarter of the rate, 1.4 % of what ten seconds allow."""
+"""The same when other workers have parts too. The part of a lost worker is unused until then: when that is a
+quarter of the rate, this costs 1.4 % of what ten seconds allow."""
 RENEW_EVERY = 250_000
 """Microseconds after which a worker that is not the only one asks for another grant."""
 LONGEST_LATENCY = 2.0
-"""Grants last longer by twice the time that answers take, up to this: with a slow store, parts that run out
-before they are renewed would cost more than those of lost workers."""
+"""Grants last longer by twice the seconds that answers take, up to this: with a slow store, parts that expire
+before they are renewed would cost more than the parts of lost workers."""
 EXACT_FROM = 5.0
-"""Items a second. At a lower rate one item is more than 2 % of ten seconds: then grants need not be short."""
+"""Items per second. At a lower rate one item is more than 2 % of ten seconds: then grants need not be
+short."""
 HEADROOM = 1.05
-"""A segment that uses less than its part keeps this much of what it uses: noise must not throttle it."""
+"""A segment that uses less than its part keeps this multiple of what it uses: noise must not throttle it."""
 LEAST_PART = 0.01
-"""Share of an even part that an idle segment keeps, so that it can begin at once."""
+"""The share of an even part that an idle segment keeps, so that it can begin at once."""
 
 
 def rate_from(given: object) -> float:
-    """A rate as callers write it: items a second, or `unlimited`, or `hold`."""
+    """Reads a rate as callers write it: items per second, `unlimited` or `hold`."""
     if isinstance(given, str) and given.strip().lower() in WORDS:
         return WORDS[given.strip().lower()]
     if isinstance(given, bool) or not isinstance(given, int | float) or not given == given:
-        raise Invalid(f"rate must be items a second, or unlimited, or hold, not {given!r:.40}", field="rate")
+        raise Invalid(
+            f"rate must be items per second, or unlimited, or hold, not {given!r:.40}", field="rate"
+        )
     if given == 0:
         raise Invalid(
             "rate must not be 0: say unlimited for no cap, or hold to start nothing for now", field="rate"
         )
     if not SLOWEST <= given <= FASTEST:
         raise Invalid(
-            f"rate must be from {SLOWEST:g} to {FASTEST:.0f} items a second, or unlimited, or hold,"
+            f"rate must be from {SLOWEST:g} to {FASTEST:.0f} items per second, or unlimited, or hold,"
             f" not {given!r:.40}",
             field="rate",
         )
@@ -75,7 +78,7 @@ def rate_from(given: object) -> float:
 
 
 def rate_shown(rate: float) -> float | Literal["unlimited", "hold"]:
-    """A rate as people read and write it."""
+    """Returns a rate as people read and write it."""
     if rate == UNLIMITED:
         return "unlimited"
     return "hold" if rate == HOLD else rate
@@ -86,35 +89,37 @@ class Grant:
     """A segment's part of its job's rate."""
 
     pace: float
-    """Items a second."""
+    """Items per second."""
     until: int
-    """By the database's clock (microseconds); after it nothing starts without another grant."""
+    """By the database's clock, in microseconds; nothing starts after it without another grant."""
     first_at: int
     """When the segment's very first items may start: the segments of a job begin one after the other."""
     fair: float
-    """What the segment would have if the others already had no more than their own parts."""
+    """The pace that the segment would have if the others had no more than their own parts already."""
     free_at: int | None = None
-    """When the part of another worker becomes free, unless that worker is heard from before. None when there
-    is no other worker, or when the rate is too low for it to matter."""
+    """When the part of another worker becomes free, unless that worker asks again before. None when there is
+    no other worker, or when the rate is too low for it to matter."""
     lapsed: bool = False
-    """Whether all parts of the worker had run out: those of its other segments are void until these ask."""
+    """Whether all parts of the worker had expired: those of its other segments are void until they ask."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RatePart:
-    """What a segment of the job holds of the rate."""
+    """The part of the rate that a segment of the job holds."""
 
     pace: float
     until: int
     """0: it has not asked yet."""
     wants: float | None
-    """Items a second that it could start; None when nobody knows a limit."""
+    """Items per second that it could start; None when no limit is known."""
     worker: int
-    """Who works on the segment. Workers are lost as a whole, so each grant renews all parts of its worker."""
+    """The session of its worker. Workers are lost as a whole, so each grant renews all parts of its
+    worker."""
 
 
 def fair_parts(rate: float, wants: Mapping[int, float | None]) -> dict[int, float]:
-    """Max-min fair parts: who wants less than an even part gets that; the others share the rest evenly."""
+    """Returns max-min fair parts: one that wants less than an even part gets that; the others share the
+    rest."""
     parts: dict[int, float] = {}
     rest, left = rate, len(wants)
     for key, most in sorted(wants.items(), key=lambda pair: inf if pair[1] is None else pair[1]):
@@ -135,10 +140,10 @@ def grant(
     first_at: int,
     latency: float | None,
 ) -> Grant:
-    """This segment's part, beside those that the others still hold.
+    """Returns this segment's part, beside those that the others still hold.
 
-    `mine` is what it holds and wants; `latency` the seconds that answers take, None of a worker that does not
-    renew its parts often enough for a short grant."""
+    `mine` is what it holds and wants; `latency` is the seconds that answers take, None for a worker that does
+    not renew its parts often enough for a short grant."""
     held_until: dict[int, int] = {mine.worker: mine.until}
     for part in others.values():
         held_until[part.worker] = max(held_until.get(part.worker, 0), part.until)
@@ -169,19 +174,21 @@ def grant(
 
 
 def _counted(part: RatePart) -> float:
-    """What a part takes away from the others; its headroom is not counted, so that it costs them nothing."""
+    """Returns what a part takes away from the others; its headroom is not counted and costs them nothing."""
     if part.wants is None or part.wants >= part.pace:
         return part.pace
     return max(part.wants, part.pace / HEADROOM)
 
 
 def even_share(total: int, among: int, rank: int) -> int:
-    """What number `rank` (from 0) gets when `total` is shared out evenly; all shares add up to `total`."""
+    """Returns the share of number `rank` (from 0) when `total` is divided evenly; all shares add up to
+    `total`."""
     return total // among + (1 if rank < total % among else 0)
 
 
 def decayed(speed: float, seconds: float, many: float, memory: float = 5.0) -> float:
-    """Items a second over about the last `memory` seconds, when `many` more were done `seconds` later."""
+    """Returns items per second over about the last `memory` seconds, when `many` more were done `seconds`
+    later."""
     passed = max(0.0, seconds) / memory
     fades = exp(-min(passed, 700.0))
     weight = (1 - fades) / passed if passed > 1e-9 else 1.0
@@ -190,12 +197,12 @@ def decayed(speed: float, seconds: float, many: float, memory: float = 5.0) -> f
 
 @dataclass(slots=True)
 class Aimd:
-    """Concurrency that backs off when errors or latency rise, and grows slowly while all is well."""
+    """A concurrency that decreases when errors or latency rise, and grows slowly while all is well."""
 
     most: int
     limit: float = 4.0
     baseline: float = 0.0
-    """Seconds that an item takes when the other side is not under strain; follows slowly."""
+    """Seconds that an item takes when the other side is not overloaded; it follows slowly."""
 
     TOO_MANY_ERRORS = 0.1
     TOO_SLOW = 2.0
@@ -207,7 +214,8 @@ class Aimd:
         return max(1, min(self.most, floor(self.limit)))
 
     def observe(self, ended: int, failed: int, latency: float) -> int:
-        """Since the last look: items ended, failed among them, seconds each; answers what is allowed."""
+        """Takes the items that ended since the last call, how many failed, seconds each; returns what is
+        allowed."""
         if ended <= 0:
             return self.allowed
         slow = self.baseline > 0 and latency > self.TOO_SLOW * self.baseline
@@ -217,6 +225,6 @@ class Aimd:
             self.limit = min(float(self.most), self.limit + max(1.0, self.limit * 0.1))
         if self.baseline <= 0 or latency < self.baseline:
             self.baseline = latency
-        else:  # a service that became slower for good is believed in the end
+        else:  # after a while, a service that stays slower is the new baseline
             self.baseline += (latency - self.baseline) * self.FOLLOW
         return self.allowed

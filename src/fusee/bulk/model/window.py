@@ -1,8 +1,8 @@
-"""The sliding window of a segment: which items may be worked on, and below which index all are done.
+"""The sliding window of a segment: which items may be in progress, and below which index all are done.
 
-A ring of one byte for each place: however long the job and however stuck an item, the memory is the window's
-size. Items end in any order; the watermark moves when the lowest one has ended. What is done beyond it is
-kept with every checkpoint, so that a crash does not do it again.
+It is a ring of one byte for each place: the memory is the size of the window, however long the job is and
+however long an item is stuck. Items end in any order; the watermark moves when the lowest one has ended.
+Every checkpoint contains what is done beyond the watermark, so that it is not done again after a crash.
 """
 
 from __future__ import annotations
@@ -15,24 +15,26 @@ from fusee.bulk.model.done_map import decode_done, encode_done
 __all__ = ["LARGEST_WINDOW", "Checkpoint", "Window", "window_for"]
 
 LARGEST_WINDOW = 2**18
-"""Places: a checkpoint of the worst shape is then 32 KiB."""
+"""The largest size of a window: its checkpoint is then at most 32 KiB."""
 LARGEST_CHOSEN = 2**16
-"""Places that a window gets on account of items that wait: 8 KiB at the worst."""
+"""The largest size that is chosen because of items that wait for a retry: a checkpoint of at most 8 KiB."""
 SLACK = 1.0
-"""Seconds that an item's tries may take beside the waiting between them."""
+"""Seconds that the attempts of an item may take besides the pauses between them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """How far a segment is: all below `watermark`, and what `done` tells beyond it."""
+    """How far a segment is: all items below `watermark` are done, and those beyond it that `done`
+    contains."""
 
     watermark: int
     done: bytes = b""
 
 
 def window_for(concurrency: int, speed: float = 0.0, span: float = 0.0) -> int:
-    """Twice what runs at once, so that a slow item does not make the others wait; and as many items as start
-    within `span` seconds, so that one that waits to be tried again does not either."""
+    """Returns twice the concurrency, so that a slow item does not make the others wait; and at least the
+    number of items that start within `span` seconds, so that an item that waits for a retry does not
+    either."""
     waiting = min(LARGEST_CHOSEN, ceil(speed * (span + SLACK))) if span else 0
     return min(LARGEST_WINDOW, max(2, 2 * concurrency, waiting))
 
@@ -51,25 +53,25 @@ class Window:
         self.stop = stop
         self.size = size
         self.watermark = start
-        """Every item below it is done."""
+        """Every item below this index is done."""
         self.next = start
-        """The first item that was not looked at for issuing."""
+        """The first item that was not considered for issuing."""
         self.beyond = 0
-        """Items at or above the watermark that are done."""
+        """The number of items at or above the watermark that are done."""
         self._places = size
         self._done = bytearray(size)
 
     @classmethod
     def restore(cls, start: int, stop: int, size: int, checkpoint: Checkpoint) -> Window:
-        """Where a checkpoint left it; what was issued and not done is issued again."""
+        """Returns the window of a checkpoint; what was issued and not done is issued again."""
         if not start <= checkpoint.watermark <= stop:
             raise ValueError(f"watermark {checkpoint.watermark} lies outside of {start} to {stop}")
         window = cls(start, stop, size)
         window.watermark = window.next = checkpoint.watermark
         done = decode_done(checkpoint.done)
         if len(done) > min(LARGEST_WINDOW, stop - checkpoint.watermark):
-            raise ValueError("the checkpoint tells of items beyond the window")
-        # A window that was larger before: its done items need their places still.
+            raise ValueError("the checkpoint contains items beyond the window")
+        # The window may have been larger before: its done items still need their places.
         window._places = max(size, len(done))
         window._done = bytearray(window._places)
         first = checkpoint.watermark % window._places
@@ -91,14 +93,15 @@ class Window:
 
     @property
     def done(self) -> int:
-        """How many items are done."""
+        """The number of items that are done."""
         return self.watermark - self.start + self.beyond
 
     def issue(self, most: int) -> range:
-        """Up to `most` items in a row that nobody works on; an empty range when the window is full."""
+        """Returns up to `most` adjacent items that were not issued; an empty range when the window is
+        full."""
         limit = min(self.stop, self.watermark + self.size)
         first = self.next
-        if not self.beyond and first < limit:  # nothing to pass over: the common case
+        if not self.beyond and first < limit:  # nothing to skip: the common case
             self.next = end = min(limit, first + most)
             return range(first, end)
         first = self._skip(first, limit, 0)
@@ -110,7 +113,7 @@ class Window:
         return range(first, end)
 
     def mark(self, index: int) -> None:
-        """An item is done; `ValueError` when it was never issued, or is done already."""
+        """An item is done; raises `ValueError` when it was never issued, or is done already."""
         place = index % self._places
         if not self.watermark <= index < self.next or self._done[place]:
             self._refuse(index)
@@ -140,7 +143,7 @@ class Window:
             self._slide()
 
     def after(self, count: int) -> int:
-        """The index behind the lowest `count` items that are not done."""
+        """Returns the index after the lowest `count` items that are not done."""
         done, at = self._from_watermark(), -1
         for nr in range(count):
             at = done.find(0, at + 1)
@@ -149,7 +152,7 @@ class Window:
         return self.watermark + at + 1
 
     def resize(self, size: int) -> None:
-        """Another number of places from now on; what is issued stays issued."""
+        """Change the number of places; what is issued stays issued."""
         if not 1 <= size <= LARGEST_WINDOW:
             raise ValueError(f"a window has 1 to {LARGEST_WINDOW} places, not {size}")
         self.size = size
@@ -164,13 +167,13 @@ class Window:
             self._done[: len(kept) - whole] = kept[whole:]
 
     def shrink(self, stop: int) -> None:
-        """Give away the items from `stop` on, of which none was looked at."""
+        """Give away the items from `stop` on, of which none was considered for issuing."""
         if not max(self.next, self.watermark + self._extent()) <= stop <= self.stop:
             raise ValueError(f"items from {stop} on cannot be given away: some were issued or done")
         self.stop = stop
 
     def done_beyond(self) -> list[int]:
-        """Items above the watermark that are done."""
+        """Returns the items above the watermark that are done."""
         if not self.beyond:
             return []
         return [self.watermark + at for at, done in enumerate(self._from_watermark()) if done]
@@ -191,11 +194,11 @@ class Window:
             self._done[place : place + length] = bytes(length)
             self.watermark += length
             self.beyond -= length
-        # Items that a checkpoint told to be done were never issued here: they need not be.
+        # Items that are done according to a checkpoint were never issued here, and need not be.
         self.next = max(self.next, self.watermark)
 
     def _skip(self, index: int, limit: int, value: int) -> int:
-        """The first item from `index` on whose place holds `value`; `limit` when none does."""
+        """Returns the first item from `index` on whose place contains `value`; `limit` when there is none."""
         while index < limit:
             place = index % self._places
             stretch = min(self._places - place, limit - index)
@@ -210,7 +213,7 @@ class Window:
         return self._done[place:] + self._done[:place]
 
     def _extent(self) -> int:
-        """Places from the watermark to the last done item."""
+        """Returns the number of places from the watermark to the last done item."""
         return self._from_watermark().rfind(1) + 1 if self.beyond else 0
 
     def _refuse(self, index: int) -> None:
