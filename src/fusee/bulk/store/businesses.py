@@ -1,4 +1,4 @@
-"""The registry of businesses that are reached over HTTP."""
+"""The registry of businesses that are called over HTTP."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from fusee.errors import Conflict, NotFound
 __all__ = ["BusinessRegistry"]
 
 UNFINISHED = tuple(status for status in BulkStatus if status is not BulkStatus.FINISHED)
-"""A job in one of these may still call its business: a failed one is resumed when the cause is gone."""
+"""A job in one of these states may still call its business: a failed job can be resumed."""
 
 
 class BusinessRegistry:
@@ -31,26 +31,28 @@ class BusinessRegistry:
         self.sessions = sessions
 
     async def defaults(self, business: str) -> Mapping[str, Any]:
-        """The fields of a job that this business sets, as the newest worker that has it says."""
+        """Returns the fields of a job that this business sets, according to the newest worker that has it."""
         abilities = await self.sessions.newest_with(handler_of_business(business))
         found: Mapping[str, Any] = abilities.get("defaults", {}).get(business, {})
         return found
 
     async def checks(self, business: str) -> bool:
-        """Whether it wants to be asked before a job is accepted, as the newest worker that has it says."""
+        """Returns whether it is asked before a job is accepted, according to the newest worker that has
+        it."""
         return business in (await self.sessions.newest_with(handler_of_business(business))).get("checks", ())
 
     async def register_business(
         self, spec: HttpBusiness, request: KeyedRequest | None = None
     ) -> RegisteredBusiness:
-        """`Conflict` when the name is taken, or unfinished jobs know it as a business of workers."""
+        """Raises `Conflict` when the name is taken, or when unfinished jobs use a business of workers under
+        it."""
         definition = _written(spec)
 
         def work(connection: Connection) -> RegisteredBusiness:
             if (made := made_before(connection, self.context.namespace, request)) is not None:
                 row = self.business_row(connection, made)
                 if row is None:
-                    raise Conflict(f"business {made!r} was made under this key and is deleted by now")
+                    raise Conflict(f"business {made!r} was created with this key and has been deleted since")
                 return _registered(row)
             self._refuse_in_use(connection, spec.name, "is served by workers")
             now = self.context.now(connection)
@@ -81,7 +83,7 @@ class BusinessRegistry:
     async def registered_businesses(
         self, *, after: str | None = None, limit: int = 1000
     ) -> list[RegisteredBusiness]:
-        """By name."""
+        """Returns registered businesses in the order of their names."""
         query = select(businesses).where(businesses.c.namespace == self.context.namespace)
         if after is not None:
             query = query.where(businesses.c.name > after)
@@ -98,7 +100,7 @@ class BusinessRegistry:
     async def update_business(
         self, name: str, spec: HttpBusiness, version: int | None = None
     ) -> RegisteredBusiness:
-        """Replace what it is; jobs that run follow when a segment is taken next."""
+        """Replace its definition; running jobs use it when they take their next segment."""
         definition = _written(spec)
 
         def work(connection: Connection) -> RegisteredBusiness:
@@ -116,7 +118,7 @@ class BusinessRegistry:
         return await self.context.database.write(work)
 
     async def delete_business(self, name: str, version: int | None = None) -> None:
-        """`Conflict` while a job that is not finished needs it."""
+        """Delete it; raises `Conflict` while an unfinished job needs it."""
 
         def work(connection: Connection) -> None:
             self._locked_business(connection, name, version)

@@ -1,6 +1,6 @@
-"""The one write a second of a segment: how far it is, and in return what it may do next.
+"""The checkpoint of a segment, once a second: writes how far it is, and returns what it may do next.
 
-Fenced by run and attempt: a worker that lost its segment writes nothing. All numbers are totals of the
+It is fenced by run and attempt: a worker that lost its segment writes nothing. All numbers are totals of the
 segment, so writing the same checkpoint again changes nothing.
 """
 
@@ -57,7 +57,7 @@ _JOB = [
     for column in bulk_jobs.c
     if column.name not in ("definition", "source", "data", "idempotency_key", "fingerprint")
 ]
-"""What a checkpoint needs of the job: not what may be long."""
+"""The columns of the job that a checkpoint needs: none that may be long."""
 
 
 class BulkCheckpoints:
@@ -68,9 +68,10 @@ class BulkCheckpoints:
     async def take_segment(
         self, run_id: int, attempt: int, job_id: int, number: int, *, resume_within: float = 0.0
     ) -> Taken:
-        """Begin, or go on, with a segment; `LeaseLost` when the attempt is over.
+        """Begin or continue a segment; raises `LeaseLost` when the attempt is over.
 
-        `resume_within`: a job older than so many seconds is not gone on with after a crash; 0: always."""
+        `resume_within`: a job that is older than so many seconds is not resumed automatically after a crash;
+        0: every job is."""
 
         def work(connection: Connection) -> Taken:
             job = self.moves.bulk_row(connection, job_id, any_namespace=True)
@@ -119,7 +120,7 @@ class BulkCheckpoints:
         return taken
 
     def _lost_with(self, connection: Connection, segment: Any, run_id: int, attempt: int) -> bool:
-        """Whether the worker that took the segment last was lost with it."""
+        """Returns whether the worker that took the segment last was lost with it."""
         if not 0 < segment.taken_attempt < attempt:
             return False
         lost = select(attempts.c.run_id).where(
@@ -132,7 +133,7 @@ class BulkCheckpoints:
     def _leave_alone(
         self, connection: Connection, job: AnyRow, run_id: int, attempt: int, within: float, now: int
     ) -> Any:
-        """An old job whose workers are all gone stops; one that others still work on goes on."""
+        """Stop an old job all of whose workers were lost; one that other workers still process continues."""
         if job.status != BulkStatus.RUNNING:
             return job
         lost = select(attempts.c.run_id).where(
@@ -148,7 +149,7 @@ class BulkCheckpoints:
         if not crashed or connection.execute(others.limit(1)).one_or_none() is not None:
             return job
         reason = (
-            f"not gone on with by itself after a crash: it was created more than {duration_text(within)} ago"
+            f"not resumed automatically after a crash: it was created more than {duration_text(within)} ago"
             " (worker.bulk_resume_within); resume it"
         )
         self.moves.begin_stop(connection, job, "stop", reason, now)
@@ -158,7 +159,8 @@ class BulkCheckpoints:
     async def hand_back_segment(
         self, run_id: int, attempt: int, job_id: int, number: int, held_by: HeldBy
     ) -> None:
-        """The worker cannot work on it: nothing is kept for it meanwhile, and the job says why it waits."""
+        """The worker cannot process it: nothing is reserved for it meanwhile, and the job says why it
+        waits."""
 
         def work(connection: Connection) -> None:
             self.moves.bulk_row(connection, job_id, any_namespace=True)
@@ -171,7 +173,7 @@ class BulkCheckpoints:
     async def checkpoint(
         self, run_id: int, attempt: int, job_id: int, number: int, progress: SegmentProgress
     ) -> BulkAnswer:
-        """Write how far it is; `LeaseLost` when the attempt is over: then nothing was written."""
+        """Write how far it is; raises `LeaseLost` and writes nothing when the attempt is over."""
         woken: list[str] = []
 
         def work(connection: Connection) -> BulkAnswer:
@@ -212,7 +214,7 @@ class BulkCheckpoints:
                     rate_at = first_at + ceil(progress.begin * MICROSECONDS / job.rate)
             change = (
                 _at(job_id, number)
-                # The watermark never moves back, whatever a worker says.
+                # The watermark never moves back, whatever a worker sends.
                 .where(bulk_segments.c.watermark <= mark, bulk_segments.c.ended <= ended)
                 .values(
                     watermark=mark,
@@ -272,13 +274,11 @@ class BulkCheckpoints:
             self.context.wakes.fire(hint)
         return answer
 
-    # -- parts of it
-
     def _fenced(
         self, connection: Connection, run_id: int, attempt: int, job_id: int, number: int
     ) -> tuple[Any, int]:
-        """The segment's row and its worker's session, when this attempt still owns it; its run stays as it is
-        until the commit."""
+        """Returns the segment's row and the session of its worker when this attempt still owns it; the run is
+        locked until the commit."""
         query = select(bulk_segments).where(
             bulk_segments.c.job_id == job_id, bulk_segments.c.number == number
         )
@@ -296,7 +296,8 @@ class BulkCheckpoints:
         self.moves.open_segments(connection, job, [number], now)
 
     def _quarantine(self, connection: Connection, job_id: int, new: Sequence[Quarantined], now: int) -> None:
-        """Written with the checkpoint that calls them ended: none is lost, and none is there twice."""
+        """Write quarantined items with the checkpoint that counts them: none is lost, and none is there
+        twice."""
         for part in chunks(new):
             again = bulk_quarantine.c.item_index.in_([item.place for item in part])
             connection.execute(delete(bulk_quarantine).where(bulk_quarantine.c.job_id == job_id, again))
@@ -318,7 +319,7 @@ class BulkCheckpoints:
 
 
 def _spread(job: AnyRow) -> int:
-    """Places for each item, as far as one can tell; more rather than less where keys have gaps."""
+    """Estimates the number of places for each item; rather too many than too few when keys have gaps."""
     if job.item_count is None:
         return 1
     known = job.item_count != UNKNOWN

@@ -1,7 +1,7 @@
-"""Moving a bulk job on: its launcher, the runs of its segments, and what follows when they end.
+"""The steps of a bulk job: the runs of its segments, and what follows when they end.
 
-All of it happens under the lock of the job's row: commands, checkpoints and ends come one after the other.
-Locks are taken in one order: job, place in line, run.
+Each step holds the lock of the job's row: commands, checkpoints and ends happen one after the other. Locks
+are taken in one order: job, place in the ready queue, run.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from fusee.values.times import iso
 __all__ = ["LAUNCH_TIMEOUT", "BulkMoves", "new_segment"]
 
 SEGMENT_RETRY = RetryPolicy(max_attempts=1000, base=1.0, max=60.0)
-"""A segment goes on where it was, so losing its worker costs little, however often."""
+"""A segment continues where it was, so losing its worker costs little, however often it happens."""
 LAUNCH_TIMEOUT = 1800.0
-"""Seconds: a business may have to download what it needs."""
+"""Seconds; a business may have to download what it needs."""
 CALLBACK_RETRY = RetryPolicy(max_attempts=5, base=2.0)
 NOT_STARTED = (RunStatus.PENDING, RunStatus.DELAYED, RunStatus.BLOCKED, RunStatus.DISPATCHED)
 NOTHING_HELD: dict[str, Any] = {"share": 0, "pace": 0.0, "pace_until": 0, "wants": None}
-"""Values of a segment that nobody works on: neither concurrency nor rate is kept for it."""
+"""The values of a segment without a worker: neither concurrency nor rate is reserved for it."""
 LONGEST_REASON = 500
 LONGEST_LOG = 8000
 
@@ -53,7 +53,7 @@ class BulkMoves:
         self.outbox = outbox
 
     def bulk_row(self, connection: Connection, job_id: int, *, any_namespace: bool = False) -> Any:
-        """Locked."""
+        """Returns the job's row, locked."""
         query = select(bulk_jobs).where(bulk_jobs.c.id == job_id)
         if not any_namespace:
             query = query.where(bulk_jobs.c.namespace == self.context.namespace)
@@ -63,7 +63,7 @@ class BulkMoves:
         connection.execute(update(bulk_jobs).where(bulk_jobs.c.id == job_id).values(updated_at=now, **values))
 
     def bulk_note(self, connection: Connection, job_id: int, kind: str, who: str, text: str, now: int) -> int:
-        """A line in the job's log; under its lock, so that numbers come in order."""
+        """Append a line to the job's log under its lock, so that numbers are in order; returns its number."""
         last = select(func.coalesce(func.max(bulk_logs.c.id), 0)).where(bulk_logs.c.job_id == job_id)
         number = int(connection.execute(last).scalar_one()) + 1
         connection.execute(
@@ -116,8 +116,8 @@ class BulkMoves:
         numbers: Sequence[int],
         now: int,
     ) -> None:
-        """Give each of these a run; where several workers serve the job, dispatchers spread them over those.
-        From a shared queue, the first worker that looks would take them all."""
+        """Give each of these segments a run. When several workers serve the job, dispatchers distribute them:
+        from a shared queue, the first worker that looks would take them all."""
         payloads = [{"job": job.id, "segment": number} for number in numbers]
         spread = bool(numbers) and self.workers_of(connection, job) > 1
         ids = self.bulk_run(
@@ -146,7 +146,7 @@ class BulkMoves:
             self.set_bulk(connection, job.id, now, held_by=HeldBy.WORKER)
 
     def workers_of(self, connection: Connection, job: AnyRow) -> int:
-        """Live workers that serve it."""
+        """Returns the number of live workers that serve it."""
         name = encode(_handler(job), "business").replace("_", "!_")
         query = (
             select(func.count())
@@ -160,7 +160,7 @@ class BulkMoves:
         return int(connection.execute(query).scalar_one())
 
     def _working_on(self, connection: Connection, job: AnyRow) -> list[int]:
-        """Sessions that have a segment of the job already."""
+        """Returns the sessions that have a segment of the job already."""
         query = (
             select(runs.c.session_id)
             .join(bulk_segments, bulk_segments.c.run_id == runs.c.id)
@@ -173,7 +173,8 @@ class BulkMoves:
     # -- stopping
 
     def begin_stop(self, connection: Connection, job: AnyRow, doom: str, reason: str, now: int) -> None:
-        """No further item starts: what waits leaves the line, what runs sees it at its next checkpoint."""
+        """Start no further item: runs that wait are canceled, those that run see it at their next
+        checkpoint."""
         status = next_bulk_status(BulkStatus(job.status), "stop")
         self.set_bulk(connection, job.id, now, status=status, doom=doom, reason=reason[:LONGEST_REASON])
         waiting = (
@@ -187,13 +188,13 @@ class BulkMoves:
             ids.append(job.launcher)
         if ids:
             self.cancels.cancel_many(connection, ids, reason, now)
-        # Look at it even if nothing was running at all.
+        # Look at the job even if nothing of it was running.
         self.outbox.add(connection, [("bulk", job.id)])
 
     # -- what follows when runs end
 
     def bulk_jobs_ended(self, connection: Connection, job_ids: Sequence[int], now: int) -> list[BulkRest]:
-        """Answers those that came to rest."""
+        """Returns the jobs that came to rest."""
         rested: list[BulkRest] = []
         for job_id in sorted(set(job_ids)):
             job = self.bulk_row(connection, job_id, any_namespace=True)
@@ -202,7 +203,7 @@ class BulkMoves:
         return rested
 
     def _look_at(self, connection: Connection, job: AnyRow, now: int) -> BulkRest | None:
-        """What the runs of a job really are, and what that makes of the job."""
+        """Read the status of the job's runs, and do what follows from it."""
         if job.checker is not None:
             checker = self.run_of(connection, job.checker)
             if checker is None or checker.status in TERMINAL:
@@ -234,7 +235,7 @@ class BulkMoves:
             )
             if job.status == BulkStatus.RUNNING:
                 if row.status == RunStatus.SUCCEEDED:
-                    again.append(row.number)  # it was told to stop by a stop that is over
+                    again.append(row.number)  # it ended because of a stop that is over
                     continue
                 doom = "stop" if row.status == RunStatus.CANCELED else "fail"
                 self.begin_stop(connection, job, doom, _why(f"segment {row.number}", row), now)
@@ -245,7 +246,7 @@ class BulkMoves:
         return self._come_to_rest(connection, job, now) if under_way == 0 else None
 
     def _come_to_rest(self, connection: Connection, job: AnyRow, now: int) -> BulkRest | None:
-        """Nothing of it is under way any more."""
+        """No run of the job is open any more: finish, stop or fail it."""
         if job.total is not None and job.ended == job.total and job.doom != "fail":
             verb = "finish"
         elif job.status == BulkStatus.STOPPING:
@@ -279,7 +280,7 @@ class BulkMoves:
     def bulk_alarm(
         self, connection: Connection, job: AnyRow, event: str, facts: dict[str, Any], now: int
     ) -> None:
-        """Tell the job's webhook, where it wants to hear of this."""
+        """Post an alert to the job's webhook, if the job has one for this event."""
         alerts = spec_of_bulk(job).alerts
         if alerts is None or not (alerts.on_stalled if event == "bulk_job_stalled" else alerts.on_failure):
             return
@@ -300,13 +301,13 @@ class BulkMoves:
         self.run_writer.insert_runs(connection, [new_run], now, job.namespace)
 
     def call_back(self, connection: Connection, job: AnyRow, callback: str, now: int) -> None:
-        """Have the business told, where it wants to be."""
+        """Insert the run of a callback, if the business has one for this."""
         if callback in job.callbacks.split(","):
             payload = {"job": job.id, "callback": callback}
             self.bulk_run(connection, job, [payload], CALLBACK_RETRY, now, timeout=LAUNCH_TIMEOUT, kind=None)
 
     def _check_ended(self, connection: Connection, job: AnyRow, why: str, now: int) -> None:
-        """The run that asked the business is over, and said nothing."""
+        """The run that asked the business ended without an answer."""
         self.refuse(connection, job, why, "wait", now)
 
     def refuse(self, connection: Connection, job: AnyRow, reason: str, checking: str, now: int) -> None:
@@ -358,6 +359,6 @@ def new_segment(job_id: int, number: int, first: int, stop: int) -> dict[str, An
 
 def _why(what: str, run: AnyRow) -> str:
     if run is None:
-        return f"{what}: its run is not on record any more"
+        return f"{what}: its run does not exist any more"
     lines = (run.error or run.reason or "").strip().splitlines()
-    return f"{what} ended {run.status}: {lines[-1] if lines else 'no reason kept'}"
+    return f"{what} ended {run.status}: {lines[-1] if lines else 'no reason recorded'}"

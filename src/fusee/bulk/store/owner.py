@@ -1,4 +1,4 @@
-"""Bulk jobs as the engine knows them: what follows when the run of a segment ends, and what is forgotten."""
+"""The owner of the runs of bulk jobs: what follows when a run ends, and which old jobs are deleted."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from fusee.events import BulkJobRested
 __all__ = ["BULK_RUNS", "BulkOwner"]
 
 JOB_TOPIC, RUN_TOPIC = "bulk", "bulk_run"
-"""Outbox topics: segments succeeded, or the job is to be looked at; a run of the job ended otherwise."""
+"""Outbox topics: segments succeeded, or the job must be looked at; a run of the job ended otherwise."""
 OVER = (BulkStatus.FINISHED, BulkStatus.FAILED, BulkStatus.STOPPED)
 MOST_AT_ONCE = 50
 ROWS_AT_ONCE = 5000
@@ -89,7 +89,8 @@ class BulkOwner(Owner):
             )
 
     def forget_old(self, connection: Connection, cutoff: int, most: int) -> int:
-        """Jobs that finished or failed before `cutoff`. A large quarantine goes in portions, its job last.
+        """Delete jobs that finished or failed before `cutoff`. A large quarantine is deleted in portions, its
+        job last.
 
         A stopped job is kept: it may still be resumed."""
         query = (
@@ -123,7 +124,7 @@ class BulkOwner(Owner):
         job_id = run.payload["job"]
         raise Conflict(
             f"run {run.id} belongs to bulk job {job_id}: `fusee bulk start {job_id}` resumes the job where it"
-            f" stopped, `fusee bulk rerun {job_id}` does its quarantined items again"
+            f" stopped, `fusee bulk rerun {job_id}` processes its quarantined items again"
         )
 
 

@@ -1,4 +1,4 @@
-"""What people see of bulk jobs: the job, its segments, its quarantine, its logs, what of it is done."""
+"""Reading bulk jobs: the job, its segments, its quarantine, its logs, and which items are done."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ NOT_OVER = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BulkFilter:
-    """Which jobs to list; newest first, below `before` when given."""
+    """Which jobs to list; newest first, with ids below `before` if it is given."""
 
     status: Sequence[BulkStatus] = ()
     business: str | None = None
@@ -62,7 +62,7 @@ class BulkQueries:
         return job_from(row)
 
     def _bulk_jobs_now(self) -> Select[Any]:
-        """With the time at which they are read, which tells whether their speed still holds."""
+        """Selects jobs with the time of the read, which decides whether their speed is still valid."""
         asked_at = self.context.database.now.label("asked_at")
         return select(bulk_jobs, asked_at).where(bulk_jobs.c.namespace == self.context.namespace)
 
@@ -82,7 +82,8 @@ class BulkQueries:
         )
 
     async def bulk_loads(self) -> list[BulkLoad]:
-        """What is not over, by business, state, and what holds it."""
+        """Counts the jobs that are not over by business, state, and what keeps them from starting more
+        items."""
         runs = bulk_jobs.c.status == BulkStatus.RUNNING
         holds = bulk_jobs.c.speed_at >= self.context.database.now - SPEED_HOLDS
         places = func.coalesce(bulk_jobs.c.total, 0) - bulk_jobs.c.ended
@@ -126,7 +127,7 @@ class BulkQueries:
         return [segment_from(row) for row in rows]
 
     async def bulk_quarantine(self, job_id: int, *, after: int = -1, limit: int = 100) -> list[Quarantined]:
-        """A page of quarantined items, by their place in this job, behind `after`."""
+        """Returns a page of quarantined items, by their place in this job, after `after`."""
         await self.bulk_job(job_id)
         query = (
             select(bulk_quarantine)
@@ -138,7 +139,7 @@ class BulkQueries:
         return [quarantined_from(row) for row in rows]
 
     async def quarantined_indexes(self, job_id: int, offset: int, limit: int) -> list[int]:
-        """The items at these positions among the quarantined ones, by index."""
+        """Returns the indexes at these positions among the quarantined items, in order."""
         query = (
             select(bulk_quarantine.c.item_index)
             .where(bulk_quarantine.c.job_id == job_id)
@@ -168,7 +169,7 @@ class BulkQueries:
         return [log_from(row) for row in rows]
 
     async def done_ranges(self, job_id: int) -> list[tuple[int, int]]:
-        """Stretches of items that ended, quarantined ones among them, by index."""
+        """Returns ranges of items that ended, including quarantined ones, by index."""
         query = select(bulk_segments).where(bulk_segments.c.job_id == job_id).order_by(bulk_segments.c.first)
         found: list[tuple[int, int]] = []
 

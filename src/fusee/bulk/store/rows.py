@@ -1,4 +1,4 @@
-"""Rows of bulk jobs as facts of the model, and back."""
+"""Conversions between rows of bulk jobs and the model."""
 
 from __future__ import annotations
 
@@ -37,11 +37,12 @@ __all__ = [
 
 
 SPEED_HOLDS = 5_000_000
-"""Microseconds for which a speed holds after the checkpoint that measured it; they come every second."""
+"""Microseconds for which a speed is valid after the checkpoint that measured it; there is one every
+second."""
 
 
 def definition_of(spec: BulkSpec) -> tuple[str, str]:
-    """(the job without its source, the source)."""
+    """Returns the job without its source, and the source."""
     plain = asdict(spec)
     source = plain.pop("source")
     return encode(plain, "the bulk job"), encode(source, "source")
@@ -54,7 +55,7 @@ def spec_of_bulk(row: Any) -> BulkSpec:
 def _spec(row: Any) -> BulkSpec:
     given: Mapping[str, Any] = decode(row.definition)
     known = {key: value for key, value in given.items() if key in BulkSpec.__slots__}
-    known.setdefault("item_timeout", None)  # of a job that is older than the field
+    known.setdefault("item_timeout", None)  # the job is older than the field
     return BulkSpec(**known, source=decode(row.source))
 
 
@@ -101,7 +102,7 @@ def _job(row: Any) -> BulkJob:
 
 
 def items_in(row: Any) -> int | None:
-    """How many items a job has: one for each place, or the rows that were counted; exact when it is over."""
+    """Returns how many items a job has: its places, or the rows that were counted; exact when it is over."""
     if row.total is None:
         return None
     most, ended = row.total - row.absent, row.ended - row.absent
@@ -111,17 +112,17 @@ def items_in(row: Any) -> int | None:
 
 
 def counted_in(row: Any) -> int:
-    """What a share of a job's items is a share of: the rows that were counted, else its places."""
+    """Returns the number that an error budget is a share of: the rows that were counted, else the places."""
     return int(row.total if row.item_count in (None, UNKNOWN) else row.item_count)
 
 
 def held_by_from(text: str | None) -> HeldBy | None:
-    """None also for a word of a newer version."""
+    """Returns None also for a word of a newer version."""
     return HeldBy(text) if text in tuple(HeldBy) else None
 
 
 def _held_by(row: Any) -> HeldBy | None:
-    """As its last checkpoint said; when that is long ago, nobody works on it."""
+    """Returns what its last checkpoint said; when that is long ago, it waits for a worker."""
     if row.status != BulkStatus.RUNNING:
         return None
     held = held_by_from(row.held_by)
@@ -130,7 +131,7 @@ def _held_by(row: Any) -> HeldBy | None:
 
 
 def _speed(row: Any) -> float:
-    """As of the last checkpoints; none when there was none for a while: nobody works on it."""
+    """Returns the speed of the last checkpoints; 0 when they are long ago: no worker processes it."""
     if row.status not in (BulkStatus.RUNNING, BulkStatus.STOPPING):
         return 0.0
     asked_at = row._mapping.get("asked_at", row.speed_at)
@@ -191,11 +192,11 @@ def log_from(row: Any) -> BulkLog:
 
 
 def shown_change(name: str, value: Any) -> Any:
-    """A field's new value as the log of the job tells it."""
+    """Returns a field's new value as the log of the job shows it."""
     if name == "rate":
         return rate_shown(value)
     if value is None or (name == "item_timeout" and not value):
         return "none"
-    if name == "alerts":  # the rest of an address may hold a secret
+    if name == "alerts":  # the rest of an address may contain a secret
         return "to {0.scheme}://{0.hostname}".format(urlsplit(value.webhook))
     return value

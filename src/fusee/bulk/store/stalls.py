@@ -1,4 +1,4 @@
-"""Bulk jobs that run and end no item, though items are under way."""
+"""Bulk jobs that run and end no item, although items are in progress."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class BulkStalls:
         self.moves = moves
 
     async def stalled_bulk_jobs(self, after: float) -> list[StalledJob]:
-        """Jobs, of all namespaces, that have ended no item for `after` seconds. `new` is true for each of
-        them once, whichever dispatcher asks."""
+        """Returns the jobs of all namespaces that have ended no item for `after` seconds. `new` is true for
+        each of them once, whichever dispatcher asks."""
 
         def look(connection: Connection) -> list[StalledJob]:
             running = bulk_jobs.c.status == BulkStatus.RUNNING
@@ -73,7 +73,7 @@ class BulkStalls:
                 mine = update(bulk_jobs).where(bulk_jobs.c.id == job_id, bulk_jobs.c.stalled_at.is_(None))
                 if connection.execute(mine.values(stalled_at=now)).rowcount == 1:
                     seconds = (now - job.progressed_at) // 1_000_000
-                    text = f"stalled: no item has ended for {seconds} s though items are under way"
+                    text = f"stalled: no item has ended for {seconds} s although items are in progress"
                     self.moves.bulk_note(connection, job_id, "operator", "", text, now)
                     facts = {"seconds": seconds, "ended": job.ended, "total": job.total}
                     self.moves.bulk_alarm(connection, job, "bulk_job_stalled", facts, now)

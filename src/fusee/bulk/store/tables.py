@@ -1,5 +1,5 @@
-"""The tables of bulk jobs. A job's row holds its sums, a segment's row its checkpoint: neither grows with the
-number of items, and no item has a row unless it was quarantined."""
+"""The tables of bulk jobs. A job's row contains its sums, a segment's row its checkpoint: neither grows with
+the number of items, and an item has a row only when it was quarantined."""
 
 from __future__ import annotations
 
@@ -33,14 +33,18 @@ bulk_jobs = Table(
     Column("doom", String(8)),  # how a stopping job ends: stop or fail
     Column("version", Integer, nullable=False),
     Column("definition", Long, nullable=False),
-    Column("source", Long, nullable=False),  # apart: it may be long, and a checkpoint need not read it
+    Column(
+        "source", Long, nullable=False
+    ),  # a column of its own: it may be long, and a checkpoint does not read it
     Column("data", Long),
-    Column("callbacks", String(100), nullable=False, server_default=text("''")),  # what its business has
+    Column(
+        "callbacks", String(100), nullable=False, server_default=text("''")
+    ),  # the callbacks of its business
     Column("undo_of", BigInteger),
-    Column("first", BigInteger),  # null until its source was looked at
-    Column("total", BigInteger),  # places; each has an item unless `item_count` says how many have
-    Column("made", Integer, nullable=False, server_default=text("0")),  # segments, ever
-    Column("ended", BigInteger, nullable=False, server_default=text("0")),  # places, `absent` among them
+    Column("first", BigInteger),  # null until its source was examined
+    Column("total", BigInteger),  # places; each has an item unless `item_count` is set
+    Column("made", Integer, nullable=False, server_default=text("0")),  # segments that were ever created
+    Column("ended", BigInteger, nullable=False, server_default=text("0")),  # places, including `absent` ones
     Column("quarantined", BigInteger, nullable=False, server_default=text("0")),
     Column("allowed", BigInteger),  # quarantined items that do not fail it
     Column("retried", BigInteger, nullable=False, server_default=text("0")),
@@ -57,17 +61,17 @@ bulk_jobs = Table(
     Column("updated_at", BigInteger, nullable=False),
     Column("started_at", BigInteger),
     Column("finished_at", BigInteger),
-    Column("handler", String(128)),  # who serves its runs; null: the handler of its business
+    Column("handler", String(128)),  # the handler of its runs; null: that of its business
     Column("request_digest", String(100)),  # what the idempotency key is bound to
-    Column("window", Integer),  # as it was changed; null: as it was created
+    Column("window", Integer),  # null: as it was created
     Column("held_by", String(16)),  # what keeps it from starting more items
-    Column("checking", String(8)),  # its business has not agreed to it: wait, start (when it has), refused
+    Column("checking", String(8)),  # its business has not agreed: wait, start (when it has), refused
     Column("checker", BigInteger),  # the run that asks its business
-    Column("fingerprint", Text),  # what tells the content of its source from another, as JSON
+    Column("fingerprint", Text),  # identifies the content of its source, as JSON
     Column("progressed_at", BigInteger, nullable=False, server_default=text("0")),  # when an item ended
     Column("stalled_at", BigInteger),  # when a dispatcher saw that none had ended for too long
-    Column("item_timeout", Float(53)),  # 0: none; null: of a job that is older than the field, as created
-    Column("item_count", BigInteger),  # items, where not every place has one, as counted; -1: unknown
+    Column("item_timeout", Float(53)),  # 0: none; null: the job is older than the column
+    Column("item_count", BigInteger),  # the counted items, when not every place has one; -1: unknown
     Column("absent", BigInteger, nullable=False, server_default=text("0")),  # ended places without an item
     CheckConstraint(
         "status IN ('created', 'waiting_business', 'running', 'stopping', 'stopped', 'finished', 'failed')",
@@ -162,4 +166,4 @@ businesses = Table(
     sqlite_with_rowid=False,
     **TABLE,
 )
-"""Businesses that are reached over HTTP; those in Python are known by the workers that have them."""
+"""Businesses that are called over HTTP; those in Python are known from the workers that have them."""
