@@ -97,16 +97,15 @@ class BulkServer:
         callback: str | None = None,
         check: bool = False,
     ) -> Any:
-        if callback is None:
-            _check_owned(run)
+        if callback is not None:
+            return await self._call_back(run, business, job, callback)
+        _check_owned(run)
         if check:
             return await self._check(run, business, job)
         if segment is not None:
             return await self._segment(run, business, job, segment)
         if launch is not None:
             return await self._launch(run, business, job, asked=launch == "ask")
-        if callback is not None:
-            return await self._call_back(run, business, job, callback)
         raise Abandon("a run of a bulk job names a segment, a launch, a callback or a check")
 
     async def _check(self, run: RunContext, business: Business, job_id: int) -> None:
