@@ -15,11 +15,18 @@ from fusee.bulk.execution.calls import Calls
 from fusee.bulk.execution.careful import Turns
 from fusee.bulk.execution.pacer import NodeCap, Pacer, WorkerGrants
 from fusee.bulk.execution.segment_runner import SegmentRunner
-from fusee.bulk.model.caution import Caution, after_loss
 from fusee.bulk.model.done_map import decode_done
 from fusee.bulk.model.job import BulkJob, BulkStatus, Quarantined
 from fusee.bulk.model.pacing import UNLIMITED
-from fusee.bulk.model.segment import BulkAnswer, Segment, SegmentProgress, SegmentState, Taken
+from fusee.bulk.model.segment import (
+    BulkAnswer,
+    Caution,
+    Segment,
+    SegmentProgress,
+    SegmentState,
+    Taken,
+    after_loss,
+)
 from fusee.bulk.model.spec import BulkSpec
 from fusee.bulk.model.window import Checkpoint
 from fusee.bulk.sources import Placed

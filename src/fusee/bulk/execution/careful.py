@@ -1,4 +1,4 @@
-"""Starting the items of a segment in groups after its worker was lost; see `fusee.bulk.model.caution`."""
+"""Starting the items of a segment in groups after its worker was lost; see `fusee.bulk.model.segment`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 from dataclasses import replace
 
 from fusee.bulk.execution.places import Places
-from fusee.bulk.model.caution import Caution
+from fusee.bulk.model.segment import Caution
 
 __all__ = ["Careful", "Turns"]
 

@@ -1,13 +1,19 @@
-"""A segment of a bulk job: its states, how far it is, and what its worker and the store say to each other."""
+"""A segment of a bulk job: its states, how far it is, and what its worker and the store say to each other.
+
+`Caution` finds an item that kills its worker: after a loss, items start in groups that are recorded first. A
+worker that is lost does not say why. The first loss narrows nothing down: the items around it start in wide
+groups. When a worker is lost again, the items of its group are suspects, and start in groups so small that
+there are at most `MOST_GROUPS`; a group of one that is lost once more is the item at fault.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from math import ceil
 from typing import Annotated, Any
 
-from fusee.bulk.model.caution import Caution
 from fusee.bulk.model.job import Absent, BulkJob, Ended, HeldBy, Quarantined
 from fusee.bulk.model.pacing import Grant
 from fusee.bulk.model.window import Checkpoint
@@ -16,12 +22,18 @@ from fusee.values.fields import Mark
 __all__ = [
     "SEGMENT",
     "BulkAnswer",
+    "Caution",
     "Found",
     "Segment",
     "SegmentProgress",
     "SegmentState",
     "Taken",
+    "after_loss",
 ]
+
+MOST_GROUPS = 256
+LEAST = 64
+"""At least so many items beyond the recorded ones may have been started."""
 
 
 class SegmentState(StrEnum):
@@ -61,6 +73,58 @@ class Segment:
     pace: Annotated[float, "Its part of the job's rate, in items per second."] = 0.0
     held_by: Annotated[HeldBy | None, "What keeps it from starting more items."] = None
     absent: Absent = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caution:
+    """How the items of a segment are started after workers were lost with it."""
+
+    upto: int
+    """Items below this start in groups."""
+    reach: int
+    """Items below this may be in progress; it is written before they are started."""
+    width: int = 0
+    """The number of items in a group; 0: as many as keep the segment busy."""
+    losses: int = 1
+    """The number of workers that were lost over these items."""
+    suspects: int | None = None
+    """Items below `reach` that were not done when this was written; None when each place has an item."""
+    blamed: bool = False
+    """The lowest item that is not done was alone in progress when the last worker was lost, as often as it
+    may be tried."""
+
+
+def after_loss(
+    before: Caution | None,
+    *,
+    watermark: int,
+    done: bytes | bytearray,
+    reached: int,
+    stop: int,
+    speed: float,
+    attempts: int,
+    spread: int = 1,
+) -> Caution:
+    """Returns the caution after a worker was lost with a segment at this checkpoint (`done`: a byte for each
+    item from the watermark on). `speed`: the items per second of its job; `attempts`: the attempts that an
+    item has; `spread`: places for each item."""
+    if before is None:
+        since = 2 * (reached - watermark) + spread * (LEAST + ceil(3 * speed))
+        return Caution(upto=min(stop, reached + since), reach=watermark)
+    span = min(before.reach, stop) - watermark
+    suspects = span - done[: max(0, span)].count(1)
+    if before.suspects is not None:
+        suspects = min(suspects, before.suspects)
+    if suspects <= 0:
+        return replace(before, reach=watermark, blamed=False, suspects=None)
+    losses = before.losses + 1
+    return Caution(
+        upto=min(before.reach, stop),
+        reach=watermark,
+        width=ceil(suspects / MOST_GROUPS),
+        losses=losses,
+        blamed=suspects == 1 and losses >= attempts,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

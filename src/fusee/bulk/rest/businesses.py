@@ -1,4 +1,4 @@
-"""Businesses: register one that is reached over HTTP, list all that are known, change, delete."""
+"""Businesses: register one that is called over HTTP, list all that are known, change, delete."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _EXAMPLE = {
     "defaults": {"concurrency": 16, "rate": 500},
 }
 _STALE: dict[int | str, dict[str, Any]] = {
-    409: {"description": "It is at another version, in use, or one that workers bring along."}
+    409: {"description": "It is at another version, in use, or one that workers have."}
 }
 
 
@@ -71,7 +71,9 @@ def _answer(response: Response, business: RegisteredBusiness) -> dict[str, Any]:
 async def register_business(
     request: Request, response: Response, idempotency_key: IdempotencyKey = None
 ) -> dict[str, Any]:
-    """Register a business that is reached over HTTP; any worker that may make HTTP calls serves it."""
+    """Register a business that is called over HTTP; any worker that may make HTTP calls serves it.
+
+    The business is the bulk handler with its callbacks."""
     made, new = await service_of(request, BusinessOperations).register_once(
         checked_key(idempotency_key), await read_object(request, SAYS)
     )
@@ -84,7 +86,7 @@ async def register_business(
 
 @router.get("", dependencies=[Viewer], response_model=BusinessPage)
 async def list_businesses(request: Request, page: Page) -> dict[str, Any]:
-    """By name: those of the registry, and those in Python that workers have had."""
+    """List businesses by name: registered ones, and those in Python that workers have had."""
     after = BUSINESSES.after(page.cursor)
     found = await service_of(request, BusinessOperations).list(after=after, limit=page.asked)
     return BUSINESSES.page(page, found, lambda business: business.name, shown)
@@ -92,7 +94,7 @@ async def list_businesses(request: Request, page: Page) -> dict[str, Any]:
 
 @router.get(PATH, dependencies=[Viewer], response_model=BusinessOut)
 async def get_business(request: Request, response: Response, name: Name) -> dict[str, Any]:
-    """Its addresses; of a header only the name is shown."""
+    """Show a business; of a header only the name is shown."""
     found = await service_of(request, BusinessOperations).get(name)
     if found.registered is not None:
         response.headers.update(etag(found.registered.version))
@@ -109,9 +111,9 @@ async def get_business(request: Request, response: Response, name: Name) -> dict
 async def change_business(
     request: Request, response: Response, name: Name, if_match: IfMatch = None
 ) -> dict[str, Any]:
-    """Other values for some fields, and for some members of `headers` and `defaults`; null takes one away.
+    """Change some fields, and some members of `headers` and `defaults`; null removes one.
 
-    Jobs follow when they take a segment next.
+    Jobs use the change when they take their next segment.
     """
     fields = await read_object(request, "a change is an object with the fields to change")
     version = version_from(fields.pop("version", None), if_match)
@@ -122,7 +124,7 @@ async def change_business(
 
 @router.delete(PATH, status_code=204, dependencies=[Operator], responses=_STALE)
 async def delete_business(request: Request, name: Name, if_match: IfMatch = None) -> Response:
-    """Refused while a job that is not finished needs it."""
+    """Delete a business; refused while an unfinished job needs it."""
     await service_of(request, BusinessOperations).delete(name, version=version_from(None, if_match))
     audit(request, "business deleted", business=name)
     return Response(status_code=204)

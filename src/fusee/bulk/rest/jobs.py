@@ -1,4 +1,4 @@
-"""Bulk jobs: create, look, start, stop, adjust; undo."""
+"""Bulk jobs: create, list, show, start, stop, adjust, delete, undo."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import BaseModel
 
 from fusee.bulk.fields import ADJUSTABLE, BULK, FOLLOW_UP
-from fusee.bulk.model.job import BulkStatus
+from fusee.bulk.model.job import BulkJob, BulkStatus
 from fusee.bulk.rest.shapes import (
     ADJUST,
     CREATE,
@@ -33,7 +33,7 @@ from fusee.surfaces.rest.reading import read_json, read_object
 from fusee.values.fields import shown
 from fusee.values.kinds import FLAG
 
-__all__ = ["REFUSED", "JobId", "Shown", "follow_up", "router", "who_asks"]
+__all__ = ["JobId", "Shown", "fields_of_follow_up", "followed", "following", "router", "who_asks"]
 
 router = APIRouter(prefix="/api/v1/bulk-jobs", tags=["bulk jobs"])
 
@@ -63,18 +63,10 @@ _MADE: dict[int | str, dict[str, Any]] = {
 
 
 def who_asks(request: Request) -> str:
-    """For the job's own history."""
+    """Returns the name of the caller, for the log of the job."""
     caller = context_of(request).caller
     assert caller is not None
     return caller.name
-
-
-async def follow_up(request: Request) -> dict[str, Any]:
-    """What a new job over items of another may have of its own."""
-    fields = await read_object(request, "a job is an object with the fields that differ", optional=True)
-    start = FLAG.read(fields.pop("start", False), "start")
-    given = BULK.named(fields, FOLLOW_UP)
-    return {**{name: value for name, value in given.items() if value is not None}, "start": start}
 
 
 @router.post(
@@ -88,7 +80,7 @@ async def follow_up(request: Request) -> dict[str, Any]:
 async def create_bulk_job(
     request: Request, response: Response, idempotency_key: IdempotencyKey = None
 ) -> Shown:
-    """Its source is looked at, and its business asked, before it exists; started only if `start` says so."""
+    """Create a job, after its source was examined and its business was asked; `start` starts it."""
     fields = await read_object(request, f"a bulk job is an object such as {BULK.example}")
     data, start = fields.pop("data", None), FLAG.read(fields.pop("start", False), "start")
     job, new = await service_of(request, BulkOperations).create(
@@ -113,7 +105,7 @@ async def list_bulk_jobs(
     business: str | None = None,
     name: Annotated[str | None, Query(description="The whole name.")] = None,
 ) -> Shown:
-    """Newest first."""
+    """List jobs, newest first."""
     wanted = BulkFilter(
         status=status or (),
         business=business,
@@ -127,7 +119,7 @@ async def list_bulk_jobs(
 
 @router.get("/{job_id}", dependencies=[Viewer], response_model=BulkShown)
 async def get_bulk_job(request: Request, job_id: JobId) -> Shown:
-    """How far it is, how fast, and where each segment stands; as quick for ten billion items as for one."""
+    """Show a job: its progress, its speed and its segments. Ten billion items cost as little time as one."""
     jobs = service_of(request, BulkOperations)
     job, segments = await jobs.get(job_id), await jobs.segments(job_id)
     listed = [shown(segment) for segment in segments[:MOST_SEGMENTS]]
@@ -147,7 +139,7 @@ def steering(path: str, body: type[BaseModel] | Body, *, method: str = "POST") -
 
 @steering("start", BulkStartIn)
 async def start_bulk_job(request: Request, job_id: JobId) -> Shown:
-    """Start it, or go on where it was; one that failed gets a fresh error budget.
+    """Start it, or resume it where it was; a failed job gets a fresh error budget.
 
     `changed` is false when it was running already."""
     return await _start(request, job_id)
@@ -155,7 +147,7 @@ async def start_bulk_job(request: Request, job_id: JobId) -> Shown:
 
 @steering("resume", BulkStartIn)
 async def resume_bulk_job(request: Request, job_id: JobId) -> Shown:
-    """Go on where it was: the same as `start`."""
+    """Resume it where it was: the same as `start`."""
     return await _start(request, job_id)
 
 
@@ -174,7 +166,7 @@ async def _start(request: Request, job_id: int) -> Shown:
 
 @steering("stop", BulkStopIn)
 async def stop_bulk_job(request: Request, job_id: JobId) -> Shown:
-    """No further item starts; every worker sees it within 2 s. It can be resumed.
+    """Start no further item; every worker sees it within 2 s. The job can be resumed.
 
     `changed` is false when it was stopped already."""
     return await _stop(request, job_id)
@@ -182,7 +174,7 @@ async def stop_bulk_job(request: Request, job_id: JobId) -> Shown:
 
 @steering("pause", BulkStopIn)
 async def pause_bulk_job(request: Request, job_id: JobId) -> Shown:
-    """The same as `stop`: a job that was stopped goes on where it was."""
+    """The same as `stop`: a stopped job can be resumed where it was."""
     return await _stop(request, job_id)
 
 
@@ -197,10 +189,10 @@ async def _stop(request: Request, job_id: int) -> Shown:
 
 @steering("extend", BulkExtendIn)
 async def extend_bulk_job(request: Request, job_id: JobId) -> Shown:
-    """Add what its source has behind the last item of a job at rest, also of a finished one.
+    """Add the items that its source has after the job's last item. The job must not run; it may be finished.
 
     The job is then `stopped` (or `failed` as before) until it is started. Refused with 409 when the source
-    has nothing new, or when what the job worked on was replaced."""
+    has nothing new, or when the items of the job were replaced."""
     wish = await read_json(request, BulkExtendIn, "an extension", optional=True)
     job = await service_of(request, BulkOperations).extend(
         job_id, start=wish.start, who=who_asks(request), version=wish.version
@@ -211,8 +203,9 @@ async def extend_bulk_job(request: Request, job_id: JobId) -> Shown:
 
 @steering("rate", ADJUST)
 async def adjust_bulk_job(request: Request, job_id: JobId) -> Shown:
-    """Another rate, concurrency, window, item timeout, error budget or alerts, also while it runs: workers
-    follow at their next checkpoint. `item_attempts` and `item_backoff` change only while it does not run."""
+    """Change rate, concurrency, window, item timeout, error budget or alerts, also while it runs: workers
+    follow at their next checkpoint. `item_attempts` and `item_backoff` can change only while it does not
+    run."""
     fields = await read_object(request, "a rate is an object with the fields to change")
     version = version_from(fields.pop("version", None), None)
     return await _adjusted(request, job_id, BULK.named(fields, ADJUSTABLE), version)
@@ -226,7 +219,7 @@ async def adjust_bulk_job(request: Request, job_id: JobId) -> Shown:
     response_model=BulkOut,
 )
 async def change_bulk_job(request: Request, job_id: JobId, if_match: IfMatch = None) -> Shown:
-    """The same as a merge patch: null sets a field to its default, and removes the alerts."""
+    """Change the same fields by a merge patch: null sets a field to its default, and removes the alerts."""
     fields = await read_object(request, "a change is an object with the fields to change")
     version = version_from(fields.pop("version", None), if_match)
     named = BULK.named(fields, ADJUSTABLE)
@@ -235,7 +228,7 @@ async def change_bulk_job(request: Request, job_id: JobId, if_match: IfMatch = N
 
 
 def _default(name: str) -> Any:
-    """The value that a field has when nobody sets it, as callers write it."""
+    """Returns the default of a field, as callers write it."""
     field = BULK.fields[name]
     return "none" if field.default is None else field.kind.show(field.default)
 
@@ -244,7 +237,7 @@ async def _adjusted(request: Request, job_id: int, changes: dict[str, Any], vers
     job = await service_of(request, BulkOperations).adjust(
         job_id, **changes, who=who_asks(request), version=version
     )
-    if "alerts" in changes:  # an address may hold a secret
+    if "alerts" in changes:  # an address may contain a secret
         changes["alerts"] = "changed"
     audit(request, "bulk job adjusted", bulk_job_id=job_id, **changes)
     return shown(job)
@@ -252,7 +245,7 @@ async def _adjusted(request: Request, job_id: int, changes: dict[str, Any], vers
 
 @steering("data", BulkDataIn, method="PUT")
 async def set_bulk_data(request: Request, job_id: JobId) -> Shown:
-    """The business's own data; refused while the job runs, so that all items see the same."""
+    """Set the business's own data; refused while the job runs, so that all items see the same data."""
     wish = await read_json(request, BulkDataIn, "data")
     job = await service_of(request, BulkOperations).set_data(
         job_id, wish.data, who=who_asks(request), version=wish.version
@@ -263,31 +256,45 @@ async def set_bulk_data(request: Request, job_id: JobId) -> Shown:
 
 @router.delete("/{job_id}", status_code=204, dependencies=[Operator], responses=REFUSED)
 async def delete_bulk_job(request: Request, job_id: JobId, if_match: IfMatch = None) -> Response:
-    """Delete it with its segments, its quarantine and its logs. Refused (409) while it is not at rest, while
-    a run waits for it, and while an unfinished job undoes it or runs its quarantine again."""
+    """Delete it with its segments, its quarantine and its logs. Refused (409) while it runs, while a run
+    waits for it, and while an unfinished job undoes it or reruns its quarantine."""
     await service_of(request, BulkOperations).delete(job_id, version=version_from(None, if_match))
     audit(request, "bulk job deleted", bulk_job_id=job_id)
     return Response(status_code=204)
 
 
-@router.post(
-    "/{job_id}/undo",
-    status_code=201,
-    dependencies=[Operator],
-    openapi_extra=body_of(FOLLOWING_UP, required=False),
-    responses=REFUSED,
-    response_model=BulkOut,
-)
+def following(routes: APIRouter, path: str) -> Callable[[F], F]:
+    """A route that creates a job over items of another one."""
+    return routes.post(
+        f"/{{job_id}}/{path}",
+        status_code=201,
+        dependencies=[Operator],
+        openapi_extra=body_of(FOLLOWING_UP, required=False),
+        responses=REFUSED,
+        response_model=BulkOut,
+    )
+
+
+async def fields_of_follow_up(request: Request, idempotency_key: str | None) -> dict[str, Any]:
+    """Reads what a new job over items of another one may have of its own."""
+    fields = await read_object(request, "a job is an object with the fields that differ", optional=True)
+    start = FLAG.read(fields.pop("start", False), "start")
+    given = {name: value for name, value in BULK.named(fields, FOLLOW_UP).items() if value is not None}
+    key = checked_key(idempotency_key)
+    return {**given, "start": start, "who": who_asks(request), "idempotency_key": key}
+
+
+def followed(request: Request, response: Response, what: str, job_id: int, job: BulkJob) -> Shown:
+    response.headers["Location"] = link(request, "bulk-jobs", job.id)
+    audit(request, what, bulk_job_id=job_id, by=job.id)
+    return shown(job)
+
+
+@following(router, "undo")
 async def undo_bulk_job(
     request: Request, response: Response, job_id: JobId, idempotency_key: IdempotencyKey = None
 ) -> Shown:
-    """A new job that calls the business's undo for every item that is done, the last one first."""
-    job = await service_of(request, BulkOperations).undo(
-        job_id,
-        who=who_asks(request),
-        idempotency_key=checked_key(idempotency_key),
-        **await follow_up(request),
-    )
-    response.headers["Location"] = link(request, "bulk-jobs", job.id)
-    audit(request, "bulk job undone", bulk_job_id=job_id, by=job.id)
-    return shown(job)
+    """Create a job that calls the business's undo for every item that is done, the last one first."""
+    fields = await fields_of_follow_up(request, idempotency_key)
+    job = await service_of(request, BulkOperations).undo(job_id, **fields)
+    return followed(request, response, "bulk job undone", job_id, job)

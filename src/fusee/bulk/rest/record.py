@@ -1,4 +1,4 @@
-"""What a bulk job leaves behind: its quarantine, to be listed, downloaded and run again, and its logs."""
+"""What a bulk job leaves behind: its quarantine, to be listed, downloaded and rerun, and its logs."""
 
 from __future__ import annotations
 
@@ -12,21 +12,12 @@ from msgspec.json import encode
 from starlette.responses import StreamingResponse
 
 from fusee.bulk.model.job import Quarantined
-from fusee.bulk.rest.jobs import REFUSED, JobId, Shown, follow_up, who_asks
-from fusee.bulk.rest.shapes import (
-    FOLLOWING_UP,
-    BulkLogIn,
-    BulkLogPage,
-    BulkOut,
-    LoggedOut,
-    QuarantinedOut,
-    QuarantinePage,
-)
+from fusee.bulk.rest.jobs import JobId, Shown, fields_of_follow_up, followed, following, who_asks
+from fusee.bulk.rest.shapes import BulkLogIn, BulkLogPage, LoggedOut, QuarantinedOut, QuarantinePage
 from fusee.bulk.service.jobs import BulkOperations
-from fusee.surfaces.rest.asking import IdempotencyKey, Operator, Viewer, audit, body_of, checked_key
+from fusee.surfaces.rest.asking import IdempotencyKey, Operator, Viewer, body_of, checked_key
 from fusee.surfaces.rest.context import context_of, service_of, services_of
 from fusee.surfaces.rest.paging import LONGEST_PAGE, Page, Pager, number_at
-from fusee.surfaces.rest.paths import link
 from fusee.surfaces.rest.reading import read_json
 from fusee.values.fields import shown
 
@@ -38,7 +29,7 @@ QUARANTINE, LOGS = Pager("q1", number_at), Pager("l1", number_at)
 COLUMNS = tuple(QuarantinedOut.model_fields)
 _DOWNLOAD: dict[int | str, dict[str, Any]] = {
     200: {
-        "description": "A QuarantinedOut a line, or the same as CSV.",
+        "description": "One QuarantinedOut per line, or the same as CSV.",
         "content": {
             "application/x-ndjson": {"schema": {"type": "string"}},
             "text/csv": {"schema": {"type": "string"}},
@@ -49,7 +40,7 @@ _DOWNLOAD: dict[int | str, dict[str, Any]] = {
 
 @router.get("/{job_id}/quarantine", dependencies=[Viewer], response_model=QuarantinePage)
 async def list_quarantine(request: Request, page: Page, job_id: JobId) -> Shown:
-    """Items that failed as often as they may be tried, in their order."""
+    """List the items that failed all their attempts, in order."""
     after = QUARANTINE.after(page.cursor)
     jobs = service_of(request, BulkOperations)
     found = await jobs.quarantine(job_id, after=-1 if after is None else after, limit=page.asked)
@@ -65,7 +56,7 @@ async def list_quarantine(request: Request, page: Page, job_id: JobId) -> Shown:
 async def download_quarantine(
     request: Request, job_id: JobId, format: Annotated[Literal["ndjson", "csv"], Query()] = "ndjson"
 ) -> Response:
-    """All of it, however much it is."""
+    """Download the whole quarantine, however large it is."""
     jobs = service_of(request, BulkOperations)
     await jobs.get(job_id)
     kind = "text/csv; charset=utf-8" if format == "csv" else "application/x-ndjson"
@@ -77,23 +68,19 @@ async def download_quarantine(
 
 
 async def _download(request: Request, jobs: BulkOperations, job_id: int, format: str) -> AsyncIterator[str]:
-    """A page at a time; each gives the request more time."""
+    """Yields a page at a time; each one extends the time limit of the request."""
     context, seconds = context_of(request), services_of(request).config.request_timeout
     if format == "csv":
         yield _rows([COLUMNS])
     after = -1
     while page := await jobs.quarantine(job_id, after=after, limit=LONGEST_PAGE):
         context.extend(seconds)
-        yield _lines(page) if format == "ndjson" else _rows(_values(item) for item in page)
+        yield _lines(page) if format == "ndjson" else _rows(shown(item).values() for item in page)
         after = page[-1].place
 
 
 def _lines(page: Iterable[Quarantined]) -> str:
     return "".join(f"{encode(shown(item)).decode()}\n" for item in page)
-
-
-def _values(item: Quarantined) -> list[Any]:
-    return [*shown(item).values()]
 
 
 def _rows(rows: Iterable[Iterable[Any]]) -> str:
@@ -102,27 +89,14 @@ def _rows(rows: Iterable[Iterable[Any]]) -> str:
     return text.getvalue()
 
 
-@router.post(
-    "/{job_id}/quarantine/rerun",
-    status_code=201,
-    dependencies=[Operator],
-    openapi_extra=body_of(FOLLOWING_UP, required=False),
-    responses=REFUSED,
-    response_model=BulkOut,
-)
+@following(router, "quarantine/rerun")
 async def rerun_quarantine(
     request: Request, response: Response, job_id: JobId, idempotency_key: IdempotencyKey = None
 ) -> Shown:
-    """A new job over the quarantined items; each keeps its index."""
-    job = await service_of(request, BulkOperations).rerun_quarantine(
-        job_id,
-        who=who_asks(request),
-        idempotency_key=checked_key(idempotency_key),
-        **await follow_up(request),
-    )
-    response.headers["Location"] = link(request, "bulk-jobs", job.id)
-    audit(request, "quarantine run again", bulk_job_id=job_id, by=job.id)
-    return shown(job)
+    """Create a job over the quarantined items; each keeps its index."""
+    fields = await fields_of_follow_up(request, idempotency_key)
+    job = await service_of(request, BulkOperations).rerun_quarantine(job_id, **fields)
+    return followed(request, response, "quarantine run again", job_id, job)
 
 
 @router.get("/{job_id}/logs", dependencies=[Viewer], response_model=BulkLogPage)
@@ -132,7 +106,7 @@ async def list_bulk_logs(
     job_id: JobId,
     kind: Annotated[Literal["data", "operator"] | None, Query(description="Only these.")] = None,
 ) -> Shown:
-    """What its business wrote, and what was done to it, oldest first."""
+    """List what its business wrote, and what was done to the job, oldest first."""
     jobs = service_of(request, BulkOperations)
     found = await jobs.logs(job_id, kind=kind, after=LOGS.after(page.cursor) or 0, limit=page.asked)
     return LOGS.page(page, found, lambda log: log.id, shown)
@@ -140,7 +114,7 @@ async def list_bulk_logs(
 
 @router.post("/{job_id}/logs", status_code=201, dependencies=[Operator], openapi_extra=body_of(BulkLogIn))
 async def log_bulk_data(request: Request, job_id: JobId, idempotency_key: IdempotencyKey = None) -> LoggedOut:
-    """A line in the job's data log."""
+    """Append a line to the job's data log."""
     wish = await read_json(request, BulkLogIn, "a log line")
     key = checked_key(idempotency_key)
     jobs = service_of(request, BulkOperations)

@@ -1,4 +1,4 @@
-"""What callers send about bulk jobs and businesses, and what they get."""
+"""The bodies of requests and responses about bulk jobs and businesses."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _START = {"type": "boolean", "default": False, "description": "Start it at once.
 CREATE = Body(
     "BulkIn",
     BULK.schema(
-        "A bulk job: one business over many items. What is left out is as its business says, else as here.",
+        "A bulk job: one business over many items. Its business may set other defaults than these.",
         data={"default": None, "description": "The business's own data."},
         start=_START,
     ),
@@ -58,14 +58,18 @@ ADJUST = Body(
 FOLLOWING_UP = Body(
     "BulkFollowUpIn",
     BULK.schema(
-        "A new job over items of this one; what is left out is as it was.", only=FOLLOW_UP, start=_START
+        "A new job over items of this one; fields that are left out stay as they are.",
+        only=FOLLOW_UP,
+        start=_START,
     ),
 )
-BUSINESS_NEW = Body("BusinessIn", BUSINESS.schema("A business that is reached over HTTP."))
+BUSINESS_NEW = Body(
+    "BusinessIn", BUSINESS.schema("A business that is called over HTTP: the bulk handler with its callbacks.")
+)
 BUSINESS_CHANGE = Body(
     "BusinessChangeIn",
     BUSINESS.schema(
-        "Other values for some fields; null takes one away, or a member of headers or defaults.",
+        "Changes of some fields; null removes one, or a member of headers or defaults.",
         only=[name for name in BUSINESS.fields if name != "name"],
         version=VERSION,
     ),
@@ -74,7 +78,7 @@ BUSINESS_CHANGE = Body(
 
 class BulkStartIn(Incoming):
     by_business: bool = Field(
-        default=False, description="Its business starts it: refused unless it is `waiting_business`."
+        default=False, description="Its business starts it; refused unless it is `waiting_business`."
     )
     force: bool = Field(default=False, description="Start it also while it waits for its business.")
     version: Version = None
@@ -91,7 +95,7 @@ class BulkExtendIn(Incoming):
 
 
 class BulkDataIn(Incoming):
-    data: Any = Field(description="The business's own data, whole.")
+    data: Any = Field(description="The business's own data; replaces all of it.")
     version: Version = None
 
 
@@ -106,7 +110,7 @@ BulkShown = answer_of(
     "BulkShown",
     BulkJob,
     segment_count=int,
-    segments=(list[SegmentOut], "By their first item; of very many, the first thousand."),  # type: ignore[valid-type]
+    segments=(list[SegmentOut], "In the order of their first item; at most the first thousand."),  # type: ignore[valid-type]
 )
 QuarantinedOut = answer_of("QuarantinedOut", Quarantined)
 QuarantinePage = page_of(QuarantinedOut, name="QuarantinePage")

@@ -12,11 +12,10 @@ from typing import Any
 
 from sqlalchemy import Connection, delete, insert, select, update
 
-from fusee.bulk.model.caution import after_loss
 from fusee.bulk.model.done_map import decode_done, is_sparse
 from fusee.bulk.model.job import UNKNOWN, BulkStatus, HeldBy, Quarantined
 from fusee.bulk.model.pacing import MICROSECONDS, Grant, decayed
-from fusee.bulk.model.segment import BulkAnswer, SegmentProgress, SegmentState, Taken
+from fusee.bulk.model.segment import BulkAnswer, SegmentProgress, SegmentState, Taken, after_loss
 from fusee.bulk.store.moves import NOTHING_HELD, BulkMoves, new_segment
 from fusee.bulk.store.rows import (
     caution_of,

@@ -8,10 +8,9 @@ from dataclasses import asdict
 from typing import Any
 from urllib.parse import urlsplit
 
-from fusee.bulk.model.caution import Caution
 from fusee.bulk.model.job import UNKNOWN, BulkJob, BulkLog, BulkStatus, HeldBy, Quarantined
 from fusee.bulk.model.pacing import rate_shown
-from fusee.bulk.model.segment import Segment, SegmentState
+from fusee.bulk.model.segment import Caution, Segment, SegmentState
 from fusee.bulk.model.spec import BulkSpec
 from fusee.bulk.model.window import Checkpoint
 from fusee.engine.store.rows import decode, encode
