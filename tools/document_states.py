@@ -93,17 +93,17 @@ TARGET_VERBS = {
 }
 
 BULK_VERBS = {
-    "create": "Its source was looked at, and its business asked.",
+    "create": "Its source was examined, and its business was asked.",
     "start": "Someone, or a task's fire, started it.",
     "refuse": "Its business refused it, or could not be asked.",
-    "wait_business": "Its business answered that it will start the job itself.",
+    "wait_business": "Its business said that it will start the job itself.",
     "business_start": "Its business started it.",
     "stop": "Someone, its business or the error budget stopped it; workers see it at their next checkpoint.",
     "halt": "Its last segment has ended after a stop.",
     "finish": "Every item is done or quarantined.",
-    "fail": "It was stopped by its error budget, or by a segment that could not go on.",
-    "resume": "Someone lets it go on where it was.",
-    "extend": "Someone added what its source has got since.",
+    "fail": "It was stopped by its error budget, or by a segment that could not continue.",
+    "resume": "Someone resumed it where it was.",
+    "extend": "Someone added the items that its source has got since.",
 }
 
 SEGMENT_VERBS = {
@@ -164,7 +164,7 @@ def page() -> str:
             _states(BatchStatus, _last(BATCH_TASK)),
             _verbs(BATCH_TASK, {"create": BatchStatus.PENDING}, TARGET_VERBS),
             "## Bulk jobs\n",
-            "What was stopped or has failed goes on where it was when it is resumed.\n",
+            "The business is the bulk handler with its callbacks. A resume continues where the job was.\n",
             _diagram(BULK, [("create", BulkStatus.CREATED)], _last(BULK)),
             _states(BulkStatus, _last(BULK)),
             _verbs(BULK, {"create": BulkStatus.CREATED}, BULK_VERBS),

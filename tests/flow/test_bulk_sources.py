@@ -84,7 +84,7 @@ async def test_a_file_replaced_by_one_with_as_many_lines_is_refused_with_both_va
         refused = await at_rest(app, job)
         assert refused.status is BulkStatus.STOPPED
         assert "it had 2700 bytes" in str(refused.reason) and "it has 2700 bytes" in str(refused.reason)
-        assert "put the former content back and resume the job, or create a new job" in str(refused.reason)
+        assert "restore the former content and resume the job, or create a new job" in str(refused.reason)
         assert not any(text.startswith("new") for text in desk.seen)
         write(path, "old")  # of another time, and the same content
         await app.bulk_jobs.resume(job.id)

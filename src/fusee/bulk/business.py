@@ -234,7 +234,7 @@ class HttpBusiness:
     ] = None
     on_finish: Annotated[Address, "Called when a job finished; tried five times."] = None
     headers: Annotated[
-        Mapping[str, str], _Headers(), "Sent with every call; their values are shown to nobody."
+        Mapping[str, str], _Headers(), "Sent with every call; their values are never shown."
     ] = field(default_factory=dict)
     timeout: Annotated[
         float,

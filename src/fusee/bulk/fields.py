@@ -1,4 +1,4 @@
-"""A bulk job, and a business that is reached over HTTP, as callers write them."""
+"""A bulk job, and a business that is called over HTTP, as callers write them."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ BULK = Form(
 ADJUSTABLE = (
     "rate", "concurrency", "window", "error_budget", "item_attempts", "item_backoff", "item_timeout", "alerts"
 )  # fmt: skip
-"""What can be changed later; item_attempts and item_backoff while the job does not run."""
+"""Fields that can be changed later; item_attempts and item_backoff only while the job does not run."""
 FOLLOW_UP = ("name", *(name for name in ADJUSTABLE if name != "window"))
-"""What an undo, and a rerun of the quarantine, may have other than its job."""
+"""Fields in which an undo, or a rerun of the quarantine, may differ from its job."""
 NO_DEFAULTS = ("name", "business", "source")
-"""What a business cannot choose for its jobs."""
+"""Fields that a business cannot set for its jobs."""
 
 BUSINESS = Form(called="a business", spec=HttpBusiness, example='{"name": "mail", "item": "https://…"}')

@@ -63,7 +63,7 @@ async def test_a_list_is_what_it_holds() -> None:
         ({"kind": "list", "items": "abc"}, "must be a list"),
         ({"kind": "file"}, "path"),
         ({"kind": "file", "path": "x", "format": "xml"}, "lines, csv, jsonl"),
-        ({"kind": "file", "path": "x.gz", "record": 8}, "does not go with compression"),
+        ({"kind": "file", "path": "x.gz", "record": 8}, "does not work with compression"),
         ({"kind": "file", "path": "x", "encoding": "klingon"}, "klingon"),
         ({"kind": "url", "url": "ftp://x"}, "http"),
         (
@@ -286,7 +286,7 @@ async def test_a_last_line_that_went_on_is_another_item(tmp_path: Path, more: st
     if same:
         await source.verify(kept)
     else:
-        with pytest.raises(Conflict, match="its last line went on"):
+        with pytest.raises(Conflict, match="its last line became longer"):
             await source.verify(kept)
 
 

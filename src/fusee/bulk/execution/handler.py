@@ -171,7 +171,7 @@ class BulkServer:
             return None
         if not self.node.admit((job_id, number), taken.part):
             await store.hand_back_segment(run.run_id, run.attempt, job_id, number, HeldBy.NODE_CAP)
-            what = f"{taken.part:g} items a second" if taken.part else "a job without a rate"
+            what = f"{taken.part:g} items per second" if taken.part else "a job without a rate"
             raise HandBack(
                 f"handed back: no room for {what} beside the other jobs of this node"
                 f" (worker.bulk_rate_cap {self.node.rate:g})",

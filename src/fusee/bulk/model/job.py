@@ -1,4 +1,7 @@
-"""A bulk job: one handler over very many items, addressed by index; its states, and how far it is."""
+"""A bulk job: one business over very many items, addressed by index; its states, and its progress.
+
+The business is the bulk handler with its callbacks.
+"""
 
 from __future__ import annotations
 
@@ -31,27 +34,27 @@ __all__ = [
 ]
 
 HTTP_HANDLER = "fusee.bulk_http"
-"""The built-in handler that serves every business that is reached over HTTP."""
+"""The built-in handler that serves every business that is called over HTTP."""
 UNKNOWN = -1
-"""How many rows a query has, when counting them takes too long."""
+"""The number of rows of a query when counting them takes too long."""
 LARGEST_CHUNK = 100_000
 
 
 class BulkStatus(Word):
     CREATED = "created"
-    """Checked and written; not started."""
+    """It was checked and written, and not started."""
     WAITING_BUSINESS = "waiting_business"
     """The business said that it will start the job itself."""
     RUNNING = "running"
-    """Being prepared by its business, or its items are being worked on."""
+    """Its business prepares it, or its items are processed."""
     STOPPING = "stopping"
-    """No further item starts; what is under way ends."""
+    """No further item starts; items in progress end."""
     STOPPED = "stopped"
-    """Someone stopped it, or its business did; it goes on where it was when it is resumed."""
+    """Someone stopped it, or its business did; a resume continues where it was."""
     FINISHED = "finished"
     """Every item is done or quarantined."""
     FAILED = "failed"
-    """Too many items failed, or a segment could not go on; it can be resumed when the cause is gone."""
+    """Too many items failed, or a segment could not continue; it can be resumed when the cause is gone."""
 
 
 S = BulkStatus
@@ -75,7 +78,7 @@ BULK: Mapping[tuple[BulkStatus, str], BulkStatus] = {
     (S.FAILED, "extend"): S.FAILED,
     (S.FINISHED, "extend"): S.STOPPED,
 }
-"""A job's life: (state, verb) → state. Too many errors are a stop that ends as a failure."""
+"""The transitions of a job: (state, verb) → state. Too many errors are a stop that ends as a failure."""
 
 
 def next_bulk_status(status: BulkStatus, verb: str) -> BulkStatus:
@@ -89,41 +92,41 @@ class HeldBy(StrEnum):
     """What keeps a running job, or a segment of it, from starting more items."""
 
     RATE = "rate"
-    """Nothing else: it runs at its rate."""
+    """It runs at its rate; nothing else limits it."""
     HANDLER = "handler"
     """All of its concurrency is busy: items take too long for the rate, or the concurrency is too low."""
     WINDOW = "window"
-    """Items that take very long, or wait to be tried again, hold the window: make it larger."""
+    """Items that take very long, or wait for a retry, fill the window: make it larger."""
     SOURCE = "source"
     """It waits for items to be read."""
     NODE_CAP = "node_cap"
     """The worker may not start more (`worker.bulk_rate_cap`)."""
     CONCURRENCY = "concurrency"
-    """The other segments of the job hold all of its concurrency."""
+    """The other segments of the job use all of its concurrency."""
     WORKER = "worker"
-    """Nobody works on it: no worker serves it, none is free, its queue is at its limit, or its business still
-    prepares it."""
+    """No worker processes it: no worker serves it, none is free, its queue is at its limit, or its business
+    still prepares it."""
 
 
 def handler_of_business(business: str) -> str:
-    """The name under which workers serve a business."""
+    """Returns the name under which workers serve a business."""
     return f"bulk.{business}"
 
 
-Absent = Annotated[int, "Places without an item that were passed over: gaps between keys."]
+Absent = Annotated[int, "Places without an item that were passed: gaps between keys."]
 Ended = Annotated[int, "Items that are done or quarantined."]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quarantined:
-    """An item that failed as often as it may be tried."""
+    """An item that failed all its attempts."""
 
     index: Annotated[
-        int, "In the job that it came from: an item keeps its index when its quarantine is run again."
+        int, "In the job that it came from: an item keeps its index when the quarantine is rerun."
     ]
     error: str
     attempts: int
-    item: Annotated[str | None, "The item as JSON, cut short when it is long."] = None
+    item: Annotated[str | None, "The item as JSON, truncated when it is long."] = None
     at: Annotated[int, TIME] = 0
     position: Annotated[int | None, Mark.HIDDEN] = None
     """Its place in this job, when it is another job's item."""
@@ -135,7 +138,7 @@ class Quarantined:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BulkLog:
-    """Something that was said about a job: by its business (data), or what someone did to it (operator)."""
+    """A line in the log of a job: what its business wrote (data), or what was done to the job (operator)."""
 
     id: int
     at: Annotated[int, TIME]
@@ -146,7 +149,7 @@ class BulkLog:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BulkJob:
-    """A job as people see it; its counts are kept, never counted."""
+    """A job as people see it; its counts are stored, so reading them costs nothing."""
 
     id: int
     namespace: str
@@ -156,10 +159,10 @@ class BulkJob:
     version: int
     undo_of: Annotated[int | None, "The job whose items this one undoes."]
     data: Annotated[Any, Mark.DETAIL, "The business's own data."]
-    first: Annotated[int | None, "The first item; null until the source was looked at."]
+    first: Annotated[int | None, "The first item; null until the source was examined."]
     total: Annotated[
         int | None,
-        "Items. Null until its source was looked at, or while rows took too long to count.",
+        "The number of items; null until the source was examined, and when counting the rows took too long.",
     ]
     ended: Ended
     quarantined: int
@@ -167,7 +170,7 @@ class BulkJob:
     replayed: Annotated[
         int,
         "Items that were in progress at the last checkpoint of a worker that was lost, and were started"
-        " again. A lower bound: what was started after that checkpoint is not on record.",
+        " again. A lower bound: there is no record of what was started after that checkpoint.",
     ]
     rate: Annotated[float, RATE, "Items started per second."]
     concurrency: int
@@ -176,11 +179,13 @@ class BulkJob:
     updated_at: Annotated[int, TIME]
     started_at: Annotated[int | None, TIME]
     finished_at: Annotated[int | None, TIME]
-    window: Annotated[int, "Places of each segment's window; 0: chosen for you."] = 0
+    window: Annotated[int, "The size of each segment's window; 0: chosen for you."] = 0
     held_by: Annotated[
         HeldBy | None, "What keeps a running job from starting more items; `rate`: it runs at its rate."
     ] = None
-    checking: Annotated[bool, "Whether its business has yet to agree to it: it starts when it has."] = False
+    checking: Annotated[bool, "Whether its business has not agreed to it yet; it cannot start before."] = (
+        False
+    )
     item_timeout: Annotated[
         float | None, "Seconds that a call for an item or a chunk may take; null: no limit."
     ] = None
@@ -188,17 +193,19 @@ class BulkJob:
         int | None,
         TIME,
         "When the last item ended, of a running job that has ended none for a while"
-        " (`dispatcher.stalled_after`) though items are in progress.",
+        " (`dispatcher.stalled_after`) although items are in progress.",
     ] = None
     errors_left: Annotated[
         int | None,
         Mark.DETAIL,
         "Items that may still be quarantined before it fails; null without an error budget.",
     ] = None
-    changed: Annotated[bool, Mark.DETAIL, "False when a command found the job as it should be."] = True
+    changed: Annotated[
+        bool, Mark.DETAIL, "False when a command changed nothing because the job was already so."
+    ] = True
     fingerprint: Annotated[Mapping[str, Any] | None, Mark.HIDDEN] = None
-    """What tells the content of its source from another, as of its launch or its last extension."""
-    stop: Annotated[int | None, "One past the last item, or key; null until the source was looked at."] = None
+    """Identifies the content of its source at its launch or its last extension."""
+    stop: Annotated[int | None, "One past the last item, or key; null until the source was examined."] = None
     absent: Absent = 0
 
     @property
@@ -214,7 +221,7 @@ class BulkJob:
     @property
     def eta(
         self,
-    ) -> Annotated[float | None, As("eta_seconds"), "Seconds until the end at this speed; none on hold."]:
+    ) -> Annotated[float | None, As("eta_seconds"), "Seconds until the end at this speed; null on hold."]:
         if self.rate == HOLD:
             return None
         if self.total is None or self.speed <= 0 or self.status is not BulkStatus.RUNNING:
@@ -224,19 +231,19 @@ class BulkJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BulkLoad:
-    """Jobs of one business that are in one state and not over."""
+    """The jobs of one business in one state that are not over."""
 
     business: str
     status: BulkStatus
     jobs: int
     left: int
-    """Items that have not ended, of those that run."""
+    """The number of items of running jobs that have not ended."""
     speed: float
-    """Items a second, of those that run."""
+    """Items per second of running jobs."""
     held_by: HeldBy | None = None
-    """What keeps them from starting more, of those that run."""
+    """What keeps running jobs from starting more items."""
     stalled: int = 0
-    """How many of them have ended no item for a while, though items are under way."""
+    """How many of them have ended no item for a while, although items are in progress."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -251,12 +258,12 @@ class BulkRest:
 
 
 class StalledJob(NamedTuple):
-    """A job that runs and has ended no item for a while, though items are under way."""
+    """A job that runs and has ended no item for a while, although items are in progress."""
 
     job_id: int
     namespace: str
     business: str
     seconds: float
-    """Since an item ended."""
+    """Seconds since an item ended."""
     new: bool
-    """Whether it is found for the first time."""
+    """Whether it was found for the first time."""

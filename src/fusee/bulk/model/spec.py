@@ -1,4 +1,4 @@
-"""What a caller asks of a bulk job, and the kinds of its fields."""
+"""What a caller requests of a bulk job, and the kinds of its fields."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ __all__ = ["RATE", "BulkAlerts", "BulkSpec"]
 
 MOST_ITEMS = 2**62
 LONGEST_SPAN = 60.0
-"""Seconds of waiting for which a window of automatic size makes room."""
+"""The most seconds of waiting for a retry for which a window of automatic size has room."""
 ITEM_TIMEOUT = 300.0
 LONGEST_ITEM_TIMEOUT = 7 * 86400.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BulkAlerts:
-    """Where to tell, and what of: delivered as http runs of their own, so retried and recorded."""
+    """Where alerts are posted, and for what. They are delivered as http runs, so they are retried and
+    recorded."""
 
     webhook: str
     on_failure: bool = True
@@ -92,7 +93,8 @@ class _Source(Kind):
         return {"anyOf": kinds, "examples": [1000, ["ada", "bob"], example]}
 
     def show(self, value: Any) -> Any:
-        """Of an inline list, how many items it has; no database's password."""
+        """Shows how many items an inline list has, and hides the URL of a database, which may have a
+        password."""
         brief: dict[str, Any] = {}
         for name, part in value.items():
             if name == "items" and isinstance(part, list | tuple):
@@ -105,7 +107,7 @@ class _Source(Kind):
 
 
 class _Rate(Kind):
-    """Items a second, `unlimited` or `hold`; a model holds `UNLIMITED` or `HOLD` for the words."""
+    """Items per second, `unlimited` or `hold`; the model has `UNLIMITED` or `HOLD` for these words."""
 
     shown = float | Literal["unlimited", "hold"]
 
@@ -154,7 +156,7 @@ ItemTimeout = Annotated[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BulkSpec:
-    """What a caller asks for; checked when it is made."""
+    """What a caller requests; checked when it is created."""
 
     name: Annotated[str, Text(200, 1), "What people call the job."]
     business: Annotated[str, Name(120), Alias("handler"), "The bulk handler that processes the items."]
@@ -183,7 +185,7 @@ class BulkSpec:
     ] = 0
     item_attempts: Annotated[int, Whole(1, 1000), "How often an item is tried before it is quarantined."] = 3
     item_backoff: Annotated[
-        float, Seconds(0, 3600), "Delay before an item is tried again; doubled each time."
+        float, Seconds(0, 3600), "Delay before an item is retried; doubled each time."
     ] = 0.5
     item_timeout: ItemTimeout = ITEM_TIMEOUT
     error_budget: Annotated[
@@ -211,7 +213,7 @@ class BulkSpec:
         conform(self)
 
     def errors_allowed(self, total: int) -> int | None:
-        """Quarantined items that do not fail it."""
+        """Returns how many quarantined items do not fail the job; None when there is no limit."""
         if self.error_budget is None:
             return None
         if 0 < self.error_budget < 1:
@@ -220,6 +222,6 @@ class BulkSpec:
 
     @property
     def retry_span(self) -> float:
-        """Seconds that an item spends waiting when each of its tries but the last fails."""
+        """Seconds that an item waits in all when each of its attempts but the last one fails."""
         doublings = min(self.item_attempts - 1, 20)
         return min(self.item_backoff * (2.0**doublings - 1), LONGEST_SPAN)

@@ -1,4 +1,4 @@
-"""Items of another job: those in its quarantine, and those that are done, the last one first."""
+"""Items of another job: those in its quarantine, or those that are done, the last one first."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["DoneSource", "QuarantineSource"]
 
 
 class _Of(ABC):
-    """A source whose items are some of another's; each keeps the index that it has there."""
+    """A source with some items of another job; each keeps the index that it has there."""
 
     placed = True
 
@@ -49,7 +49,7 @@ class _Of(ABC):
         return None
 
     async def items(self) -> int:
-        """How many there are."""
+        """Returns how many there are."""
         return (await self.bounds())[1]
 
     async def fingerprint(self) -> dict[str, Any]:
@@ -57,17 +57,17 @@ class _Of(ABC):
         return {"items": await self.items()}
 
     async def verify(self, kept: Mapping[str, Any]) -> None:
-        """Items are found by counting: when the job went on meanwhile, others stand in their places."""
+        """Items are found by counting: when the other job continued meanwhile, their places have changed."""
         await self._verify_inner()
         items = await self.items()
         if items != kept["items"]:
             raise Conflict(
-                f"source: bulk job {self.job} went on meanwhile: it had {kept['items']} such items, it has"
+                f"source: bulk job {self.job} continued meanwhile: it had {kept['items']} such items, it has"
                 f" {items}: create a new job"
             )
 
     async def _verify_inner(self) -> None:
-        """It reads no other content than that job did."""
+        """Check that it reads the same content as that job did."""
         kept = (await self.store().bulk_job(self.job)).fingerprint
         if kept is not None:
             await self.inner.verify(kept)
@@ -106,8 +106,8 @@ class _QuarantineReader(BlockReader):
 
 
 class DoneSource(_Of):
-    """Backwards: item 0 is the highest that is done. The place of a row by key is its distance from the end
-    of that job."""
+    """Goes backwards: item 0 is the highest one that is done. The place of a row by key is its distance from
+    the end of that job."""
 
     def __init__(
         self, given: Mapping[str, Any], kinds: SourceKinds, store: Callable[[], BulkBackend]
@@ -130,7 +130,7 @@ class DoneSource(_Of):
         return await super().items()
 
     async def ranges(self) -> list[tuple[int, int]]:
-        """What is done, without the quarantined ones, the last stretch first."""
+        """Returns the ranges of items that are done, without quarantined ones, the last range first."""
         store = self.store()
         found = await store.done_ranges(self.job)
         after = -1
@@ -216,7 +216,7 @@ class _DoneRows:
 
 
 async def _picked(reader: Reader, indexes: Sequence[int]) -> list[Any]:
-    """Items by index, in that order; neighbours are read together."""
+    """Returns items by index, in that order; adjacent ones are read together."""
     items: list[Any] = []
     at = 0
     while at < len(indexes):

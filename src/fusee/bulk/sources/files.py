@@ -1,4 +1,4 @@
-"""Items out of a file, or out of what a URL answers: one for each line, CSV record or JSON line."""
+"""Items from a file, or from a URL: one for each line, CSV record or JSON line."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ PORTION = 1 << 20
 
 
 class FileSource:
-    """`{"kind": "file", "path": "/data/users.csv", "format": "csv"}`, on a disk that every worker sees."""
+    """`{"kind": "file", "path": "/data/users.csv", "format": "csv"}`, on a disk that every worker can
+    read."""
 
     sparse = True
     placed = False
@@ -46,14 +47,14 @@ class FileSource:
         self.records = RecordFiles(Path(path), layout_of(fields, path), within, limits)
 
     async def check(self) -> None:
-        """It is there, and its first records can be read."""
+        """Check that it exists and that its first records can be read."""
         await asyncio.to_thread(self.records.look)
 
     async def bounds(self) -> tuple[int, int]:
         return 0, await asyncio.to_thread(self.records.count)
 
     async def count(self, first: int, stop: int) -> None:
-        """One at each place."""
+        """Every place has an item."""
 
     async def fingerprint(self) -> dict[str, Any]:
         return (await asyncio.to_thread(self.records.fingerprint)).plain()
@@ -82,7 +83,7 @@ class FileReader(BlockReader):
 
     def _load(self, first: int, end: int) -> list[Any]:
         if not self._indexed and not self._file.layout.compressed:
-            self._file.bounds()  # finds the index beside the file, or makes one
+            self._file.bounds()  # finds the index next to the file, or makes one
             self._indexed = True
         try:
             return self._file.read(first, end)
@@ -98,11 +99,11 @@ class FileReader(BlockReader):
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What a server says about a URL, where it says it."""
+    """What a server says about a URL."""
 
     size: int | None
     ranges: bool
-    """Whether any part can be asked for."""
+    """Whether the server serves Range requests."""
     etag: str
     modified: str
 
@@ -110,8 +111,9 @@ class Head:
 class UrlSource:
     """`{"kind": "url", "url": "https://…/users.jsonl", "format": "jsonl"}`.
 
-    Fetched once by each worker into its temporary folder and read from there. Records of one length
-    (`record`) are read by Range requests instead, when the server takes them: only what is needed is fetched.
+    Each worker fetches it once into its temporary folder and reads it from there. Records of one length
+    (`record`) are read by Range requests instead, when the server supports them: only what is needed is
+    fetched.
     """
 
     sparse = True
@@ -146,7 +148,7 @@ class UrlSource:
             raise Invalid(f"source: {self.url} cannot be read: {error}", field="source") from None
 
     async def head(self) -> Head:
-        """What the server says about it."""
+        """Returns what the server says about it."""
         assert isinstance(self.url, str)
         self.guard.check_host(URL(self.url).host or "")
         async with (
@@ -154,7 +156,7 @@ class UrlSource:
             session.get(self.url, headers={"Range": "bytes=0-0"}, allow_redirects=False) as answer,
         ):
             if answer.status not in (200, 206):
-                raise OSError(f"the server answered {answer.status}")
+                raise OSError(f"the server responded {answer.status}")
             size, ranges = answer.content_length, answer.status == 206
             if ranges:
                 whole = answer.headers.get("Content-Range", "").rpartition("/")[2]
@@ -173,7 +175,7 @@ class UrlSource:
         return 0, await asyncio.to_thread(records.count)
 
     async def count(self, first: int, stop: int) -> None:
-        """One at each place."""
+        """Every place has an item."""
 
     async def fingerprint(self) -> dict[str, Any]:
         head = await self.head()
@@ -181,7 +183,7 @@ class UrlSource:
         return Fingerprint(size, sample, head.modified, head.etag).plain()
 
     async def verify(self, kept: Mapping[str, Any]) -> None:
-        """By its ETag when that says that nothing changed, else by the content within the former size."""
+        """Compare the ETag when it says that nothing changed, else the content within the former size."""
         before, head = Fingerprint.of(kept), await self.head()
         if before.etag and before.etag == head.etag and not head.etag.startswith("W/"):
             return
@@ -194,7 +196,7 @@ class UrlSource:
             refuse(str(self.url), before, Fingerprint(size, sample, head.modified, head.etag))
 
     async def _sampled(self, head: Head, first: int | None = None) -> tuple[int, str]:
-        """(its size, the digest of its samples, or of those of its first bytes)."""
+        """Returns its size and the digest of its samples, or of the samples of its first bytes."""
         if not self._by_ranges(head.ranges) or head.size is None:
             records = await self.fetch()
             found = await asyncio.to_thread(records.fingerprint, first)
@@ -206,7 +208,7 @@ class UrlSource:
                 wanted = {"Range": f"bytes={offset}-{offset + many - 1}"}
                 async with session.get(self.url, headers=wanted, allow_redirects=False) as answer:
                     if answer.status != 206:
-                        raise OSError(f"the server answered {answer.status} to a Range request")
+                        raise OSError(f"the server responded {answer.status} to a Range request")
                     digest.update(await _at_most(answer, many))
         return head.size, digest.hexdigest()[:32]
 
@@ -230,7 +232,7 @@ class UrlSource:
             session.get(self.url, allow_redirects=False, timeout=timeout) as got,
         ):
             if got.status != 200:
-                raise OSError(f"the server answered {got.status}")
+                raise OSError(f"the server responded {got.status}")
             self.limits.check_download(self.url, got.content_length or 0)
             half, file = await asyncio.to_thread(self.folder.create)
             size = 0
@@ -276,7 +278,7 @@ class UrlReader(BlockReader):
         assert isinstance(source.url, str)
         async with self._session.get(source.url, headers=wanted, allow_redirects=False) as answer:
             if answer.status != 206:
-                raise OSError(f"the server answered {answer.status} to a Range request")
+                raise OSError(f"the server responded {answer.status} to a Range request")
             data = await _at_most(answer, (end - first) * record)
         return [source.layout.item(data[at : at + record], None) for at in range(0, len(data), record)]
 
@@ -289,7 +291,7 @@ class UrlReader(BlockReader):
 
 
 def layout_of(fields: Mapping[str, Any], name: str) -> Layout:
-    """How a file is laid out, by its fields, else by its name."""
+    """Returns the layout of a file from its fields, else from its name."""
     bare, zipped = (name[:-3], True) if name.endswith(".gz") else (name, False)
     suffix = bare.rpartition(".")[2]
     guess = {"csv": "csv", "jsonl": "jsonl", "ndjson": "jsonl"}.get(suffix, "lines")
@@ -303,7 +305,7 @@ def layout_of(fields: Mapping[str, Any], name: str) -> Layout:
     if type(record) is not int or not 0 <= record <= 1 << 20:
         raise ValueError("record must be the bytes of each record, at most 1048576")
     if record and compression:
-        raise ValueError("record does not go with compression: a compressed file cannot be sought in")
+        raise ValueError("record does not work with compression: a compressed file allows no seeks")
     header, delimiter = fields.get("header", True), fields.get("delimiter", ",")
     if not isinstance(header, bool) or not isinstance(delimiter, str) or len(delimiter) != 1:
         raise ValueError("header must be true or false, delimiter one character")
@@ -363,12 +365,13 @@ class RecordFiles:
     def fingerprint(
         self, first: int | None = None, modified: str | None = None, etag: str = ""
     ) -> Fingerprint:
-        """Of all of it, or with the samples of its first bytes."""
+        """Returns the fingerprint with samples of the whole file, or of its first bytes."""
         with open_source(self.path, self.within) as file:
             return _fingerprint(file, first, modified, etag)
 
     def verify(self, what: str, kept: Fingerprint, modified: str | None = None, etag: str = "") -> None:
-        """The content within the former size is what it was; its last line is whole still."""
+        """Raises `Conflict` unless the content within the former size is unchanged and its last line still
+        ends there."""
         with open_source(self.path, self.within) as file:
             found = _fingerprint(file, kept.size, modified, etag)
             if found.size < kept.size or found.sample != kept.sample:
@@ -377,7 +380,7 @@ class RecordFiles:
                 file.seek(kept.size - 1)
                 last, following = file.read(1), file.read(2)
                 if last != b"\n" and not following.startswith((b"\n", b"\r\n")):
-                    refuse(what, kept, found, " (its last line went on)")
+                    refuse(what, kept, found, " (its last line became longer)")
 
 
 def _fingerprint(file: BinaryIO, first: int | None, modified: str | None, etag: str) -> Fingerprint:

@@ -1,4 +1,4 @@
-"""Fingerprints: whether the content that a job was launched over is still there, by few reads."""
+"""Fingerprints: few reads decide whether a source still has the content that a job was launched with."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ __all__ = ["Fingerprint", "digest_of_file", "look_at", "spans", "time_of"]
 
 SAMPLES = 16
 SAMPLE = 1 << 16
-"""Bytes of a sample: content up to 1 MiB is read whole, of longer content 1 MiB is read."""
+"""The bytes of a sample: content up to 1 MiB is read completely, of longer content 1 MiB is read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
-    """Size, time of change and sampled content; the content decides, the others are for the message."""
+    """Size, modification time and sampled content; the content decides, the others are for the message."""
 
     size: int
     sample: str
@@ -44,7 +44,8 @@ class Fingerprint:
 
 
 def spans(size: int) -> list[tuple[int, int]]:
-    """(offset, bytes) of the samples of content of this size: its first and last bytes, and even steps."""
+    """Returns (offset, bytes) of the samples for this size: its first and last bytes, and even steps
+    between."""
     if size <= SAMPLES * SAMPLE:
         return [(0, size)] if size else []
     last = size - SAMPLE
@@ -52,7 +53,7 @@ def spans(size: int) -> list[tuple[int, int]]:
 
 
 def digest_of_file(file: BinaryIO, size: int) -> str:
-    """The digest of the samples of its first `size` bytes."""
+    """Returns the digest of the samples of its first `size` bytes."""
     digest = hashlib.sha256()
     for offset, many in spans(size):
         file.seek(offset)
@@ -65,18 +66,18 @@ def time_of(seconds: float) -> str:
 
 
 def refuse(what: str, kept: Fingerprint, found: Fingerprint, why: str = "") -> None:
-    """Raise `Conflict` with both values."""
+    """Raises `Conflict` with both values."""
     raise Conflict(
         f"source: {what} changed since the job was launched{why}: it had {kept}; it has {found}:"
-        " put the former content back and resume the job, or create a new job for the new content"
+        " restore the former content and resume the job, or create a new job for the new content"
     )
 
 
 async def look_at(
     source: ItemSource, kept: Mapping[str, Any] | None = None
 ) -> tuple[tuple[int, int], dict[str, Any] | None]:
-    """(the bounds of a source, its fingerprint); `Conflict` when it is not the one that `kept` stands for, or
-    was replaced while it was counted."""
+    """Returns the bounds of a source and its fingerprint; raises `Conflict` when it is not the content of
+    `kept`, or when it was replaced while it was counted."""
     before = await source.fingerprint() if kept is None else kept
     bounds = await source.bounds()
     found = await source.fingerprint()

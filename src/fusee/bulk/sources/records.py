@@ -1,8 +1,8 @@
 """Records of a file: lines, CSV or JSONL, found by number through an index of offsets.
 
-The index holds the offset of every 1,024th record. It is made by reading the file once, and kept beside the
-file (`<file>.fusee-index`) or, where that cannot be written, in memory: resuming at item 9,000,000,000 seeks.
-Compressed files cannot be sought in: they are read from the start up to where the reader has to be.
+The index contains the offset of every 1,024th record. The file is read once to make it. It is stored next to
+the file (`<file>.fusee-index`) or, when that cannot be written, in memory: resuming at item 9,000,000,000 is
+a seek. Compressed files do not allow seeks: they are read from the start up to the position of the reader.
 """
 
 from __future__ import annotations
@@ -38,23 +38,23 @@ _remembered: dict[tuple[Path, Layout], RecordIndex] = {}
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How records stand in a file."""
+    """The format of the records in a file."""
 
     format: str = "lines"
     compressed: bool = False
     header: bool = True
-    """CSV: the first record names the columns; without it items are lists."""
+    """CSV: the first record names the columns; without a header, items are lists."""
     delimiter: str = ","
     encoding: str = "utf-8"
     record: int = 0
-    """Bytes of each record, its line end included, when all are of one length: no index is needed then."""
+    """The bytes of each record with its line end, when all have the same length: then no index is needed."""
 
     @property
     def headed(self) -> bool:
         return self.format == "csv" and self.header
 
     def item(self, raw: bytes, columns: Sequence[str] | None) -> Any:
-        """A record's bytes as the handler gets them."""
+        """Returns the bytes of a record as the item that the handler receives."""
         text = raw.rstrip(b"\r\n")
         try:
             if self.format == "lines":
@@ -75,12 +75,12 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class RecordIndex:
-    """Where every 1,024th record begins."""
+    """The offset of every 1,024th record."""
 
     count: int
     offsets: array[int]
     stamp: tuple[int, int]
-    """The file's size and time of change when it was indexed."""
+    """The file's size and modification time when it was indexed."""
 
     @classmethod
     def load(cls, folder: int, name: str, stamp: tuple[int, int], layout: Layout) -> RecordIndex | None:
@@ -144,7 +144,7 @@ class RecordFile:
         """Bytes of the records that were read last."""
         self._next = 0
         self._begin = 0
-        """Where record 0 begins: behind the header."""
+        """Where record 0 begins: after the header."""
 
     def stamp(self) -> tuple[int, int]:
         assert self._raw is not None
@@ -178,7 +178,7 @@ class RecordFile:
             self._raw = self._file = None
 
     def bounds(self) -> int:
-        """How many records there are; makes the index where there is none."""
+        """Returns how many records there are; makes the index if there is none."""
         self.open()
         if self.layout.record:
             size = self.stamp()[0] - self._begin
@@ -201,7 +201,7 @@ class RecordFile:
             return RecordIndex.load(folder, self.path.name, stamp, self.layout)
 
     def read(self, first: int, end: int) -> list[Any]:
-        """Records `[first, end)`; fewer where the file ends."""
+        """Returns records `[first, end)`; fewer at the end of the file."""
         self.open()
         self._seek(first)
         found: list[Any] = []
@@ -243,7 +243,7 @@ class RecordFile:
             self._next += 1
 
     def _record(self) -> bytes:
-        """The next record with its line end; in CSV a quoted field may hold line ends."""
+        """Returns the next record with its line end; in CSV a quoted field may contain line ends."""
         assert self._file is not None
         if self.layout.record:
             return self._file.read(self.layout.record)
@@ -271,7 +271,7 @@ class RecordFile:
         return line
 
     def _made(self) -> RecordIndex:
-        """Read all of it once."""
+        """Read the whole file once; returns its index."""
         assert self._file is not None
         stamp = self.stamp()
         self._begun()
@@ -305,5 +305,5 @@ def _beside(name: str) -> str:
 
 
 def _mark(layout: Layout) -> bytes:
-    """What of a layout decides where records begin."""
+    """Returns the part of a layout that decides where records begin."""
     return f"{layout.format} {layout.headed} {layout.compressed}".encode().ljust(32)[:32]

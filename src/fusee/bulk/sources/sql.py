@@ -1,6 +1,7 @@
-"""Rows of a query, by an integer key: the item's index is its key; gaps between keys are no items.
+"""Rows of a query, by an integer key: the item's index is its key; gaps between keys are not items.
 
-Any page of rows is one indexed read, wherever it lies, and rows that come or go meanwhile move no other item.
+Any page of rows is one indexed read, wherever it is, and rows that are added or deleted meanwhile move no
+other item.
 """
 
 from __future__ import annotations
@@ -24,15 +25,15 @@ from fusee.errors import FuseeError, Invalid, StoreUnavailable
 __all__ = ["SqlSource"]
 
 COUNT_WITHIN = 10.0
-"""Seconds for counting the rows of a query."""
+"""The most seconds for counting the rows of a query."""
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 
 
 class SqlSource:
     """`{"kind": "sql", "url": "env:CRM_DATABASE", "query": "SELECT id, email FROM users", "key": "id"}`.
 
-    `url` is a database URL as Fusee's own; with `env:` it is read from that variable of each worker, so that
-    no password is stored with the job. Items are objects of the query's columns.
+    `url` is a database URL like Fusee's own; with `env:` each worker reads it from that environment variable,
+    so that no password is stored with the job. Items are objects with the columns of the query.
     """
 
     sparse = True
@@ -98,7 +99,7 @@ class SqlSource:
             await database.close()
 
     async def fingerprint(self) -> None:
-        """Rows may come, go and change at any time: a job keeps the keys between which it works."""
+        """Rows may be added, deleted and changed at any time: a job keeps its range of keys."""
 
     async def verify(self, kept: Mapping[str, Any]) -> None:
         """Nothing to compare."""
@@ -132,10 +133,10 @@ class SqlReader(BlockReader):
     async def page(
         self, first: int, end: int, most: int, *, backwards: bool = False
     ) -> list[tuple[int, Placed]]:
-        """`backwards`: the last rows of `[first, end)`, the last one first."""
+        """`backwards`: returns the last rows of `[first, end)`, the last one first."""
         source, database = self._source, await self._opened()
         key, order = str(source.key), "DESC" if backwards else "ASC"
-        # One more than wanted: it tells whether the last key is there again.
+        # One more than wanted: it shows whether the last key occurs twice.
         statement = text(
             f"SELECT * FROM {source.inner} WHERE {key} >= :first AND {key} < :end"
             f" ORDER BY {key} {order} LIMIT :most"
@@ -164,7 +165,8 @@ class SqlReader(BlockReader):
 
 
 def _limited(connection: Connection, seconds: float) -> Connection:
-    """SQLite has no timeout of a statement: it asks now and then whether it shall go on."""
+    """Limits a statement on SQLite, which has no statement timeout, but asks now and then whether to
+    continue."""
     driver = connection.connection.driver_connection
     if isinstance(driver, sqlite3.Connection):
         until = time.monotonic() + seconds

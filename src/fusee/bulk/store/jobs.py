@@ -103,7 +103,7 @@ class BulkJobs:
                 return False
             if job.checking == "start":
                 self.moves.set_bulk(connection, job.id, now, checking="wait")
-                self.moves.bulk_note(connection, job.id, "operator", who, "will not start by itself", now)
+                self.moves.bulk_note(connection, job.id, "operator", who, "will not start automatically", now)
                 return True
             if status is BulkStatus.WAITING_BUSINESS:
                 self.moves.set_bulk(connection, job.id, now, status=next_of(job, "stop"), reason=reason[:500])

@@ -33,13 +33,9 @@ bulk_jobs = Table(
     Column("doom", String(8)),  # how a stopping job ends: stop or fail
     Column("version", Integer, nullable=False),
     Column("definition", Long, nullable=False),
-    Column(
-        "source", Long, nullable=False
-    ),  # a column of its own: it may be long, and a checkpoint does not read it
+    Column("source", Long, nullable=False),  # separate: it may be long, and a checkpoint does not read it
     Column("data", Long),
-    Column(
-        "callbacks", String(100), nullable=False, server_default=text("''")
-    ),  # the callbacks of its business
+    Column("callbacks", String(100), nullable=False, server_default=text("''")),  # of its business
     Column("undo_of", BigInteger),
     Column("first", BigInteger),  # null until its source was examined
     Column("total", BigInteger),  # places; each has an item unless `item_count` is set
@@ -108,7 +104,7 @@ bulk_segments = Table(
     Column("run_id", BigInteger),
     Column("pace", Float(53), nullable=False, server_default=text("0")),  # its part of the rate
     Column("pace_until", BigInteger, nullable=False, server_default=text("0")),
-    Column("wants", Float(53)),  # items a second that it could start; null: no limit is known
+    Column("wants", Float(53)),  # items per second that it could start; null: no limit is known
     Column("held_by", String(16)),
     Column("taken_attempt", Integer, nullable=False, server_default=text("0")),  # of its run
     Column("caution", String(200)),  # after workers were lost with it: which items may start
