@@ -131,3 +131,9 @@ class Box:
         return "boxed"
 
     def method(self) -> None: ...
+
+
+def readable() -> bool:
+    """Whether other processes of this user can read the environment of this one."""
+    get_dumpable = 3
+    return bool(ctypes.CDLL(None).prctl(get_dumpable, 0, 0, 0, 0) == 1)

@@ -63,6 +63,15 @@ async def test_a_child_of_a_worker_without_a_database_cannot_open_one(
     assert os.listdir() == []  # noqa: PTH208
 
 
+@pytest.mark.parametrize("hidden", [True, False])
+async def test_a_child_is_hidden_from_programs_as_its_worker_is(
+    run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, hidden: bool
+) -> None:
+    """It has the worker's environment; a program that a run starts must not read it there either."""
+    monkeypatch.setattr("fusee.executors.python.process.concealed", lambda: hidden)
+    assert json.loads((await run(work.readable)).result) is not hidden
+
+
 async def test_one_warm_child_serves_call_after_call(run: Callable[..., Any]) -> None:
     first, second = await run(work.whoami, text="zwölf"), await run(work.whoami)
     assert first.end is second.end is End.SUCCEEDED
