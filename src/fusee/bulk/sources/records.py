@@ -134,6 +134,9 @@ class RecordFile:
         self.within = within
         """The folder that it must not lead out of."""
         self.limits = limits
+        self._longest = limits.record
+        self._plain = layout.format != "csv" and not layout.compressed
+        """Whether a line is a record, and its length all that there is to check."""
         self.index: RecordIndex | None = None
         self.columns: list[str] | None = None
         self._raw: BinaryIO | None = None
@@ -206,19 +209,20 @@ class RecordFile:
         self._seek(first)
         found: list[Any] = []
         item, columns = self.layout.item, self.columns
-        self.taken = 0
+        taken, most = 0, self.limits.block
         while self._next < end:
             raw = self._record()
             if not raw:
                 break
-            self.taken += len(raw)
-            if self.taken > self.limits.block:
+            taken += len(raw)
+            if taken > most:
                 raise ValueError(
-                    f"records {first} to {self._next} hold more than {self.limits.block:,} bytes together:"
+                    f"records {first} to {self._next} hold more than {most:,} bytes together:"
                     " raise executors.bulk.max_record, of which 64 are held at once"
                 )
             found.append(item(raw, columns))
             self._next += 1
+        self.taken = taken
         return found
 
     def _seek(self, number: int) -> None:
@@ -247,8 +251,13 @@ class RecordFile:
         assert self._file is not None
         if self.layout.record:
             return self._file.read(self.layout.record)
-        most = self.limits.record
-        line = self._file.readline(most + 1)
+        line = self._file.readline(self._longest + 1)
+        return line if self._plain and len(line) <= self._longest else self._checked(line)
+
+    def _checked(self, line: bytes) -> bytes:
+        """The whole record that begins with this line; raises a ValueError when a limit is exceeded."""
+        assert self._file is not None
+        most = self._longest
         if self.layout.format == "csv" and line.count(b'"') % 2:
             parts, size, whole = [line], len(line), False
             while not whole and size <= most and (more := self._file.readline(most + 1)):
