@@ -97,7 +97,7 @@ def test_the_engine_asks_the_owner_and_never_for_a_kind_by_name() -> None:
 # --- classes ------------------------------------------------------------------------------------------
 
 DEEP: Reasons = {
-    "an error: its base, its family, and itself": [
+    "an error that is caught both by its own name and as one of its family": [
         "TakenOver",
         "UnknownHandler",
     ],

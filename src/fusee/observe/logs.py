@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TextIO
 
 import structlog
@@ -23,6 +23,7 @@ from fusee.events import (
     BulkJobsStalled,
     BulkSegmentEnded,
     Bus,
+    Event,
     LoopFailed,
     MessageDeadLettered,
     QueuesStalled,
@@ -53,6 +54,38 @@ __all__ = ["log_events", "set_up_logging"]
 LINES_A_SECOND = 20
 """Lines about single attempts. When everything fails, further ones are only counted."""
 SUMMARY_EVERY = 10.0
+
+_PLAIN: Mapping[type[Event], tuple[int, str, tuple[str, ...]]] = {
+    SessionStarted: (logging.INFO, "worker started", ("worker", "session")),
+    SessionEnded: (logging.INFO, "worker ended", ("worker", "session")),
+    SessionExpired: (
+        logging.ERROR,
+        "lease lost: everything that ran here was stopped",
+        ("worker", "session", "dropped"),
+    ),
+    SessionLost: (
+        logging.WARNING,
+        "worker lost: its runs were returned",
+        ("worker", "session", "requeued", "failed", "canceled"),
+    ),
+    RunStuck: (
+        logging.ERROR,
+        "handler ignores being told to stop: its slot stays taken until it ends",
+        ("run_id", "attempt", "handler"),
+    ),
+    RunsPruned: (logging.DEBUG, "old runs deleted", ("count",)),
+    TaskPaused: (
+        logging.WARNING,
+        "task paused by its policy: resume it when the cause is mended",
+        ("namespace", "task", "reason"),
+    ),
+    MessageDeadLettered: (
+        logging.ERROR,
+        "a message became a dead letter: see `fusee broker dead list`",
+        ("queue", "reason"),
+    ),
+}
+"""Events that are one line each: its level, its text, and the members of the event that it names."""
 
 _SHARED: list[Any] = [
     structlog.stdlib.add_log_level,
@@ -98,27 +131,20 @@ def log_events(
     """Write down what happens; the answer undoes it. A run that simply succeeds leaves no line."""
     subscriber = _EventLog(logger or logging.getLogger("fusee"), now)
     undo = [
-        bus.subscribe(SessionStarted, subscriber.session_started),
-        bus.subscribe(SessionEnded, subscriber.session_ended),
-        bus.subscribe(SessionExpired, subscriber.session_expired),
-        bus.subscribe(SessionLost, subscriber.session_lost),
+        *(bus.subscribe(kind, subscriber.plain) for kind in _PLAIN),
         bus.subscribe(RunAttemptEnded, subscriber.attempt_ended),
         bus.subscribe(RunRefused, subscriber.refused),
         bus.subscribe(RunCancelRequested, subscriber.cancel_requested),
-        bus.subscribe(RunStuck, subscriber.stuck),
-        bus.subscribe(RunsPruned, subscriber.pruned),
         bus.subscribe(TasksFired, subscriber.fired),
         bus.subscribe(QueuesStalled, subscriber.stalled),
         bus.subscribe(BulkSegmentEnded, subscriber.segment_ended),
         bus.subscribe(BulkJobRested, subscriber.bulk_rested),
         bus.subscribe(BulkJobsStalled, subscriber.bulk_stalled),
-        bus.subscribe(TaskPaused, subscriber.task_paused),
         bus.subscribe(BatchStopped, subscriber.batch_stopped),
         bus.subscribe(BatchRollingBack, subscriber.batch_rolling_back),
         bus.subscribe(BatchEnded, subscriber.batch_ended),
         bus.subscribe(BrokerConnection, subscriber.broker_connection),
         bus.subscribe(WorkerMemory, subscriber.worker_memory),
-        bus.subscribe(MessageDeadLettered, subscriber.message_dead_lettered),
         bus.subscribe(RunsPublished, subscriber.published),
         bus.subscribe(RunsRecalled, subscriber.recalled),
         bus.subscribe(LoopFailed, subscriber.loop_failed),
@@ -154,6 +180,10 @@ class _EventLog:
     def _say(self, level: int, what: str, /, **about: Any) -> None:
         self.log.log(level, what, extra=facts(about))
 
+    def plain(self, event: Event) -> None:
+        level, what, names = _PLAIN[type(event)]
+        self._say(level, what, **{name: getattr(event, name) for name in names})
+
     def worker_memory(self, event: WorkerMemory) -> None:
         about = {"worker": event.worker, "used": event.used, "limit": event.limit}
         if event.used is None:
@@ -172,10 +202,6 @@ class _EventLog:
             error = {} if event.error is None else {"error": f"{type(event.error).__name__}: {event.error}"}
             self._say(level, what, **error)
 
-    def message_dead_lettered(self, event: MessageDeadLettered) -> None:
-        what = "a message became a dead letter: see `fusee broker dead list`"
-        self._say(logging.ERROR, what, queue=event.queue, reason=event.reason)
-
     def published(self, event: RunsPublished) -> None:
         if event.again:
             self._say(
@@ -189,32 +215,6 @@ class _EventLog:
             logging.WARNING,
             "runs returned to the ready queue: no worker consumes their lane any more",
             runs=event.count,
-        )
-
-    def session_started(self, event: SessionStarted) -> None:
-        self._say(logging.INFO, "worker started", worker=event.worker, session=event.session)
-
-    def session_ended(self, event: SessionEnded) -> None:
-        self._say(logging.INFO, "worker ended", worker=event.worker, session=event.session)
-
-    def session_expired(self, event: SessionExpired) -> None:
-        self._say(
-            logging.ERROR,
-            "lease lost: everything that ran here was stopped",
-            worker=event.worker,
-            session=event.session,
-            dropped=event.dropped,
-        )
-
-    def session_lost(self, event: SessionLost) -> None:
-        self._say(
-            logging.WARNING,
-            "worker lost: its runs were returned",
-            worker=event.worker,
-            session=event.session,
-            requeued=event.requeued,
-            failed=event.failed,
-            canceled=event.canceled,
         )
 
     def attempt_ended(self, event: RunAttemptEnded) -> None:
@@ -261,18 +261,6 @@ class _EventLog:
         if self._has_room():
             self._say(logging.INFO, "run told to stop", run_id=event.run_id, attempt=event.attempt)
 
-    def stuck(self, event: RunStuck) -> None:
-        self._say(
-            logging.ERROR,
-            "handler ignores being told to stop: its slot stays taken until it ends",
-            run_id=event.run_id,
-            attempt=event.attempt,
-            handler=event.handler,
-        )
-
-    def pruned(self, event: RunsPruned) -> None:
-        self._say(logging.DEBUG, "old runs deleted", count=event.count)
-
     def stalled(self, event: QueuesStalled) -> None:
         for namespace, queue in event.new:
             waited = round(event.waiting[namespace, queue])
@@ -310,15 +298,6 @@ class _EventLog:
             f"bulk job {event.status}",
             bulk_job_id=event.job_id,
             business=event.business,
-            reason=event.reason,
-        )
-
-    def task_paused(self, event: TaskPaused) -> None:
-        self._say(
-            logging.WARNING,
-            "task paused by its policy: resume it when the cause is mended",
-            namespace=event.namespace,
-            task=event.task,
             reason=event.reason,
         )
 
