@@ -373,6 +373,11 @@ async def test_names_are_unique_and_a_key_can_be_rotated(served):
     assert (await served.ask("GET", RUNS, headers=bearer(new["key"])))[0] == 401
     assert (await served.ask("GET", RUNS, headers=bearer(last["key"])))[0] == 200
     assert (await served.ask("POST", path, json={"overlap": -1}, headers=me))[0] == 422
+    keyed, path = me | {"Idempotency-Key": "rotate-once"}, f"/api/v1/keys/{last['id']}/rotate"
+    assert (await served.ask("POST", path, headers=keyed))[0] == 201
+    status, problem, _ = await served.ask("POST", path, headers=keyed)
+    assert status == 409 and "under this idempotency key" in problem["detail"]
+    path = f"/api/v1/keys/{new['id']}/rotate"
     assert (await served.ask("POST", path, headers=me))[0] == 404
 
 

@@ -9,11 +9,12 @@ from pydantic import BaseModel, Field
 
 from fusee.access.actions import ACTIONS
 from fusee.access.principal import Principal
+from fusee.access.service import KeyOperations
 from fusee.access.store import ApiKey
 from fusee.surfaces.rest.answers import answer_of
 from fusee.surfaces.rest.asking import Admin, IdempotencyKey, Viewer, audit, body_of, checked_key
 from fusee.surfaces.rest.bodies import Incoming
-from fusee.surfaces.rest.context import context_of, operations_of, services_of
+from fusee.surfaces.rest.context import context_of, service_of, services_of
 from fusee.surfaces.rest.reading import read_json
 from fusee.values.fields import shown
 
@@ -60,7 +61,7 @@ class KeyMade(BaseModel):
 @router.get("", response_model=KeyPage)
 async def list_keys(request: Request) -> dict[str, Any]:
     """The keys, revoked ones too; never the keys themselves."""
-    return {"items": [shown(key) for key in await operations_of(request).keys.list()]}
+    return {"items": [shown(key) for key in await service_of(request, KeyOperations).list()]}
 
 
 @router.post(
@@ -77,7 +78,7 @@ async def list_keys(request: Request) -> dict[str, Any]:
 async def create_key(request: Request, idempotency_key: IdempotencyKey = None) -> KeyMade:
     """Make a key: shown in this answer and never again. From the first key on, every caller needs one."""
     wanted = await read_json(request, KeyIn, "a key")
-    key_id, key = await operations_of(request).keys.create(
+    key_id, key = await service_of(request, KeyOperations).create(
         wanted.name,
         wanted.role,
         grants=wanted.grants,
@@ -94,17 +95,23 @@ async def create_key(request: Request, idempotency_key: IdempotencyKey = None) -
 @router.delete("/{key_id}", status_code=204)
 async def revoke_key(request: Request, key_id: Annotated[int, Path(ge=1, le=2**63 - 1)]) -> Response:
     """The key works no more: here at once, in other processes within a second."""
-    await operations_of(request).keys.revoke(key_id)
+    await service_of(request, KeyOperations).revoke(key_id)
     services_of(request).authenticator.forget()
     audit(request, "key revoked", key_id=key_id)
     return Response(status_code=204)
 
 
 @router.post("/{key_id}/rotate", status_code=201, openapi_extra=body_of(RotateIn, required=False))
-async def rotate_key(request: Request, key_id: Annotated[int, Path(ge=1, le=2**63 - 1)]) -> KeyMade:
+async def rotate_key(
+    request: Request,
+    key_id: Annotated[int, Path(ge=1, le=2**63 - 1)],
+    idempotency_key: IdempotencyKey = None,
+) -> KeyMade:
     """Replace a key by a new one with the same name, role and grants; the old one works a while longer."""
     wanted = await read_json(request, RotateIn, "a rotation", optional=True)
-    new, key = await operations_of(request).keys.rotate(key_id, overlap=wanted.overlap)
+    new, key = await service_of(request, KeyOperations).rotate(
+        key_id, overlap=wanted.overlap, idempotency_key=checked_key(idempotency_key)
+    )
     services_of(request).authenticator.forget()
     audit(request, "key rotated", key_id=key_id, new_key_id=new.id, key_name=new.name)
     return KeyMade(id=new.id, name=new.name, role=new.role, key=key)

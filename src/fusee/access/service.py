@@ -88,7 +88,9 @@ class KeyOperations:
         request = KeyedRequest.of(idempotency_key, "api key", asked)
         return await self.store.add_key(stored, request), key
 
-    async def rotate(self, key_id: int, *, overlap: float = OVERLAP) -> tuple[ApiKey, str]:
+    async def rotate(
+        self, key_id: int, *, overlap: float = OVERLAP, idempotency_key: str | None = None
+    ) -> tuple[ApiKey, str]:
         """Replace a key by a new one with the same name, role and grants, and return it with its secret.
 
         The old key works for `overlap` more seconds, so that its users can change to the new one."""
@@ -97,7 +99,9 @@ class KeyOperations:
                 f"overlap must be 0 to {LONGEST_OVERLAP} seconds (90 days), not {overlap:g}", field="overlap"
             )
         key, stored = _generate("", "viewer", {}, None)
-        return await self.store.rotate_key(key_id, stored, int(overlap * 1e6)), key
+        asked = {"rotate": key_id, "overlap": overlap}
+        request = KeyedRequest.of(idempotency_key, "api key", asked)
+        return await self.store.rotate_key(key_id, stored, int(overlap * 1e6), request), key
 
     async def list(self) -> Sequence[ApiKey]:
         return await self.store.keys()

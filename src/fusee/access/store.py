@@ -98,11 +98,7 @@ class ApiKeys:
         the secret is not stored."""
 
         def work(connection: Connection) -> int:
-            if (made := made_before(connection, self.context.namespace, request)) is not None:
-                raise Conflict(
-                    f"API key {made} was made under this idempotency key, and its secret was shown then:"
-                    " revoke it if nobody has the secret, and create another under a new idempotency key"
-                )
+            self._refuse_repeat(connection, request)
             now = self.context.now(connection)
             self._free_name(connection, key.name, now)
             key_id = self._insert(connection, key, now)
@@ -111,10 +107,13 @@ class ApiKeys:
 
         return await write_once(self.context.database, work, request)
 
-    async def rotate_key(self, key_id: int, secret: NewKey, overlap: int) -> ApiKey:
+    async def rotate_key(
+        self, key_id: int, secret: NewKey, overlap: int, request: KeyedRequest | None = None
+    ) -> ApiKey:
         """Replace a key by one with the same name and grants. The old one expires after the overlap."""
 
         def work(connection: Connection) -> ApiKey:
+            self._refuse_repeat(connection, request)
             now = self.context.now(connection)
             old = connection.execute(
                 select(api_keys).where(*self._mine(key_id), *_valid(now)).with_for_update()
@@ -137,9 +136,10 @@ class ApiKeys:
             )
             self._free_name(connection, old.name, now)
             new = self._insert(connection, same, now)
+            remember(connection, self.context.namespace, request, new, now)
             return _key(connection.execute(select(api_keys).where(api_keys.c.id == new)).one())
 
-        return await self.context.database.write(work)
+        return await write_once(self.context.database, work, request)
 
     async def key_by_digest(self, digest: str) -> ApiKey | None:
         """The valid key with that digest, in whatever namespace it belongs to."""
@@ -190,6 +190,13 @@ class ApiKeys:
         )
         if await self.context.database.write(lambda connection: connection.execute(change).rowcount) == 0:
             raise self._missing(key_id)
+
+    def _refuse_repeat(self, connection: Connection, request: KeyedRequest | None) -> None:
+        if (made := made_before(connection, self.context.namespace, request)) is not None:
+            raise Conflict(
+                f"API key {made} was made under this idempotency key, and its secret was shown then:"
+                " revoke it if nobody has the secret, and create another under a new idempotency key"
+            )
 
     def _insert(self, connection: Connection, key: NewKey, now: int) -> int:
         values = {
