@@ -16,7 +16,7 @@ from fusee import Fusee
 from fusee.batches.operation import Target
 from fusee.broker.messages import RpcReply, RpcRequest
 from fusee.bulk.business import BulkContext
-from fusee.engine.model.run import Run
+from fusee.engine.model.run import Run, RunSpec
 from fusee.engine.model.states import RunStatus
 from fusee.engine.store.runs import RunFilter
 from fusee.errors import Invalid, NoDatabase
@@ -74,7 +74,9 @@ async def test_each_starter_starts_what_it_names_and_ends_with_it(
     registered(done)(cluster.app)
     async with cluster.start_worker(prepare=registered(done)):
         await cluster.app.workflows.create({"name": "w", "nodes": [{"name": "a", "handler": "work"}]})
-        run = await ended(cluster, await cluster.app.enqueue(handler, payload))
+        # As a fire or a node does; callers themselves may only name `fusee.bulk`.
+        (accepted,) = await cluster.app.store.run_writer.enqueue([RunSpec(handler=handler, payload=payload)])
+        run = await ended(cluster, accepted)
     assert run.status is RunStatus.SUCCEEDED, run.error
     assert sorted(done) == items
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
-from types import SimpleNamespace
 from typing import Any, TypeVar
 
 from starlette.requests import HTTPConnection
@@ -13,7 +12,7 @@ from starlette.types import Scope
 from fusee.access.principal import Caller
 from fusee.surfaces.rest.services import Services
 
-__all__ = ["Context", "context_of", "operations_of", "service_of", "services_of"]
+__all__ = ["Context", "context_of", "service_of", "services_of"]
 
 _KEY = "fusee"
 S = TypeVar("S")
@@ -52,9 +51,3 @@ def service_of(request: HTTPConnection, kind: type[S]) -> S:
     caller = context_of(request).caller
     assert caller is not None
     return services_of(request).of(caller.namespace).for_caller(kind, caller)
-
-
-def operations_of(request: HTTPConnection) -> Any:
-    from fusee.access.service import KeyOperations
-
-    return SimpleNamespace(keys=service_of(request, KeyOperations))
