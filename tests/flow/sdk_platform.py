@@ -301,16 +301,23 @@ async def _(stage: Stage, keys: Any) -> None:
     assert not await keys.any()
     number, key = await keys.create("ada", "viewer")
     assert await keys.any()
-    caller = await keys.caller(key)
-    assert (caller.name, caller.role, caller.namespace) == ("ada", "viewer", "default")
-    assert await keys.caller("fusee_of-somebody-else") is None
+    assert await keys.any_ever()
+    principal, known_as = await keys.principal(key)
+    assert (principal.name, principal.grants, known_as) == ("ada", {"default": "viewer"}, number)
+    assert await keys.principal("fusee_of-somebody-else") is None
+    await keys.was_used(number)
+    assert (await keys.list())[0].last_used_at is not None
     assert [(one.id, one.name) for one in await keys.list()] == [(number, "ada")]
     async with serving(ApiServer(stage.app.api())) as url, aiohttp.ClientSession(url) as client:
         bearer = {"Authorization": f"Bearer {key}"}
         assert (await client.get("/api/v1/runs", headers=bearer)).status == 200
+        new, _ = await keys.rotate(number, overlap=60)
         await keys.revoke(number)
-        assert await keys.caller(key) is None
-        assert [one.revoked_at is not None for one in await keys.list()] == [True]
+        assert await keys.principal(key) is None
+        assert {one.id: one.revoked_at is not None for one in await keys.list()} == {
+            number: True,
+            new.id: False,
+        }
 
 
 @story("handles")

@@ -7,6 +7,8 @@ import os
 import socket
 from typing import TYPE_CHECKING, Any
 
+from fusee.access.authenticator import Authenticator
+from fusee.access.service import KeyOperations
 from fusee.app.core import Core
 from fusee.app.dispatcher import Dispatcher
 from fusee.app.services import SERVED, AppServices
@@ -141,7 +143,7 @@ def build_services(core: Core, config: ApiConfig) -> Services:
     from fusee.observe import Health, Metrics
     from fusee.surfaces.rest.services import NamespaceServices, Services
 
-    base: Any = StatusStore(core.broker_connected) if core.storeless else core.store
+    base: Any = StatusStore(lambda: _broker_connected(core)) if core.storeless else core.store
 
     @functools.cache
     def services_of(namespace: str) -> AppServices:
@@ -181,7 +183,7 @@ def build_services(core: Core, config: ApiConfig) -> Services:
         config=config,
         namespace=core.config.namespace,
         of=by_class,
-        authenticator=core.authenticator(services_of(core.config.namespace).keys),
+        authenticator=_authenticator(core, services_of(core.config.namespace).keys),
         tls=core.config.tls,
         health=health.reasons,
         warnings=health.warnings,
@@ -206,5 +208,21 @@ def build_grpc(core: Core) -> GrpcServer:
         core.config.grpc,
         core.config.tls,
         lambda namespace: services_of(namespace).batches,
-        core.authenticator(services_of(store.namespace).keys),
+        _authenticator(core, services_of(store.namespace).keys),
     )
+
+
+def _broker_connected(core: Core) -> bool:
+    return all(one.connection.connected.is_set() for one in core.work_sources)
+
+
+def _authenticator(core: Core, keys: KeyOperations) -> Authenticator:
+    """The one authenticator of this process: all its surfaces count wrong keys together."""
+    if core.shared_authenticator is None or core.shared_authenticator.keys.store is not keys.store:
+        auth, tokens = core.config.auth, None
+        if auth.jwt.keys is not None:
+            from fusee.access.tokens import TokenVerifier
+
+            tokens = TokenVerifier(auth.jwt, core.config.namespace)
+        core.shared_authenticator = Authenticator(keys, core.config.namespace, auth.local, tokens)
+    return core.shared_authenticator

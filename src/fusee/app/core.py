@@ -102,7 +102,8 @@ class Core:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self.work_sources: list[RabbitWorkSource] = []
-        self._authenticator: Authenticator | None = None
+        self.shared_authenticator: Authenticator | None = None
+        """The one authenticator of this process: all its surfaces count wrong keys together."""
         self.storeless = False
         """Whether this is a worker that a message broker feeds, and nothing else."""
 
@@ -190,9 +191,6 @@ class Core:
     def _workflow_starts(self) -> StartsWorkflows:
         return self._remote_store or self.store.workflows.starts
 
-    def broker_connected(self) -> bool:
-        return all(one.connection.connected.is_set() for one in self.work_sources)
-
     @property
     def rpc(self) -> Rpc:
         """In a process without a database, the way to one that has it."""
@@ -201,17 +199,6 @@ class Core:
         return self.work_sources[-1].rpc
 
     # -- every command and query
-
-    def authenticator(self, keys: KeyOperations) -> Authenticator:
-        """The one authenticator of this process: all its surfaces count wrong keys together."""
-        if self._authenticator is None or self._authenticator.keys.store is not keys.store:
-            auth, tokens = self.config.auth, None
-            if auth.jwt.keys is not None:
-                from fusee.access.tokens import TokenVerifier
-
-                tokens = TokenVerifier(auth.jwt, self.config.namespace)
-            self._authenticator = Authenticator(keys, self.config.namespace, auth.local, tokens)
-        return self._authenticator
 
     @property
     def _services(self) -> AppServices:
