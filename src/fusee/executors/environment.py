@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
 
 from fusee.config.environment_names import names_in
 
@@ -73,5 +74,5 @@ def _covers(pattern: str, name: str) -> bool:
         return name == pattern
     if name.startswith(OURS):
         return False
-    parts = (re.escape(part) for part in pattern.split("*"))
-    return re.fullmatch("[A-Za-z0-9_]*".join(parts), name) is not None
+    # fnmatch does not backtrack; a pattern joined from parts would, and names come from callers.
+    return re.fullmatch("[A-Za-z0-9_]+", name) is not None and fnmatchcase(name, pattern)
