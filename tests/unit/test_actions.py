@@ -9,7 +9,7 @@ import pytest
 from fusee.access.actions import ACTIONS, guarded
 from fusee.access.principal import Principal, PrincipalKind, Role
 from fusee.app.services import SERVED
-from fusee.errors import Denied
+from fusee.errors import Denied, Invalid
 
 NOT_FOR_SURFACES = {
     "keys.any": "whether anybody can log in; the server asks it before there is a caller",
@@ -86,3 +86,6 @@ def test_a_principal_acts_only_where_it_has_a_role():
             principal.acting_in(elsewhere)
     everywhere = Principal(PrincipalKind.API_KEY, "y", "a", {"*": Role.PLATFORM, "a": Role.VIEWER})
     assert everywhere.acting_in("anything").role is Role.PLATFORM
+    for impossible in ("*", "", "two words", "x" * 129):
+        with pytest.raises(Invalid, match="namespace must be"):
+            everywhere.acting_in(impossible)

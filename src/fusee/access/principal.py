@@ -73,7 +73,8 @@ class Principal:
                 f"{self.kind} {self.name!r} has no role in namespace {wanted!r:.80}: ask an admin of it",
                 known=True,
             )
-        return Caller(self, wanted, role)
+        # A role in every namespace is none in names that no namespace can have, such as `*`.
+        return Caller(self, check_name(wanted, "namespace"), role)
 
 
 @dataclass(frozen=True, slots=True)
